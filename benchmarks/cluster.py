@@ -30,7 +30,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
@@ -105,7 +105,7 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
             costs[stage] = here, there
             return made
 
-        shards = timed("tokenize", tokenization.tokenize).facts["shards"]
+        shards = timed("tokenize", tokenize_corpus).facts["shards"]
         timed("merge", make_dataset)
         timed("pack", lambda project, corpus: PBIN.make(project, Key(corpus)))
     return len(shards), costs

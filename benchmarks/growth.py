@@ -40,8 +40,8 @@ from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.shards import engine_choice
+from nanoset_core.stages.shards.make import engine_choice
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
@@ -199,7 +199,7 @@ def with_shards(shards: int, seconds: float) -> None:
 
         stages: dict[str, Callable[[], object]] = {
             "inventory": lambda: make_inventory(project(), "web"),
-            "shards": lambda: tokenization.tokenize(project(), "web"),
+            "shards": lambda: tokenize_corpus(project(), "web"),
             "merge": lambda: make_dataset(project(), "web"),
             "index mappings": lambda: [
                 mapping.write_mappings(project(), "pretrain", split)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def with_shards(shards: int, seconds: float) -> None:
                 shuffling.finish(project(), "shuffled"),
             ),
             "status": status,
-            "nothing new: shards": lambda: tokenization.tokenize(project(), "web"),
+            "nothing new: shards": lambda: tokenize_corpus(project(), "web"),
             "verify shards": lambda: verify_shards(project(), "web"),
             "plan gc": lambda: plan_gc(project()),
             "another machine: the last document": last_document,

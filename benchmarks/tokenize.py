@@ -27,7 +27,7 @@ ENDS = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>
 LOOK = """
 import sys
 from pathlib import Path
-from nanoset_core.stages.shards.shards import engine_choice
+from nanoset_core.stages.shards.make import engine_choice
 from nanoset_core.tokenizers.tokenizer import special_tokens, token_id
 file = Path(sys.argv[1])
 eod = sys.argv[2] or next(token for token in sys.argv[3:] if token in special_tokens(file))

@@ -50,8 +50,9 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
-from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.shards import engine_choice
+from nanoset_core.stages.shards.make import SHARDS, engine_choice
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora, settings_warnings
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset import make as shuffling
@@ -134,14 +135,14 @@ def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
     project, context = run.project, run.context
     if run.hosted.building is None:  # `nanoset build` asked for all that it makes
         check_disk(project, stale_outputs(project, run.key.subject), context.log.info)
-    is_new = snapshot_before(project, project.outputs.folder / tokenization.SHARDS / run.key.subject)
+    is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
     facts = manifest.facts
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
     context.log.info(f"engine {engine}")
     if facts["rejected"] or facts["faults"]:
         context.log.warning(f"rejected {facts['rejected']:,} of {facts['lines']:,} lines: {facts['reasons']}")
-    shards = tokenization.current_shards(project, manifest)
+    shards = current_shards(project, manifest)
     made = {digest for digest in facts["shards"] if is_new(digest)}
     return tokenized_metadata(project, manifest, shards, made, seconds=run.seconds, engine=engine)
 
@@ -199,7 +200,7 @@ Page = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
 
 PAGES: dict[Stage, Page] = {
     INVENTORY: _raw_jsonl,
-    tokenization.TOKENIZED: _tokenized_shards,
+    TOKENIZED: _tokenized_shards,
     DATASET: lambda run: dataset_metadata(run.project, run.make()),
     CONTAMINATION: lambda run: contamination_metadata(run.project, run.make()),
     VIEW: lambda run: view_metadata(run.project, run.make()),

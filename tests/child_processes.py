@@ -121,7 +121,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
             "nanoset_core.cli.commands.shuffle",
             "nanoset_core.stages.webdataset.standalone.preview",
             "nanoset_core.stages.webdataset.standalone.shuffle",
-            "nanoset_core.stages.shards.shards",
+            "nanoset_core.stages.shards.make",
             "alembic.command",
             "pytest",
             "rich.progress",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nanoset_core.project.project import Project
-from nanoset_core.stages.shards import shards
+from nanoset_core.stages.shards import make as shards
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.engines.reference import Encoded

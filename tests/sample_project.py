@@ -23,7 +23,7 @@ from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as shuffling
@@ -183,7 +183,7 @@ def make_corpora(project: Project, *corpora: str) -> None:
     """Make the datasets of some corpora, of all where none is named."""
     for corpus in corpora or corpus_names(project):
         make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
+        tokenize_corpus(project, corpus)
         make_dataset(project, corpus)
 
 

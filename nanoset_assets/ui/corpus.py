@@ -19,8 +19,8 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import LineNumbers, counts_by_file
 from nanoset_core.stages.shards.losses import read_rejects, stored_sizes
-from nanoset_core.stages.shards.shards import DOCUMENTS, REJECTS
-from nanoset_core.stages.shards.stage import losses
+from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS
+from nanoset_core.stages.shards.shard_sets import losses
 from nanoset_core.text.contents import Notice
 from nanoset_core.text.endings import suffix_of
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges

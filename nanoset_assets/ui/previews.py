@@ -25,7 +25,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
-from nanoset_core.stages.shards.shards import REJECTS
+from nanoset_core.stages.shards.make import REJECTS
 
 SHOWN = 3
 _PIECES_SHOWN = 3

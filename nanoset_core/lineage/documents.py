@@ -31,8 +31,8 @@ from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.inventory.make import INVENTORY_FILE
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import BY_SHARD, SHARDS
+from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.pieces import Inventory

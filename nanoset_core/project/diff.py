@@ -17,8 +17,7 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.inventory.make import pieces_by_file
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.text.pieces import Inventory, Piece, cut_ranges
 
 Change = Literal["added", "removed", "changed", "other settings"]

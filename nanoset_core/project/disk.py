@@ -16,7 +16,7 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.shards.stage import STAGE as TOKENIZED_FOLDER
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, require
 from nanoset_core.stages.text_estimate import TextEstimate
 
@@ -50,7 +50,7 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     except NanosetError:
         return TextEstimate()
     with suppress(NanosetError):
-        tokenized = project.outputs.live(TOKENIZED_FOLDER, corpus)
+        tokenized = project.outputs.live(TOKENIZED.layout.folder, corpus)
     return TextEstimate(stored_bytes, tokenized)
 
 

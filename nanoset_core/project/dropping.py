@@ -17,10 +17,10 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import has_same_origin
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.make import BIN, SHARDS
+from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
-from nanoset_core.stages.shards.shards import BIN
-from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.leases import collecting
 from nanoset_core.storage.store import Stored
 
@@ -87,12 +87,12 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     """Return the shards of a corpus whose tokens are in its current dataset."""
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
-    tokenized = outputs.current(tokenization.STAGE, corpus)
+    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
     if dataset is None or tokenized is None or not has_same_origin(tokenized, dataset):
         return []
 
-    digests = tokenized.facts[tokenization.SHARDS]
-    shard_files = tokenization.each_shard(project, corpus, digests, _ShardFile.of)
+    digests = tokenized.facts[SHARDS]
+    shard_files = each_shard(project, corpus, digests, _ShardFile.of)
 
     # A dataset is its shards, concatenated: each begins where the one before ends.
     bin_name = f"{dataset.facts['prefix']}.bin"

@@ -31,10 +31,10 @@ from nanoset_core.project.purge_receipt import PurgeReceipt
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.shards import BIN, shard_recipe
-from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.stages.shards.make import BIN, SHARDS, shard_recipe
+from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of, some_shards
 from nanoset_core.stages.shards.shortening import ShortenTask, shorten
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 
@@ -94,29 +94,29 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     """Record the documents of a corpus, and make its current shards that hold some again, out of themselves."""
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
-    tokenized = outputs.current(tokenization.STAGE, corpus)
+    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
     inventory = None
     if tokenized is not None:
         inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
-    if tokenized is None or inventory is None or tokenized.recipe["version"] != tokenization.VERSION:
+    if tokenized is None or inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
         # Its shards will be made of text: their documents are left out by their ids.
         purged.note(outputs, corpus, (), id_digests)
         return
 
     # Record where the documents are in the text. Ranges depend on that: their recipes are those without them.
-    to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[tokenization.SHARDS])
+    to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[SHARDS])
     range_bytes = tokenized.recipe["options"]["range_bytes"]
-    ranges = tokenization.ranges_of(project, inventory, range_bytes)
+    ranges = ranges_of(project, inventory, range_bytes)
     places = []
     for shard in to_shorten:
         pieces = ranges[shard.number].pieces
         for document in shard.documents:
             places.append(purged.place_of(pieces, document.file, document.line, document.offset))
     purged.note(outputs, corpus, places, id_digests)
-    ranges = tokenization.ranges_of(project, inventory, range_bytes)
+    ranges = ranges_of(project, inventory, range_bytes)
 
     tasks = []
-    manifests = tokenization.some_shards(project, corpus, [shard.digest for shard in to_shorten])
+    manifests = some_shards(project, corpus, [shard.digest for shard in to_shorten])
     for shard, manifest in zip(to_shorten, manifests, strict=True):
         source = ranges[shard.number]
         recipe = shard_recipe(corpus, source, manifest.recipe["options"])
@@ -179,11 +179,11 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     outputs = project.outputs
     erased_folders = {version.path for version in plan.versions}
     for corpus in plan.current:
-        tokenized = outputs.current(tokenization.STAGE, corpus)
+        tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
         if tokenized is None:
             continue
-        digests = tokenized.facts[tokenization.SHARDS]
-        holders = tokenization.each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
+        digests = tokenized.facts[SHARDS]
+        holders = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
         inside = {file for file in holders if file is not None and file.rpartition("/")[0] in erased_folders}
         if inside:
             raise StorageError(

@@ -18,10 +18,9 @@ from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.registry import stage_of
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.views.ids import Ids
 
 
@@ -173,12 +172,12 @@ def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
     """Return the documents of a corpus's current shards, each with the number of its line in its file."""
-    tokenized = project.outputs.current(tokenization.STAGE, corpus)
+    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return []
     line_numbers = LineNumbers.of(tokenized.facts)
     current = []
-    for digest in tokenized.facts[tokenization.SHARDS]:
+    for digest in tokenized.facts[SHARDS]:
         for document in documents.get(ShardKey(corpus, digest), ()):
             line = line_numbers.in_file(document.file, document.offset, document.line)
             current.append(replace(document, line=line))
@@ -195,7 +194,7 @@ def _check_in_raw_folder(project: Project, current: Mapping[str, Sequence[Docume
     in_raw_folder = corpus_names(project)
     missing = []
     for corpus, documents in current.items():
-        tokenized = outputs.current(tokenization.STAGE, corpus)
+        tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
         n_documents = 0 if tokenized is None else tokenized.facts["documents"]
         if corpus not in in_raw_folder and n_documents != len(documents):
             missing.append(corpus)

@@ -14,7 +14,7 @@ from nanoset_core.project.requested_corpora import requested_corpora
 from nanoset_core.project.survey import CorpusFindings, CorpusSurvey
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.notices import corpus_notices
-from nanoset_core.stages.shards.stage import check_tokenizer
+from nanoset_core.stages.shards.options import check_tokenizer
 from nanoset_core.stages.stage import InParts, Node, Planned, ReadingBudget, RowName, Summary, settings_warnings
 from nanoset_core.storage.leases import Work, under_way
 from nanoset_core.text.contents import Notice

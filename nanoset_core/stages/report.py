@@ -118,8 +118,13 @@ class Report:
                 self.count(name, figure)
 
     def include(self, other: Report) -> None:
-        """Add the findings and figures of a report on a part of this output."""
-        self.findings.extend(other.findings)
+        """Add the findings and figures of a report on a part of this output.
+
+        A finding that this report has already is not repeated: what was lost on the way to the shards of a corpus, say,
+        is reported for the shards and for the dataset.
+        """
+        known = [replace(finding, output="") for finding in self.findings]
+        self.findings.extend(finding for finding in other.findings if replace(finding, output="") not in known)
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:

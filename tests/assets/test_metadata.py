@@ -30,8 +30,10 @@ from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff.steps import Dealer
 from nanoset_core.stages.inventory.make import current_inventory, make_inventory, survey_corpus
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.webdataset.make import current_plan
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
@@ -115,8 +117,8 @@ def spoilt(make_project):
 
 
 def tokenized(project, corpus):
-    manifest = project.outputs.current(tokenization.STAGE, corpus)
-    return current_inventory(project, corpus)[1], manifest, tokenization.current_shards(project, manifest)
+    manifest = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    return current_inventory(project, corpus)[1], manifest, current_shards(project, manifest)
 
 
 COUNTS = ("lines", "documents", "rejected", "tokens")
@@ -189,7 +191,7 @@ def test_documents_without_tokens_are_not_shown(make_project):
     web.mkdir()
     (web / "web.jsonl").write_bytes(jsonl(rows))
     make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
     shown = first_documents(project, make_dataset(project, "web")).value
     assert shown.count("web.jsonl:") == shown.count("web.jsonl:2") == 1
 

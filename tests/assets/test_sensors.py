@@ -25,7 +25,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.stage import TOKENIZED
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def write(platform, corpus, *, name="new", count=20, seconds=3600.0):
 
 
 def documents(project, corpus="web"):
-    return project.outputs.current(tokenization.STAGE, corpus).facts["documents"]
+    return project.outputs.current(TOKENIZED.layout.folder, corpus).facts["documents"]
 
 
 def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):

@@ -411,11 +411,11 @@ def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, inst
     config = make_project()
     project = Project.open(config)
     from nanoset_core.stages.inventory.make import make_inventory
-    from nanoset_core.stages.shards import stage as tokenization
+    from nanoset_core.stages.shards.tokenize import tokenize_corpus
 
     make_inventory(project, "web")
     file = config.parent / "raw/web/part-0/web-1.jsonl"
     file.write_bytes(file.read_bytes().replace(b"web", b"wob"))
     with pytest.raises(SourceChangedError, match=r"web-1\.jsonl"):
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     assert not build(project, instance).failed

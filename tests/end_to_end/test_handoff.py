@@ -29,7 +29,7 @@ from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
@@ -239,7 +239,7 @@ def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):
 
 def changed(project: Project, word: str) -> None:
     change_web(project.config.file.parent, word)
-    for stage in (make_inventory, tokenization.tokenize, make_dataset):
+    for stage in (make_inventory, tokenize_corpus, make_dataset):
         stage(project, "web")
 
 

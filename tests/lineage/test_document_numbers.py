@@ -26,7 +26,7 @@ from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
-from nanoset_core.stages.shards.shards import DOCUMENTS
+from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as shuffling
 

@@ -17,6 +17,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel
 
@@ -56,7 +57,7 @@ def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypa
     make_corpora(project := Project.open(config), "web")
     dataset = project.outputs.current("datasets", "web")
     known = Lineage(dataset_of(project.outputs, dataset))
-    assert len(known.tokenized.facts[tokenization.BY_SHARD]) == len(known.shards) > 1
+    assert len(known.tokenized.facts[BY_SHARD]) == len(known.shards) > 1
     asked = Lineage(dataset_of(project.outputs, dataset))
     asked._begins = [0]  # as in a set that was made without the counts
     documents = range(dataset.facts["documents"])

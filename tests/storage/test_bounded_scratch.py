@@ -22,7 +22,7 @@ from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.report import live_manifest
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
@@ -112,7 +112,7 @@ def test_copies_that_vanish_during_a_build(remote_project, place, built_here, mo
 def test_outputs_that_were_sent_take_no_room(remote_project, place):
     project = Project.open(bounded(remote_project()))
     make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
     left = {path.name for path in project.outputs.folder.rglob("*") if path.is_file()}
     assert not {name for name in left if name.endswith((".bin", ".idx", ".parquet"))}
 
@@ -138,7 +138,7 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
     """With the need, in a sentence that names the key."""
     project = build_all(remote_project())
     for room, make, what in (
-        (10_000, lambda again: tokenization.tokenize(again, "web"), "a shard is larger"),
+        (10_000, lambda again: tokenize_corpus(again, "web"), "a shard is larger"),
         (2_000, lambda again: make_dataset(again, "web"), "the .idx of web"),
         (10_000, lambda again: mapping.write_mappings(again, "pretrain", "train"), "the index files of a dataset"),
         (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
@@ -162,14 +162,14 @@ def test_fewer_workers_make_shards_where_room_is_scarce(remote_project, monkeypa
     monkeypatch.setattr(StorageSpec, "capacity", 100_000)
     project = Project.open(config, lambda progress: told.append(str(progress)))
     make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
     assert any("of 3 workers: storage.scratch_mib" in text for text in told), told
 
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):
     project = Project.open(remote_project())
     with pytest.raises(MissingError, match="has not been built") as caught:
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     assert str(caught.value.where).startswith(place.url())
     with pytest.raises(MissingError, match="has not been built") as caught:
         live_manifest(project.outputs, "datasets", "web")

@@ -19,7 +19,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
@@ -54,7 +55,7 @@ def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
 def tokenize(config: Path) -> Project:
     project = Project.open(config)
     make_inventory(project, CORPUS)
-    tokenization.tokenize(project, CORPUS)
+    tokenize_corpus(project, CORPUS)
     return project
 
 
@@ -122,7 +123,7 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     with Wire(place) as wire:
         made = make_dataset(project, CORPUS)
     size = made.files[BIN].size
-    tokens = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
+    tokens = current_shards(project, project.outputs.current("tokenized", CORPUS))
     sizes = [shard.files["tokens.bin"].size for shard in tokens]
     assert sizes[0] > s3_joining.LEAST_BYTES < sizes[1]
     assert size == sum(sizes)
@@ -251,7 +252,7 @@ def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, 
 
 def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
     tokenized = project.outputs.current("tokenized", CORPUS)
-    shard = tokenization.current_shards(project, tokenized)[1]
+    shard = current_shards(project, tokenized)[1]
     name = project.outputs.access.name(shard.folder / "tokens.bin")
     store = project.outputs.access.store
     store.put(name, b"\0" * shard.files["tokens.bin"].size)
@@ -286,7 +287,7 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(he
     project = tokenize(config)
     with Wire(place) as wire:
         made = make_dataset(project, CORPUS)
-    shards = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
+    shards = current_shards(project, project.outputs.current("tokenized", CORPUS))
     (new,) = (shard.files["tokens.bin"].size for shard in shards if shard.files["tokens.bin"].within is None)
     assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, "only the new shard passed through"
     wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
@@ -300,7 +301,7 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(he
     again = Project.open(config, rebuild=True)
     assert make_dataset(again, CORPUS).files == made.files, "of ranges of itself"
     assert s3_server.objects(place)[name] == wanted[name]
-    tokenization.tokenize(again, CORPUS)
+    tokenize_corpus(again, CORPUS)
     make_dataset(again, CORPUS)
     assert s3_server.objects(place)[name] == wanted[name]
     assert collect(project).size == made.files[BIN].size, "shards that were made again dropped theirs again"

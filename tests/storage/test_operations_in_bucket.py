@@ -32,7 +32,8 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
@@ -71,14 +72,14 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
     config = remote_project()
     project = Project.open(config)
     make_inventory(project, "web")
-    made = tokenization.tokenize(project, "web")
-    shards = tokenization.current_shards(project, made)
+    made = tokenize_corpus(project, "web")
+    shards = current_shards(project, made)
     assert len(shards) == 4
     if not copies:
         forget_copies(config)
     with shard_requests(place) as asked:
-        assert tokenization.tokenize(Project.open(config), "web").digest == made.digest
-        found = tokenization.current_shards(project, made)
+        assert tokenize_corpus(Project.open(config), "web").digest == made.digest
+        found = current_shards(project, made)
     assert [shard.digest for shard in found] == [shard.digest for shard in shards]
     assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
 
@@ -109,7 +110,7 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
             text.write(added)
         make_inventory(Project.open(config), "web")
         if is_built:
-            tokenization.tokenize(Project.open(config), "web")
+            tokenize_corpus(Project.open(config), "web")
         forget_copies(config)
         with shard_requests(filled) as asked:
             row = next(row for row in project_status(Project.open(config)) if row.label == "corpus web")

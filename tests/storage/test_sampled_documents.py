@@ -17,7 +17,7 @@ from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 
 CONFIG = """\
 raw: {raw}
@@ -77,7 +77,7 @@ def test_a_table_that_was_replaced_since_its_inventory_is_refused(project, place
     file.write_bytes(file.read_bytes().replace(text, text[::-1]))
     upload_raw(file.parents[1], place)
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
-        tokenization.tokenize(opened, "web")
+        tokenize_corpus(opened, "web")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -90,7 +90,7 @@ def test_a_file_is_not_read_again_for_each_sampled_document(name, project, place
         return report, (bytes_answered[place.endpoint_url] - before) / file.stat().st_size
 
     make_inventory(opened, "web")
-    assert times_read(tokenization.tokenize)[1] < 1.6, "for its documents, and not for its digest"
+    assert times_read(tokenize_corpus)[1] < 1.6, "for its documents, and not for its digest"
     make_dataset(opened, "web")
     for check in (verify_corpus_dataset, verify_output):  # of a build, and of `nanoset verify`
         report, read = times_read(check)

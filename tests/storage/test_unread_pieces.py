@@ -32,10 +32,11 @@ from nanoset_core.stages.inventory.make import (
     survey_corpus,
 )
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import FACT, LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
-from nanoset_core.stages.shards.shards import REJECTS
+from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.shard_sets import current_shards, losses, refusal
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.contents import FileStat
 from nanoset_core.text.fingerprints import fingerprint
@@ -133,13 +134,13 @@ def numbers(project: Project) -> LineNumbers:
 
 
 def rejects(project: Project) -> Iterator[Reject]:
-    for shard in tokenization.current_shards(project, tokenized(project)):
+    for shard in current_shards(project, tokenized(project)):
         yield from read_rejects(shard.path(REJECTS), numbers(project))
 
 
 def refused(project: Project) -> NanosetError:
     with pytest.raises(InputError) as caught:
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     return caught.value
 
 
@@ -184,7 +185,7 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
         find_document(ours, "plain", "train", file=LARGE, line=10_000)
 
     shown = [
-        first_rejects(tokenization.current_shards(project, tokenized(project)), numbers(project)).value
+        first_rejects(current_shards(project, tokenized(project)), numbers(project)).value
         for project in (ours, counted)
     ]
     assert shown[0] == shown[1]
@@ -201,8 +202,8 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
 
     ours.config.file.write_text(ours.config.file.read_text().replace("0.5", "0.01"))
     strict = Project.open(ours.config.file)
-    lost = [tokenization.losses(project.outputs, tokenized(project)) for project in (ours, counted)]
-    errors = [tokenization.refusal(strict, "web", one) for one in lost]
+    lost = [losses(project.outputs, tokenized(project)) for project in (ours, counted)]
+    errors = [refusal(strict, "web", one) for one in lost]
     assert errors[0].found == errors[1].found
     assert "; line " in errors[0].found
     assert refused(strict).found == errors[1].found, "also where it is judged for the first time"
@@ -228,7 +229,7 @@ def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
     before = Project.open(unread)
     whole = make_inventory(before, "web")
     assert asked == []
-    assert FACT not in tokenization.tokenize(before, "web").facts
+    assert FACT not in tokenize_corpus(before, "web").facts
     unread.write_text(text)
     project = Project.open(unread)
     (found,) = scan_corpora(project).corpora.values()
@@ -247,9 +248,9 @@ def test_an_object_that_is_replaced_is_cut_anew(unread, place):
     listed = survey_corpus(project, "web")
     store.put(LARGE, large_text() + b"\n" + jsonl(sentences("more", 3)))
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     assert make_inventory(project, "web").digest != before.digest
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
     folder = corpus_folder(project, "web")
     mark = int(listed.pieces[0].digest.partition(":")[2], 16)
     with pytest.raises(SourceChangedError, match="changed while it was read"):

@@ -27,7 +27,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
@@ -75,7 +75,7 @@ def test_a_whole_build_has_the_bytes_of_a_local_one(project, cluster, place, bui
 def test_this_process_moves_no_tokens(project):
     for corpus in ("web", "code"):
         make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
+        tokenize_corpus(project, corpus)
     assert not [*project.config.file.parent.rglob("*.bin"), *project.config.file.parent.rglob("documents.parquet")]
 
 
@@ -99,7 +99,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
         make_inventory(project, corpus)
     progress: list[Progress] = []
     heard = replace(project, listener=progress.append)
-    thread = threading.Thread(target=lambda: [tokenization.tokenize(heard, corpus) for corpus in corpus_names(project)])
+    thread = threading.Thread(target=lambda: [tokenize_corpus(heard, corpus) for corpus in corpus_names(project)])
     thread.start()
     killed: list[int] = []
 

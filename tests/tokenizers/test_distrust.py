@@ -18,8 +18,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards import shards
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards import make as shards
+from nanoset_core.stages.shards import tokenize as tokenizing
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.distrust import Distrust, DistrustError, Encoder, encoders_of, recipe_options
@@ -62,7 +63,7 @@ def why(config):
 
 def tokenize_web(project):
     make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
 
 
 def add_to_web(folder):
@@ -163,13 +164,13 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
 def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project, monkeypatch):
     config = make_project(replacements=PLAIN)
     project = Project.open(config)
-    losses_of = tokenization.losses_of
+    losses_of = tokenizing.losses_of
 
     def note_late(*given):
         distrust.note(project.outputs, numpy_record(project.outputs))
         return losses_of(*given)
 
-    monkeypatch.setattr(tokenization, "losses_of", note_late)
+    monkeypatch.setattr(tokenizing, "losses_of", note_late)
     tokenize_web(project)
     assert engines_of(project.outputs) == ([], {"numpy"})
     assert "distrusted_engines" in why(config)["corpus web"][0]

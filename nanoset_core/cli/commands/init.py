@@ -36,7 +36,7 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     from nanoset_core.project.project import Project
     from nanoset_core.project.template import schema_text
     from nanoset_core.records.text import format_bytes, format_count
-    from nanoset_core.stages.shards.stage import check_tokenizer
+    from nanoset_core.stages.shards.options import check_tokenizer
     from nanoset_core.text.contents import some
 
     if schema:

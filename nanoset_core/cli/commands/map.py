@@ -142,10 +142,10 @@ def _map_project(
     from nanoset_core.project.project import Project
     from nanoset_core.stages.inventory.shared_files import check_nanoset_files
     from nanoset_core.stages.mappings.run_before import continued_project
-    from nanoset_core.stages.shards import stage as tokenization
+    from nanoset_core.stages.shards.options import check_tokenizer
 
     project = Project.open(config)
-    tokenization.check_tokenizer(project)
+    check_tokenizer(project)
     lines = ""
     if before is not None:
         project, lines = continued_project(project, names[0], *before)

@@ -54,7 +54,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     from nanoset_core.outputs.root import Seen
     from nanoset_core.project.project import Project
     from nanoset_core.project.status import project_status
-    from nanoset_core.stages.shards.stage import tokenizer_notices
+    from nanoset_core.stages.shards.options import tokenizer_notices
 
     project = replace(Project.open(config), seen=Seen())
     with terminal.wide_console().status("looking"):

@@ -69,8 +69,8 @@ def command(
     from nanoset_core.execution.progress import hearing
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
+    from nanoset_core.stages.shards.make import engine_choice
     from nanoset_core.stages.shards.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
-    from nanoset_core.stages.shards.shards import engine_choice
     from nanoset_core.tokenizers.distrust import described
     from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
 

@@ -74,7 +74,7 @@ def command(
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
         from nanoset_core.project.project import Project
         from nanoset_core.project.verify import verify_project
-        from nanoset_core.stages.shards.stage import check_tokenizer
+        from nanoset_core.stages.shards.options import check_tokenizer
 
         project = Project.open(config, Lines().listen)
         check_tokenizer(project)

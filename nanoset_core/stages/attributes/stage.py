@@ -37,9 +37,10 @@ from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS, AttributesSpec
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import InternalStage, Key, Layout, Node, Planned, ReadingBudget, Summary, require
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
 from nanoset_core.text.values import type_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -19,11 +19,13 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
+from nanoset_core.stages.per_shard import find_existing, make_missing
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import TABLE, ColumnTable, row_groups
 from nanoset_core.stages.shards.document_table import DocumentRows
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
     InternalStage,
     Key,
@@ -162,34 +164,48 @@ def publish(
     names: Sequence[str],
     fill_of: Callable[[int], Fill],
     executor: Executor | None,
-    more: Callable[[Sequence[int], Sequence[Mapping[str, Any]]], Mapping[str, Any]] = lambda there, facts: {},
+    more: Callable[[Sequence[int], Sequence[Mapping[str, Any]]], Mapping[str, Any]] = lambda existing, facts: {},
 ) -> Manifest:
-    """Make the tables of a corpus's shards that are not there yet, and the output that names them; make it current.
+    """Make the tables of a corpus's shards that do not exist yet, and the output that lists them; make it current.
 
-    more: returns further facts of all, given the numbers of those that had been made before, and the facts of each.
+    Args:
+        project: The project.
+        stage: The stage of the output.
+        recipe: Recipe of the output.
+        shards: The shards of the corpus.
+        names: Names of the columns.
+        fill_of: Returns how the table of a shard is filled, by the number of the shard.
+        executor: Runs the tasks; None for processes of this machine.
+        more: Returns further facts of the output, given the numbers of the shards whose tables existed, and the facts
+            of all tables.
     """
-    outputs, corpus = project.outputs, recipe.name
-    recipes = [
-        Recipe(stage.tables_folder, corpus, recipe.version, {"shard": one.digest}, recipe.options) for one in shards
-    ]
+    outputs = project.outputs
+    corpus = recipe.name
+    recipes = []
+    for shard in shards:
+        parents = {"shard": shard.digest}
+        recipes.append(Recipe(stage.tables_folder, corpus, recipe.version, parents, recipe.options))
+    facts_by_shard = find_existing(project, recipes, _facts_of)
+    existing = [number for number, facts in enumerate(facts_by_shard) if facts is not None]
+    missing = [number for number, facts in enumerate(facts_by_shard) if facts is None]
+    n_done = len(existing)
 
-    def find(outputs: OutputRoot, place: Path) -> Mapping[str, Any] | None:
-        there = None if project.rebuild else outputs.find_at(place)
-        return None if there is None else _facts_of(there)
+    def task_of(number: int) -> TableTask:
+        return TableTask(outputs, recipes[number], shards[number], names, fill_of(number))
 
-    facts = outputs.each_version(find, stage.tables_folder, corpus, [one.digest for one in recipes])
-    missing = [number for number, found in enumerate(facts) if found is None]
-    there = [number for number, found in enumerate(facts) if found is not None]
-    tasks = (TableTask(outputs, recipes[number], shards[number], names, fill_of(number)) for number in missing)
-    done = len(facts) - len(missing)
-    for place, made in run_tasks(make_table, tasks, project.config.workers, executor):
-        facts[missing[place]], done = _facts_of(made), done + 1
-        project.listener(Progress(stage.progress_name, corpus, done, len(facts), "shards"))
-    found = [one for one in facts if one is not None]
-    others = more(there, found)
+    def note_table(number: int, table: Manifest) -> None:
+        nonlocal n_done
+        facts_by_shard[number] = _facts_of(table)
+        n_done += 1
+        project.listener(Progress(stage.progress_name, corpus, n_done, len(shards), "shards"))
+
+    make_missing(project, missing, task_of, make_table, note_table, executor)
+    all_facts = [facts for facts in facts_by_shard if facts is not None]
+    further_facts = more(existing, all_facts)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return {**_added(names, found), **others, SHARDS: [one.digest for one in recipes]}, {}
+        digests = [table_recipe.digest for table_recipe in recipes]
+        return {**_added(names, all_facts), **further_facts, SHARDS: digests}, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
 

@@ -13,8 +13,9 @@ from nanoset_core.stages.columns.stage import SHARDS, AlignedStage
 from nanoset_core.stages.report import BUILD, Report, check_files, live_manifest
 from nanoset_core.stages.shards.column_table import TABLE, ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, current_version, require
 
 JOINED_AGAIN = 2_000_000

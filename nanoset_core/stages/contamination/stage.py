@@ -28,7 +28,7 @@ from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.given_files import GivenFiles, given_files
-from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
+from nanoset_core.stages.per_shard import PLACE, DocumentsTask, Sharded, make_per_shard, write_rows
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     AFTER,
@@ -158,7 +158,7 @@ def _loaded(folder: Path) -> Evaluation:
     return Evaluation.load(folder)
 
 
-def _search(evaluation: Manifest, task: ShardTask) -> str:
+def _search(evaluation: Manifest, task: DocumentsTask) -> str:
     """Look through one shard, and store what was found; return the digest of that."""
     with task.root.in_task() as root:
         evaluation, dataset = root.rebase(evaluation), root.rebase(task.dataset)
@@ -201,7 +201,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         for shard in sharded.shards
     ]
     label = STAGE, f"{section} {corpus}"
-    digests = made_by_shard(project, sharded, recipes, partial(_search, evaluation), label)
+    digests = make_per_shard(project, sharded, recipes, partial(_search, evaluation), label)
     found = outputs.each_version(_matches_of, _FOUND.layout.folder, name, digests)
     rows = _rows(project, sharded, evaluation, found)
 

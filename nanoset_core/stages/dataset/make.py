@@ -16,10 +16,9 @@ from nanoset_core.formats.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.make import BIN, SHARDS, TOKENS
+from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
 from nanoset_core.stages.shards.shard_tokens import altered, keep_tokens
-from nanoset_core.stages.shards.shards import BIN, TOKENS
-from nanoset_core.stages.shards.shards import STAGE as SHARDS
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text
@@ -81,13 +80,13 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 
 def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
     """Return the shards; those whose tokens are in the folder that is about to be replaced get a .bin of their own."""
-    shards = tokenization.current_shards(task.project, task.tokenized)
+    shards = current_shards(task.project, task.tokenized)
     shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
     for shard in shards_in_target:
         keep_tokens(shard)
     if not shards_in_target:
         return shards
-    return tokenization.current_shards(task.project, task.tokenized)
+    return current_shards(task.project, task.tokenized)
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
@@ -211,7 +210,7 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
             sha256=_bin_sha256(shard),
         )
 
-    shards = tokenization.each_shard(task.project, corpus, task.tokenized.facts[SHARDS], objects_of)
+    shards = each_shard(task.project, corpus, task.tokenized.facts[SHARDS], objects_of)
     names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
 
     # One listing says what is stored, except of tokens that are ranges of a dataset.

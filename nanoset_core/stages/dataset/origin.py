@@ -8,8 +8,8 @@ from __future__ import annotations
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.purged import OPTION as PURGED
+from nanoset_core.stages.shards.stage import TOKENIZED
 
 OPTIONS_OF_DATASET = ("tokenization", "preset")
 """Options of a dataset's recipe that the recipe of its set of shards does not have."""
@@ -29,15 +29,15 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
         MissingError: The set was deleted.
         FormatError: The current set cannot be read, or, with `strict`, another one that was looked at.
     """
-    current = outputs.current(tokenization.STAGE, dataset.name)
+    current = outputs.current(TOKENIZED.layout.folder, dataset.name)
     if current is not None and has_same_origin(current, dataset):
         return current
-    for tokenized in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
+    for tokenized in outputs.versions(TOKENIZED.layout.folder, dataset.name, strict=strict):
         if has_same_origin(tokenized, dataset):
             return tokenized
     raise MissingError(
         "the shards that the dataset was merged from are gone",
-        where=outputs.access.url(outputs.folder / tokenization.STAGE / dataset.name),
+        where=outputs.access.url(outputs.folder / TOKENIZED.layout.folder / dataset.name),
         expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
         remedy="run `nanoset build`: it makes them again",
     )

@@ -16,8 +16,8 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.framing import pair_name
+from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import CorpusStage, Estimated, Key, Layout, Node, Summary, check_recipe, counted, require
 from nanoset_core.stages.text_estimate import TextEstimate
@@ -39,7 +39,7 @@ class DatasetStage(CorpusStage, Estimated):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: files and settings, without the shards, since their cut leaves no trace in a dataset."""
         options = {
-            **tokenization.token_options(project, key.subject),
+            **token_options(project, key.subject),
             "tokenization": TOKENIZED.version,
             "preset": project.config.tokenization.preset,
         }

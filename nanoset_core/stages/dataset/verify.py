@@ -21,6 +21,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.token_check import Expected
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_rows
@@ -29,8 +30,9 @@ from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
 from nanoset_core.stages.report import AGAIN, BUILD, Report, Run, Severity, check_files, live_manifest, run_here
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.shards.verify import check_losses
 from nanoset_core.stages.stage import Key
 from nanoset_core.text.fingerprints import FingerprintMemory
 from nanoset_core.text.pieces import Inventory
@@ -47,12 +49,12 @@ _QUICK_SKIPPED_BYTES = 16 << 20
 _COUNTS = ("documents", "sequences", "tokens")
 
 
-def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool = False, run: Run = run_here) -> Report:
+def verify_corpus_dataset(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current dataset of a corpus.
 
     Its counts, .idx and tokens are checked as `verify_pair` does. Then it is compared with the shards and settings as
-    they are now, and some documents are tokenized again and compared. What was lost on the way from the text to the
-    shards is reported by the check of these.
+    they are now, some documents are tokenized again and compared, and what was lost on the way from the text to the
+    dataset is reported.
 
     Args:
         project: The project.
@@ -83,6 +85,8 @@ def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool = False, 
             if deep:
                 _check_document_lengths(report, lineage, sampled.sequences)
             _check_round_trip(report, project, lineage, sampled.sequences, deep=deep)
+        if report.passed:
+            check_losses(report, project, shards_of(project.outputs, dataset))
     return report
 
 
@@ -121,7 +125,7 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     """Check that the dataset is what the present shards and settings give."""
     try:
-        tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=BUILD)
+        tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:
         report.note_error(error, "warning")
         return

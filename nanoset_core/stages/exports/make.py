@@ -28,7 +28,7 @@ from nanoset_core.stages.exports.writing import (
     token_blocks,
     write_beside,
 )
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.options import framing
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
 
 VERSION = 1
@@ -55,7 +55,7 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
         dtype=dtype,
         tokens=tokens,
         vocab_size=project.tokenizer.max_id + 1,
-        has_end=bool(tokenization.framing(project).after),
+        has_end=bool(framing(project).after),
         tokenizer=spec.tokenizer_name or config.tokenizer.path,
         sequence_length=spec.sequence_length,
     )

@@ -22,7 +22,7 @@ from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import write_beside
 from nanoset_core.stages.pbin.verify import Source, TokenComparison, made_from
 from nanoset_core.stages.report import BUILD, Report
-from nanoset_core.stages.shards.stage import framing
+from nanoset_core.stages.shards.options import framing
 from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.atomic import sha256_file
 

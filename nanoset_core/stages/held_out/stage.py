@@ -28,7 +28,7 @@ from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import Datasets, dataset_node
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
-from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
+from nanoset_core.stages.per_shard import PLACE, DocumentsTask, Sharded, make_per_shard, write_rows
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import AFTER, SUBJECT, InternalStage, Key, Layout, Node, Stage, Summary, counted
 from nanoset_core.stages.views.settings import base_of, chain_of
@@ -72,7 +72,7 @@ def _can_share(config: ProjectConfig, spec: NanosetSpec) -> bool:
     return len({*bases}) < len(bases) or is_given_twice
 
 
-def _hash(task: ShardTask) -> str:
+def _hash(task: DocumentsTask) -> str:
     """Hash each document of one shard, and store that; return its digest."""
     with task.root.in_task() as root:
         dataset = root.rebase(task.dataset)
@@ -208,7 +208,7 @@ def compare_held_out(project: Project, name: str) -> Manifest:
         for one in sharded:
             corpus = one().dataset.name
             recipes = [Recipe(TOKEN_HASHES.layout.folder, corpus, VERSION, {"shard": shard}) for shard in one().shards]
-            digests[corpus] = made_by_shard(project, one(), recipes, _hash, (ASSET, f"{name} {corpus}"))
+            digests[corpus] = make_per_shard(project, one(), recipes, _hash, (ASSET, f"{name} {corpus}"))
 
         def blocks(number: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
             corpus = sides[number].dataset.name

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.framing import Framed
@@ -18,7 +19,7 @@ LENGTH_BINS = 32
 
 @dataclass(slots=True)
 class ShardFacts:
-    """Counts of one shard, or of several added up."""
+    """Counts of one shard, or sums over several. The names of the fields are facts in manifests."""
 
     lines: int = 0
     """Lines read = documents + skipped + rejected + purged."""
@@ -29,9 +30,9 @@ class ShardFacts:
     sequences: int = 0
     """Entries of the .idx; a document without tokens has none."""
     tokens: int = 0
-    """Special ones included."""
+    """Tokens, special ones included."""
     rejected: int = 0
-    """Lines that are no document."""
+    """Lines that are not a document."""
     faults: int = 0
     """Files that could not be read to their end."""
     read_bytes: int = 0
@@ -43,25 +44,23 @@ class ShardFacts:
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
     zeroed: dict[str, int] = field(default_factory=dict)
-    """Table → documents of it whose text holds runs of zero bytes."""
+    """Table → documents in it whose text contains runs of zero bytes."""
     padding: dict[str, int] = field(default_factory=dict)
-    """Gzip file → zero bytes behind its members."""
+    """Gzip file → zero bytes after its members."""
     unkept_ids: dict[str, int] = field(default_factory=dict)
-    """File → documents of it whose id has no usual text form, or is too long, and is not kept."""
+    """File → documents in it whose id has no usual text form, or is too long, and is not kept."""
     escaped_ids: dict[str, int] = field(default_factory=dict)
-    """Table → documents of it whose id is bytes that are not UTF-8, and is kept with such bytes as \\xNN."""
+    """Table → documents in it whose id is bytes that are not UTF-8, and is kept with such bytes as \\xNN."""
     repeated: int = 0
-    """Documents whose tokens stood before in the same shard, where these are many; see Repeats."""
+    """Documents whose tokens occurred before in the same shard, if these are many; see `Repeats`."""
     purged: int = 0
-    """Documents that were left out, since they are erased; see tokenization/purged.py."""
-
+    """Documents that were left out because they are erased; see purged.py."""
     vanished: int = 0
-    """Characters, or bytes, that the tokenizer has no token for, so that they are missing from the tokens."""
+    """Characters or bytes that the tokenizer has no token for, so that they are missing from the tokens."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts as manifests hold them."""
-        rare = (*_RARE, "repeated", "purged", "vanished")
-        return {name: value for name, value in asdict(self).items() if value or name not in rare}
+        """Return the facts as manifests contain them: without rare ones that are 0 or empty."""
+        return {name: value for name, value in asdict(self).items() if value or name not in _OMITTED_IF_ZERO}
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
@@ -70,32 +69,46 @@ class ShardFacts:
 
     def described(self) -> str:
         """Return lines and rejects for a message."""
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
-        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
-        counts += f", {self.purged:,} erased" if self.purged else ""
-        return counts + (f" ({reasons})" if reasons else "")
+        text = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
+        if self.purged:
+            text += f", {self.purged:,} erased"
+        if self.reasons:
+            reasons = [f"{reason} {count:,}" for reason, count in self.reasons.items()]
+            text += f" ({', '.join(reasons)})"
+        return text
 
     def __add__(self, other: ShardFacts) -> ShardFacts:
-        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
-        histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
-        by_file: dict[str, Any] = {
-            name: dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE
-        }
-        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, **by_file)
+        sums: dict[str, Any] = {}
+        for name in _COUNTS:
+            sums[name] = getattr(self, name) + getattr(other, name)
+        for name in _COUNTS_BY_FILE:
+            sums[name] = dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
+        reasons = Counter(self.reasons) + Counter(other.reasons)
+        histogram = np.add(self.length_histogram, other.length_histogram)
+        return ShardFacts(**sums, reasons=dict(sorted(reasons.items())), length_histogram=histogram.tolist())
 
 
 _NAMES = frozenset(entry.name for entry in fields(ShardFacts))
-_RARE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
-"""Counts by file; a manifest holds those that are not empty."""
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
+_COUNTS_BY_FILE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
+_OMITTED_IF_ZERO = (*_COUNTS_BY_FILE, "repeated", "purged", "vanished")
+
+
+def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Count documents by the number of binary digits of their length, int64, shape (LENGTH_BINS,).
+
+    Args:
+        lengths: Tokens of each document, shape (n_documents,).
+    """
+    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
+    _, digits = np.frexp(lengths.astype(np.float64))
+    histogram: NDArray[np.int64] = np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS]
+    return histogram
 
 
 def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
-    """Return the counts of a batch."""
+    """Return the counts of a batch of documents."""
     lengths = framed.lengths[framed.kept]
-    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
-    digits = np.frexp(lengths.astype(np.float64))[1]
     return ShardFacts(
         lines=batch.read_lines,
         documents=len(lengths),
@@ -107,7 +120,7 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         faults=batch.faults,
         read_bytes=batch.read_bytes,
         reasons=Counter(reject.reason for reject in batch.rejects),
-        length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
+        length_histogram=length_histogram(lengths).tolist(),
         zeroed=batch.zeroed,
         padding=batch.padding,
         unkept_ids=batch.unkept_ids,

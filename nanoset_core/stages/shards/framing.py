@@ -1,4 +1,4 @@
-"""What each preprocessing tool puts around a document's tokens, and what it makes of a document without any.
+"""Put special tokens around documents as a preprocessing tool does, and treat documents without tokens as it does.
 
 | preset | special tokens of the tokenizer, by default | end token | a document without tokens |
 | --- | --- | --- | --- |
@@ -13,7 +13,7 @@ Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,8 +26,18 @@ from nanoset_core.tokenizers.tokenizer import added_tokens, token_id, tokenizer_
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]
 Empty = Literal["no_sequence", "sequence", "skip"]
-_USUAL: dict[WriterPreset, SpecialTokens] = {"megatron": "none", "nanotron": "add", "nemo": "none", "tokshuf": "none"}
-_EMPTY: dict[WriterPreset, Empty] = dict(megatron="no_sequence", nanotron="sequence", nemo="skip", tokshuf="sequence")
+_DEFAULT_SPECIAL_TOKENS: dict[WriterPreset, SpecialTokens] = {
+    "megatron": "none",
+    "nanotron": "add",
+    "nemo": "none",
+    "tokshuf": "none",
+}
+_EMPTY: dict[WriterPreset, Empty] = {
+    "megatron": "no_sequence",
+    "nanotron": "sequence",
+    "nemo": "skip",
+    "tokshuf": "sequence",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +45,16 @@ class Framing:
     """How documents become sequences."""
 
     before: tuple[int, ...] = ()
-    """Ids in front of a document's tokens."""
+    """Ids before a document's tokens."""
     after: tuple[int, ...] = ()
-    """Ids behind them."""
+    """Ids after them."""
     empty: Empty = "no_sequence"
-    """A document without tokens: one without a sequence, one with a framed empty sequence, or none."""
+    """What a document without tokens becomes: a document without a sequence, one with a sequence of the ids before and
+    after, or none (skip)."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self) | {"before": list(self.before), "after": list(self.after)}
+        """Return plain values, as recipes contain them."""
+        return {"before": list(self.before), "after": list(self.after), "empty": self.empty}
 
 
 class Framed(NamedTuple):
@@ -61,7 +72,9 @@ class Framed(NamedTuple):
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
     """Return how a preset's tool names the pair of one key: {prefix}_{key}_document, nanotron {prefix}_{key}."""
-    return f"{prefix}_{key}" if preset == "nanotron" else f"{prefix}_{key}_document"
+    if preset == "nanotron":
+        return f"{prefix}_{key}"
+    return f"{prefix}_{key}_document"
 
 
 def make_framing(
@@ -72,24 +85,34 @@ def make_framing(
     eod: int | None = None,
     special_tokens: SpecialTokens | None = None,
 ) -> Framing:
-    """Return the framing of a preset, with the ids to put in front of and behind every document.
+    """Return the framing of a preset, with the ids to put before and after every document.
 
-    `special_tokens`: whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
+    Args:
+        preset: Whose tool is matched.
+        tokenizer_file: Where the tokenizer is.
+        bos: Id of a begin-of-document token to add, or None.
+        eod: Id of an end-of-document token to add, or None.
+        special_tokens: Whether to add the tokens that the tokenizer's own `encode` adds, too; None for what the
+            preset's tool does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
     """
-    before = () if bos is None else (bos,)
-    after = () if eod is None else (eod,)
-    first, last = added_tokens(tokenizer_file) if adds_template(preset, special_tokens) else ((), ())
-    # A document without text has the tokens that are added, so to the tool it is one with tokens.
-    empty = "sequence" if first or last else _EMPTY[preset]
-    return Framing(before + first, last + after, empty)
+    template_before: tuple[int, ...] = ()
+    template_after: tuple[int, ...] = ()
+    if adds_template(preset, special_tokens):
+        template_before, template_after = added_tokens(tokenizer_file)
+
+    before = template_before if bos is None else (bos, *template_before)
+    after = template_after if eod is None else (*template_after, eod)
+    # With a template, a document without text has tokens for the tool.
+    has_template = bool(template_before or template_after)
+    return Framing(before, after, "sequence" if has_template else _EMPTY[preset])
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
     """Return whether the special tokens of the tokenizer's own template are added to each document."""
-    return (special_tokens or _USUAL[preset]) == "add"
+    return (special_tokens or _DEFAULT_SPECIAL_TOKENS[preset]) == "add"
 
 
 def special_tokens_notices(
@@ -100,14 +123,14 @@ def special_tokens_notices(
     bos: str | None = None,
     eod: str | None = None,
 ) -> list[str]:
-    """Return notices where trainers differ and no choice was made, or where the choice gives what few expect.
+    """Return notices if trainers differ and no choice was made, or if the choice has an effect that few expect.
 
     Args:
         preset: Whose tool is matched.
         tokenizer_file: Where the tokenizer is.
         special_tokens: What the user chose; None if nothing.
-        bos: The token that is put in front of every document in any case.
-        eod: The token that is put behind every document in any case.
+        bos: The token that is put before every document in any case.
+        eod: The token that is put after every document in any case.
 
     Raises:
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
@@ -148,15 +171,22 @@ def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | 
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:
-    """Put the framing around every document of a batch."""
-    has_tokens = encoded.lengths > 0
-    framed = has_tokens | (framing.empty == "sequence")
-    kept = np.ones(len(framed), bool) if framing.empty != "skip" else has_tokens
-    ids, lengths, added = encoded.ids, encoded.lengths, [*framing.before, *framing.after]
+    """Put the special tokens of a framing around every document of a batch."""
+    has_tokens = encoded.lengths > 0  # (n_documents,)
+    has_sequence = has_tokens
+    if framing.empty == "sequence":
+        has_sequence = np.ones(len(has_tokens), bool)
+    is_written = has_tokens if framing.empty == "skip" else np.ones(len(has_tokens), bool)
+
+    ids = encoded.ids
+    lengths = encoded.lengths
+    added = [*framing.before, *framing.after]
     if added:
-        ends = np.cumsum(lengths, dtype=np.int64)
-        edges = np.stack([ends - lengths, ends], axis=1)[framed]
-        places = np.repeat(edges.ravel(), np.tile([len(framing.before), len(framing.after)], len(edges)))
-        ids = np.insert(ids, places, np.tile(np.array(added, ids.dtype), len(edges)))
-        lengths = lengths + framed.astype(np.int32) * np.int32(len(added))
-    return Framed(ids, lengths, framed.astype(np.int64), kept)
+        # (n_sequences, 2) start and end of each document with a sequence, in tokens
+        stops = np.cumsum(lengths, dtype=np.int64)
+        edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]
+        tokens_at_edge = np.tile([len(framing.before), len(framing.after)], len(edges))
+        positions = np.repeat(edges.ravel(), tokens_at_edge)
+        ids = np.insert(ids, positions, np.tile(np.array(added, ids.dtype), len(edges)))
+        lengths = lengths + has_sequence.astype(np.int32) * np.int32(len(added))
+    return Framed(ids, lengths, has_sequence.astype(np.int64), is_written)

@@ -19,8 +19,9 @@ from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles
+from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
-from nanoset_core.stages.shards.shards import DOCUMENTS, REJECTS, TOKENS, ShardSettings, TokenizeJob
+from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, RemoteFolder, store_of

@@ -1,8 +1,8 @@
-"""Documents that were erased: records below the root of where they lie in the raw text, of which no shard is made.
+"""Documents that were erased: records below the root of where they are in the raw text, which no shard is made of.
 
-Once there is a record for a corpus, the recipe of each shard whose range holds such a document names it, and so does
-that of everything made of these shards. Of the documents' own ids a digest is kept: one that appears in other files
-later is found by it, and left out, too.
+Once a corpus has a record, the recipe of each shard whose range has such a document names it, and so does the recipe of
+everything that is made of these shards. Of the documents' own ids a digest is kept: a document with such an id that
+appears in another file later is found by it, and left out, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from nanoset_core.text.pieces import Piece, SourceRange
 FOLDER = "purged"
 OPTION = "purged"
 """Name of the option of recipes: a digest of all places of a corpus."""
+PieceKey = tuple[str, int, int, str]
+"""Path, first byte, byte after the last, and digest of a piece of a file."""
 Place = tuple[str, int, int, str, int]
-"""Path, begin, end and digest of a piece, and a document's byte in the decompressed file, or its row in a table."""
+"""A document in the raw text: a PieceKey, and its byte in the decompressed file, or its row in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Purged:
     """What was erased of a corpus."""
 
     ids: frozenset[str] = frozenset()
-    """As `id_digest` gives them."""
-    places: Mapping[tuple[str, int, int, str], frozenset[int]] = field(default_factory=dict)
-    """Path, begin, end and digest of a piece → bytes, or rows, of its documents that are left out."""
+    """Digests of the documents' ids, as `id_digest` computes them."""
+    places: Mapping[PieceKey, frozenset[int]] = field(default_factory=dict)
+    """Piece → bytes, or rows, of its documents that are left out."""
 
 
 class PurgedError(Exception):
@@ -53,87 +55,149 @@ def id_digest(identity: str) -> str:
 
 
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Place:
-    """Return the place of a document in the pieces of its range, by file, line or row, and byte offset."""
-    place = line if offset < 0 else offset
-    of_file = [piece for piece in pieces if piece.path == file]
-    within = [piece for piece in of_file if piece.begin <= place < piece.end] if len(of_file) > 1 else of_file
-    return *_key(within[0]), place
+    """Return the place of a document.
+
+    Args:
+        pieces: The pieces of its range.
+        file: Its file.
+        line: Its line, or its row in a table.
+        offset: Its byte in the decompressed file; -1 for a row of a table.
+    """
+    position = line if offset < 0 else offset
+    candidates = [piece for piece in pieces if piece.path == file]
+    # Compressed files and tables have one piece, in whose stored bytes a position is no byte.
+    if len(candidates) > 1:
+        candidates = [piece for piece in candidates if piece.begin <= position < piece.end]
+    return *_key(candidates[0]), position
 
 
-def _key(piece: Piece) -> tuple[str, int, int, str]:
+def _key(piece: Piece) -> PieceKey:
     return piece.path, piece.begin, piece.end, piece.digest
 
 
 def note(outputs: OutputRoot, corpus: str, places: Iterable[Place], ids: Iterable[str] = ()) -> None:
-    """Write a record below a root, unless all of it is noted; `ids` as `id_digest` gives them."""
+    """Record erased documents of a corpus below a root, unless all of them are recorded.
+
+    Args:
+        outputs: The root.
+        corpus: Name of the corpus.
+        places: Where they are.
+        ids: Digests of their ids, as `id_digest` computes them.
+    """
     known = noted(outputs, corpus, again=True)
-    ids, places = sorted({*ids}), sorted({*places})
-    if known.ids.issuperset(ids) and all(one[4] in known.places.get(one[:4], ()) for one in places):
+    new_ids = sorted(set(ids))
+    new_places = sorted(set(places))
+    if known.ids.issuperset(new_ids) and all(_is_noted(known, place) for place in new_places):
         return
-    value = {"ids": ids, "places": places}
-    outputs.access.write(outputs.folder / FOLDER / corpus / f"{digest_of(value)}.json", canonical_json(value) + b"\n")
-    _read.pop(outputs.folder, None)
+    value = {"ids": new_ids, "places": new_places}
+    record_path = outputs.folder / FOLDER / corpus / f"{digest_of(value)}.json"
+    outputs.access.write(record_path, canonical_json(value) + b"\n")
+    _remembered.pop(outputs.folder, None)
+
+
+def _is_noted(purged: Purged, place: Place) -> bool:
+    """Return whether a place is among those of a corpus."""
+    positions = purged.places.get(place[:4], frozenset())
+    return place[4] in positions
+
+
+@dataclass(slots=True)
+class _RememberedRecords:
+    """What the records of a root in a bucket say, as they were listed a few seconds ago."""
+
+    listed_at: float
+    """By the monotonic clock."""
+    by_corpus: dict[str, Purged | None]
+    """Corpora with records; None for those whose records were not read yet."""
+
+
+_remembered: dict[Path, _RememberedRecords] = {}
+"""Folder of a root → its records."""
 
 
 def noted(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Purged:
-    """Return what the records below a root say of a corpus; FormatError for one that cannot be read.
+    """Return what the records below a root say about a corpus.
 
-    Where outputs live in a bucket, it is remembered for some seconds, unless it is to be read `again`.
+    Args:
+        outputs: The root. In a bucket, its records are remembered for a few seconds.
+        corpus: Name of the corpus.
+        again: Read them in any case.
+
+    Raises:
+        FormatError: A record cannot be read.
     """
     if not outputs.access.has_copies:
-        return _records(outputs, corpus)
-    read_at, found = _read.get(outputs.folder, (float("-inf"), {}))
-    if again or time.monotonic() - read_at > SEEN_SECONDS:
-        found = dict.fromkeys(outputs.access.names(outputs.folder / FOLDER))
-        _read[outputs.folder] = time.monotonic(), found
-    if corpus not in found:
+        return _read_records(outputs, corpus)
+    records = _remembered.get(outputs.folder)
+    if again or records is None or time.monotonic() - records.listed_at > SEEN_SECONDS:
+        corpora = outputs.access.names(outputs.folder / FOLDER)
+        records = _RememberedRecords(time.monotonic(), dict.fromkeys(corpora))
+        _remembered[outputs.folder] = records
+    if corpus not in records.by_corpus:
         return Purged()
-    known = found[corpus] = found[corpus] or _records(outputs, corpus)
-    return known
+    purged = records.by_corpus[corpus]
+    if purged is None:
+        purged = _read_records(outputs, corpus)
+        records.by_corpus[corpus] = purged
+    return purged
 
 
-_read: dict[Path, tuple[float, dict[str, Purged | None]]] = {}
-"""Folder of a root → (when its corpora with records were listed, these → what they say; None: not read yet)."""
-
-
-def _records(outputs: OutputRoot, corpus: str) -> Purged:
-    ids, places = set[str](), dict[tuple[str, int, int, str], set[int]]()
+def _read_records(outputs: OutputRoot, corpus: str) -> Purged:
+    """Read the records of a corpus."""
+    ids: set[str] = set()
+    positions_by_piece: dict[PieceKey, set[int]] = {}
     folder = outputs.folder / FOLDER / corpus
-    for name in sorted(name for name in outputs.access.names(folder) if name.endswith(".json")):
+    names = [name for name in outputs.access.names(folder) if name.endswith(".json")]
+    for name in sorted(names):
         try:
             value = orjson.loads(outputs.access.read_current(folder / name))
             ids.update(map(str, value["ids"]))
-            for path, begin, end, digest, place in value["places"]:
-                places.setdefault((path, begin, end, digest), set()).add(int(place))
+            for path, begin, end, digest, position in value["places"]:
+                positions_by_piece.setdefault((path, begin, end, digest), set()).add(int(position))
         except (ValueError, TypeError, KeyError) as error:
-            what, where = "this is not a record of erased documents", outputs.access.url(folder / name)
-            remedy = "restore it from a copy; without it these documents would come back"
-            raise FormatError(what, where=where, found=repr(error)[:500], remedy=remedy) from error
-    return Purged(frozenset(ids), {key: frozenset(found) for key, found in places.items()})
+            raise FormatError(
+                "this is not a record of erased documents",
+                where=outputs.access.url(folder / name),
+                found=repr(error)[:500],
+                remedy="restore it from a copy; without it these documents would come back",
+            ) from error
+    places = {key: frozenset(positions) for key, positions in positions_by_piece.items()}
+    return Purged(frozenset(ids), places)
 
 
 def recipe_options(purged: Purged) -> dict[str, Any]:
-    """Return what the recipes of a corpus hold of its erased documents: nothing where there are none."""
+    """Return what the recipes of a corpus say about its erased documents: nothing if there are none."""
     if not purged.places:
         return {}
-    return {OPTION: digest_of(sorted([*key, sorted(found)] for key, found in purged.places.items()))}
+    rows = [[*key, sorted(positions)] for key, positions in purged.places.items()]
+    return {OPTION: digest_of(sorted(rows))}
 
 
 def without(ranges: Iterable[SourceRange], purged: Purged) -> list[SourceRange]:
     """Return ranges of a corpus that leave out its erased documents."""
+    if not purged.places:
+        return list(ranges)
+    return [_without(source, purged) for source in ranges]
 
-    def of(source: SourceRange) -> SourceRange:
-        found = ((number, purged.places.get(_key(piece))) for number, piece in enumerate(source.pieces))
-        left_out = tuple((number, tuple(sorted(places))) for number, places in found if places)
-        return replace(source, without=left_out) if left_out else source
 
-    return [*map(of, ranges)] if purged.places else [*ranges]
+def _without(source: SourceRange, purged: Purged) -> SourceRange:
+    """Return a range that leaves out the erased documents in its pieces."""
+    left_out = []
+    for number, piece in enumerate(source.pieces):
+        positions = purged.places.get(_key(piece))
+        if positions:
+            left_out.append((number, tuple(sorted(positions))))
+    return replace(source, without=tuple(left_out)) if left_out else source
 
 
 def come_back(purged: Purged, source: SourceRange, batch: DocumentBatch) -> list[Place]:
     """Return the places of documents of a batch that have the ids of erased ones."""
     if not purged.ids:
         return []
-    hits = [number for number, one in enumerate(batch.ids) if one is not None and id_digest(one) in purged.ids]
     files = source.files
-    return [place_of(source.pieces, files[batch.files[n]], batch.lines[n], batch.offsets[n]) for n in hits]
+    places = []
+    for number, identity in enumerate(batch.ids):
+        if identity is not None and id_digest(identity) in purged.ids:
+            file = files[batch.files[number]]
+            places.append(place_of(source.pieces, file, batch.lines[number], batch.offsets[number]))
+    return places

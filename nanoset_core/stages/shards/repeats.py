@@ -1,4 +1,4 @@
-"""How many documents of a shard have tokens that stood in it before."""
+"""Count the documents of a shard whose tokens occurred in it before."""
 
 from __future__ import annotations
 
@@ -14,43 +14,62 @@ MAX_DUPLICATE_FRACTION = 0.2
 """Share of repeated documents above which reports warn, unless a setting says otherwise."""
 LIMIT_KEY = "documents.max_duplicate_fraction"
 LEAST_SHARE = 0.05
-"""Of the documents of a shard; fewer repeated ones are not noted."""
+"""Share of the documents of a shard; fewer repeated ones are not noted."""
 LOOK = "look whether files are there twice, or test data lies beside the training data that it is taken from"
-"""What to do about more than that."""
-_MOST_DOCUMENTS = 1 << 17
+"""Remedy for too many repeated documents."""
+_MAX_DOCUMENTS = 1 << 17
 
 
 class Repeats:
-    """Counts repeated documents: all while there are few, of many those whose checksum ends with some zero bits.
+    """Counts repeated documents: all of them, or a sample once there are many different ones.
 
-    A document and its repetitions have the same checksum, so that the share among those counted is about that among
-    all.
+    The sample consists of the documents whose checksum ends with some zero bits. A document and its repetitions have
+    the same checksum, so the share of repeated documents in the sample is about that among all.
     """
 
-    def __init__(self, most_documents: int = _MOST_DOCUMENTS) -> None:
-        self._most, self._mask, self._seen = most_documents, 0, Counter[tuple[int, int]]()
+    def __init__(self, max_documents: int = _MAX_DOCUMENTS) -> None:
+        self._max_documents = max_documents
+        self._mask = 0
+        """Bits of the checksum that are zero for documents of the sample."""
+        self._occurrences: Counter[tuple[int, int]] = Counter()
+        """(checksum, tokens) of a document → how often it occurred."""
 
     def add(self, encoded: Encoded) -> None:
-        """Add the next documents; those without tokens count as none."""
+        """Add documents; those without tokens are not counted."""
         ids = encoded.ids.data
-        for begin, end in pairwise([0, *np.cumsum(encoded.lengths, dtype=np.int64).tolist()]):
-            checksum = crc32(ids[begin:end])
-            if begin < end and not checksum & self._mask:
-                self._seen[checksum, end - begin] += 1
-        while len(self._seen) > self._most:
+        bounds = [0, *np.cumsum(encoded.lengths, dtype=np.int64).tolist()]
+        for start, stop in pairwise(bounds):
+            checksum = crc32(ids[start:stop])
+            if start < stop and not checksum & self._mask:
+                self._occurrences[checksum, stop - start] += 1
+
+        # Halve the sample until it is small enough.
+        while len(self._occurrences) > self._max_documents:
             self._mask = 2 * self._mask + 1
-            self._seen = Counter({key: count for key, count in self._seen.items() if not key[0] & self._mask})
+            sample: Counter[tuple[int, int]] = Counter()
+            for key, count in self._occurrences.items():
+                checksum, _ = key
+                if not checksum & self._mask:
+                    sample[key] = count
+            self._occurrences = sample
 
     def among(self, documents: int) -> int:
-        """Return how many of so many documents repeat another one; 0 where that is less than LEAST_SHARE."""
-        share = 1 - len(self._seen) / max(self._seen.total(), 1)
-        return round(share * documents) if self._seen and share >= LEAST_SHARE else 0
+        """Return how many of some documents repeat another one, or 0 if that is less than LEAST_SHARE."""
+        if not self._occurrences:
+            return 0
+        share = 1 - len(self._occurrences) / max(self._occurrences.total(), 1)
+        return round(share * documents) if share >= LEAST_SHARE else 0
 
 
 def repeats_text(share: float, limit: float, key: str = LIMIT_KEY) -> str:
-    """Describe a share of repeated documents, as one clause; empty where it is within the limit.
+    """Describe a share of repeated documents as one clause; "" if it is within the limit.
 
-    `key`: of nanoset.yaml, which sets the limit; "" where there is no such file.
+    Args:
+        share: Share of repeated documents, 0 to 1.
+        limit: Share that is allowed.
+        key: Key of nanoset.yaml that sets the limit; "" if there is no such file.
     """
-    limited = f"{key}: {limit:g}" if key else f"{limit:g}"
-    return f"{share:.1%} of the documents repeat others, more than {limited}" if share > limit else ""
+    if share <= limit:
+        return ""
+    limit_text = f"{key}: {limit:g}" if key else f"{limit:g}"
+    return f"{share:.1%} of the documents repeat others, more than {limit_text}"

@@ -1,7 +1,7 @@
-"""Where the tokens of a shard are: in its own .bin, or, once a dataset holds them, as a range of that.
+"""Where the tokens of a shard are: in its own .bin, or, once a dataset has them, in a range of the dataset's .bin.
 
-The shard's manifest says which (`Manifest.place`), so every reader of a shard finds them. It is written before the .bin
-goes, and after it came back: whenever a process is killed, what the manifest names is there.
+The manifest of the shard says which (`Manifest.place`), so every reader of a shard finds its tokens. It is written
+before the .bin is removed, and after it was restored. So whenever a process is killed, the file that it names exists.
 """
 
 from __future__ import annotations
@@ -12,37 +12,53 @@ from pathlib import Path
 
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, manifest_bytes
-from nanoset_core.stages.shards.shards import BIN
+from nanoset_core.stages.shards.make import BIN
 from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
 
 
 def point_into(shard: Manifest, fact: FileFact) -> None:
-    """Let a shard's tokens be a range of a dataset, which the caller compared by its sha256; remove its .bin."""
-    _note(shard, fact)
-    with contextlib.suppress(FileNotFoundError):  # it lay within another dataset
+    """Note that a shard's tokens are a range of a dataset, and remove its .bin.
+
+    Args:
+        shard: The shard.
+        fact: The range. The caller has compared its sha256 with that of the .bin.
+    """
+    _write_bin_fact(shard, fact)
+    with contextlib.suppress(FileNotFoundError):  # the tokens were a range of another dataset
         shard.access.remove(shard.folder / BIN)
 
 
 def keep_tokens(shard: Manifest) -> None:
-    """Copy the tokens of a local shard back from the range of a dataset that they are; StorageError for other bytes."""
-    fact, (path, begin) = shard.files[BIN], shard.place(BIN)
+    """Copy the tokens of a local shard from the dataset that has them back to its own .bin.
+
+    Raises:
+        StorageError: The dataset has other bytes there than when it was written.
+    """
+    fact = shard.files[BIN]
+    path, start = shard.place(BIN)
     with open_regular(path) as source, atomic_file(shard.folder / BIN) as target:
-        append_file(source, target, fact.size, begin)
+        append_file(source, target, fact.size, start)
         target.flush()
-        if (found := sha256_file(Path(target.name))) != fact.sha256:
-            raise altered(path, f"sha256 {found} of {fact.size:,} bytes from byte {begin:,} on, not {fact.sha256}")
-    _note(shard, replace(fact, within=None, begin=0))
+        sha256 = sha256_file(Path(target.name))
+        if sha256 != fact.sha256:
+            raise altered(path, f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}")
+    _write_bin_fact(shard, replace(fact, within=None, begin=0))
 
 
 def altered(path: Path, found: str) -> StorageError:
-    """Return the error for a file in which tokens of shards are others by now."""
-    what = "tokens of shards are not those that were written"
-    remedy = "run `nanoset verify --deep`, delete the shards that it names, and build again: they are made anew"
-    return StorageError(what, where=path, found=found, remedy=remedy)
+    """Return the error for a file in which the tokens of shards have changed."""
+    return StorageError(
+        "tokens of shards are not those that were written",
+        where=path,
+        found=found,
+        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they are made anew",
+    )
 
 
-def _note(shard: Manifest, fact: FileFact) -> None:
-    data = manifest_bytes(Recipe(**shard.recipe), shard.facts, {**shard.files, BIN: fact})
+def _write_bin_fact(shard: Manifest, fact: FileFact) -> None:
+    """Write the manifest of a shard again, with another fact about its .bin."""
+    files = {**shard.files, BIN: fact}
+    data = manifest_bytes(Recipe(**shard.recipe), shard.facts, files)
     shard.access.write(shard.folder / MANIFEST, data)

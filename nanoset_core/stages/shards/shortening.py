@@ -1,4 +1,4 @@
-"""A shard without some of its documents, made of the shard itself: nothing is tokenized, and no text is read."""
+"""Make a shard without some of its documents from the shard itself: nothing is tokenized, and no text is read."""
 
 from __future__ import annotations
 
@@ -15,71 +15,100 @@ from nanoset_core.formats.indexed.layout import Index, read_idx, write_idx
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards.document_table import DocumentRows, copy_without
-from nanoset_core.stages.shards.facts import LENGTH_BINS, ShardFacts
-from nanoset_core.stages.shards.shards import BIN, DOCUMENTS, REJECTS, TOKENS
+from nanoset_core.stages.shards.facts import ShardFacts, length_histogram
+from nanoset_core.stages.shards.make import BIN, DOCUMENTS, REJECTS, TOKENS
 from nanoset_core.storage.atomic import sha256_file
 
 
 @dataclass(frozen=True, slots=True)
 class ShortenTask:
-    """Everything that a worker needs to make a shard of another one."""
+    """Everything that a worker needs to make a shard from another one."""
 
     root: OutputRoot
     recipe: Recipe
+    """Of the new shard."""
     shard: Manifest
+    """The shard that has the documents."""
     files: Sequence[str]
-    """Of its range, in order."""
+    """Files of its range, in order."""
     rows: NDArray[np.int64]
-    """Documents that it is to lose, ascending."""
+    """Documents to leave out, ascending."""
 
 
 def shorten(task: ShortenTask) -> Manifest:
-    """Make and store a shard without some documents of another one, or return it when it is there already.
+    """Make and store a shard without some documents of another one, or return it if it exists already.
 
-    Its files are byte for byte those that tokenizing its range would give. Raises as the readers of these files.
+    Its files are byte for byte those that tokenizing its range without the documents would give.
+
+    Raises:
+        MissingError, FormatError: A file of the other shard is missing or damaged.
     """
     with task.root.in_task() as root:
         shard = root.rebase(task.shard)
-        return root.commit(task.recipe, lambda folder: _write(shard, task, folder))
+        return root.commit(task.recipe, lambda folder: _write_shortened(shard, task, folder))
 
 
-def _write(shard: Manifest, task: ShortenTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Fill a folder; return the facts, and the sha256 of the files."""
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     index = read_idx(shard.path(f"{TOKENS}.idx"))
-    documents, lengths = index.document_indices, index.sequence_lengths
-    counts = np.diff(documents)
-    kept = np.ones(len(counts), np.bool_)
-    kept[task.rows] = False
-    sequences = np.repeat(kept, counts)
+    sequence_counts = np.diff(index.document_indices)  # (n_documents,)
+    is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
+    is_kept[task.rows] = False
+    is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
+
     with (folder / BIN).open("wb") as file:
-        for block in _kept_bytes(shard, index, sequences):
+        for block in _bytes_of_sequences(shard, index, is_kept_sequence):
             file.write(block)
     with (folder / f"{TOKENS}.idx").open("wb") as file:
-        write_idx(file, index.dtype, lengths[sequences], np.append(0, np.cumsum(counts[kept])))
+        document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
+        write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
     copy_without(table, task.rows, folder / DOCUMENTS, task.files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
-    gone = np.concatenate([part[~kept[begin : begin + len(part)]] for begin, part in table.lengths()])
-    facts, before = dict(shard.facts), ShardFacts.of(shard.facts)
-    histogram = np.bincount(np.frexp(gone.astype(np.float64))[1], minlength=LENGTH_BINS)[:LENGTH_BINS]
-    facts |= {
-        "documents": before.documents - len(gone),
-        "sequences": int(sequences.sum()),
-        "tokens": before.tokens - int(gone.sum()),
-        "length_histogram": (np.array(before.length_histogram) - histogram).tolist(),
-        "purged": before.purged + len(gone),
+
+    removed_lengths = []
+    for first_row, lengths in table.lengths():
+        removed_lengths.append(lengths[~is_kept[first_row : first_row + len(lengths)]])
+    facts = _shortened_facts(shard, np.concatenate(removed_lengths), int(is_kept_sequence.sum()))
+    names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
+    return facts, {name: sha256_file(folder / name) for name in names}
+
+
+def _shortened_facts(shard: Manifest, removed_lengths: NDArray[np.int32], n_sequences: int) -> dict[str, Any]:
+    """Return the facts of a shard without some documents, given the tokens of each, int32, shape (n_removed,)."""
+    before = ShardFacts.of(shard.facts)
+    n_removed = len(removed_lengths)
+    histogram = np.array(before.length_histogram) - length_histogram(removed_lengths)
+    return {
+        **shard.facts,
+        "documents": before.documents - n_removed,
+        "sequences": n_sequences,
+        "tokens": before.tokens - int(removed_lengths.sum()),
+        "length_histogram": histogram.tolist(),
+        "purged": before.purged + n_removed,
     }
-    return facts, {name: sha256_file(folder / name) for name in (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)}
 
 
-def _kept_bytes(shard: Manifest, index: Index, kept: NDArray[np.bool_]) -> Iterator[bytes]:
-    """Yield the tokens of some sequences of a shard, wherever they lie."""
-    if (fact := shard.files[BIN]).within is None:
-        shard.path(BIN)
-    path, begin = shard.place(BIN)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]])))
-    ends = np.append(index.sequence_pointers, fact.size)
+def _bytes_of_sequences(shard: Manifest, index: Index, is_kept: NDArray[np.bool_]) -> Iterator[bytes]:
+    """Yield the tokens of some sequences of a shard, which may be a range of a dataset.
+
+    Args:
+        shard: The shard.
+        index: Its index.
+        is_kept: Which sequences, shape (n_sequences,).
+    """
+    fact = shard.files[BIN]
+    if fact.within is None:
+        shard.path(BIN)  # downloads it
+    path, shard_start = shard.place(BIN)
     store, name = shard.access.stored_at(path, as_copy=True)
-    if (stored := store.stat(name)) is None:
+    stored = store.stat(name)
+    if stored is None:
         raise MissingError("the tokens of a shard are gone", where=path, remedy="run `nanoset build`")
-    for first, end in ends[edges.reshape(-1, 2)].tolist():
-        yield from store.blocks(replace(stored, begin=begin + first, size=end - first))
+
+    # Runs of consecutive sequences are read together: (n_runs, 2) first sequence of each, and the one after its last.
+    padded = np.concatenate([[False], is_kept, [False]])
+    runs = np.flatnonzero(np.diff(padded)).reshape(-1, 2)
+    bounds = np.append(index.sequence_pointers, fact.size)  # (n_sequences + 1,) in bytes
+    for start, stop in bounds[runs].tolist():
+        yield from store.blocks(replace(stored, begin=shard_start + start, size=stop - start))

@@ -21,9 +21,9 @@ from nanoset_core.stages.contamination.stage import contaminated_documents
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.given_files import given_files
-from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows
-from nanoset_core.stages.shards.shards import DOCUMENTS
+from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import Range, parse_condition
 from nanoset_core.stages.views.ids import Ids, read_ids
@@ -97,7 +97,7 @@ def document_groups(
     """
     tokenized, access = shards_of(project.outputs, dataset), project.outputs.access
     aligned = columns_of(project, corpus, tokenized, used)
-    shards, first = tokenization.some_shards(project, corpus, tokenized.facts[tokenization.SHARDS]), 0
+    shards, first = some_shards(project, corpus, tokenized.facts[SHARDS]), 0
 
     def opened(number: int) -> _Tables:
         shard = shards[number]

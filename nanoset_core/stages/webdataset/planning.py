@@ -11,8 +11,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
-from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_settings
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec

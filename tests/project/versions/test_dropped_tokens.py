@@ -22,7 +22,7 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import access
 
@@ -118,7 +118,7 @@ def test_older_versions_are_kept_with_the_dataset_that_holds_them(dropped):
     collect(project, keep=1)
     tokenized = list(project.outputs.versions("tokenized", "web"))
     for one in tokenized:
-        assert all(shard.damage() is None for shard in tokenization.current_shards(project, one))
+        assert all(shard.damage() is None for shard in current_shards(project, one))
     assert old.folder.is_dir()
     config = dropped / "nanoset.yaml"
     config.write_text(config.read_text().replace("drop", "keep"))
@@ -227,7 +227,7 @@ class Killer:
 def check_tokens(project: Project) -> None:
     """Every shard's tokens are where its manifest says, whole."""
     for corpus in ("web", "code", "books"):
-        for shard in tokenization.current_shards(project, project.outputs.current("tokenized", corpus)):
+        for shard in current_shards(project, project.outputs.current("tokenized", corpus)):
             (path, begin), fact = shard.place("tokens.bin"), shard.files["tokens.bin"]
             assert project.outputs.access.store.sha256_of(shard.access.stored(path, begin, fact.size)) == fact.sha256
 

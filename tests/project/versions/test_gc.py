@@ -30,7 +30,8 @@ from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
@@ -235,7 +236,7 @@ def tear_shards_of_current_dataset(project):
     old = project.outputs.current("tokenized", "web").folder
     change_web(project.config.file.parent, "later")
     make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_corpus(project, "web")
     (old / "manifest.json").write_text('{"trunc')
     os.utime(old / "manifest.json", (1, 1))
 
@@ -284,7 +285,7 @@ def test_links_are_read_and_never_followed_to_remove(changed):
     assert {item.output.split("/")[0] for item in found.garbage} <= ours
     assert why(found, "datasets/web") == ["a symbolic link leads to it"]
     assert old.exists() or old in [item.path for item in found.garbage]
-    assert tokenization.TOKENIZED.fault(project, Key("web"), project.outputs.current("tokenized", "web")) is None
+    assert TOKENIZED.fault(project, Key("web"), project.outputs.current("tokenized", "web")) is None
 
 
 @pytest.mark.parametrize(

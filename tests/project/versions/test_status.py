@@ -30,7 +30,7 @@ from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_recipe, make_inventory, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
@@ -276,7 +276,7 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
     project = Project.open(folder / "nanoset.yaml")
     make_inventory(project, "web")
     with pytest.raises(NanosetError):
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     assert states(folder)["corpus web"] == "failing"
     assert "4 of 244 lines rejected" in why(folder, "corpus web")[0]
 
@@ -347,7 +347,7 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
     events = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: make_inventory(project, "web"),
-        lambda: tokenization.tokenize(project, "web"),
+        lambda: tokenize_corpus(project, "web"),
         lambda: make_dataset(project, "web"),
         lambda: mapping.write_mappings(project, "pretrain", draw.choice(SPLITS)),
         lambda: mapping.write_blended(project, "pretrain", draw.choice(SPLITS)),

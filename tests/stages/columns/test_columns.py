@@ -14,8 +14,9 @@ from nanoset_core.stages.attributes.stage import columns_of
 from nanoset_core.stages.columns.stage import COLUMNS, keep_columns
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import column_table, document_table
-from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.shards import DOCUMENTS
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import plain
 
@@ -66,7 +67,7 @@ def project_of(folder, tokenizer_file, files, **documents):
 
 def made(project):
     make_inventory(project, "web")
-    tokenized = tokenization.tokenize(project, "web")
+    tokenized = tokenize_corpus(project, "web")
     keep_columns(project, "web")
     return tokenized
 
@@ -74,7 +75,7 @@ def made(project):
 def all_rows(project, tokenized, names):
     """Every document's id and columns; → rows, after comparing row groups."""
     found, aligned = [], columns_of(project, "web", tokenized, names)
-    for number, shard in enumerate(tokenization.current_shards(project, tokenized)):
+    for number, shard in enumerate(current_shards(project, tokenized)):
         files, documents = aligned.files_of(number), pq.ParquetFile(shard.path(DOCUMENTS))
         assert {file.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):

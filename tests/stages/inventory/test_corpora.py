@@ -28,8 +28,10 @@ from nanoset_core.stages.inventory.make import current_inventory, make_inventory
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.inventory.verify import verify_inventory
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.repeats import LOOK
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.stage import Key
 from nanoset_core.text.contents import Contents
@@ -123,11 +125,11 @@ def test_other_corpora_keep_their_digests(project, copy):
     before = copy("")
     inventory, _ = current_inventory(project, "web")
     parents = {"inventory": inventory.digest}
-    for stage in (tokenization.TOKENIZED, DATASET):
+    for stage in (TOKENIZED, DATASET):
         for corpus in ("web", "web_title"):
             same = stage.recipe(before, Key(corpus), parents) == stage.recipe(project, Key(corpus), parents)
             assert same == (corpus == "web")
-    options = tokenization.token_options(project, "code")
+    options = token_options(project, "code")
     assert (options["text_key"], options["id_key"]) == ("content", "sha")
 
 
@@ -231,7 +233,7 @@ def test_too_many_rejects_name_the_corpus_s_own_key(copy):
     project = copy(CORPORA.replace("title}", "titel}"))
     make_inventory(project, "web_title")
     with pytest.raises(InputError, match="reject") as caught:
-        tokenization.tokenize(project, "web_title")
+        tokenize_corpus(project, "web_title")
     assert "corpora.web_title.text_key" in str(caught.value)
 
 
@@ -249,7 +251,7 @@ def test_a_folder_is_shared_by_files(copy):
     assert (rows["web"].state, rows["web_title"].state, rows["code"].state) == ("stale", "up to date", "up to date")
     for corpus in ("web", "web_rest"):
         make_inventory(project, corpus)
-        assert tokenization.tokenize(project, corpus).facts["documents"] == 40
+        assert tokenize_corpus(project, corpus).facts["documents"] == 40
         assert not verify_inventory(project, corpus).findings
     assert remembered_inventory(project, found.corpora["web"]) is not None
 
@@ -270,7 +272,7 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
     (project.config.raw_folder / "web/corpus.json").write_text(json.dumps({"name": "web", "files": 2}, indent=1))
     make_inventory(project, "web")
     with pytest.raises(InputError, match="not what its ending says") as caught:
-        tokenization.tokenize(project, "web")
+        tokenize_corpus(project, "web")
     assert str(caught.value.where).endswith("web/corpus.json")
     assert "the file is one JSON document over many lines, not JSON lines" in caught.value.found
     leave_out = 'corpora: {web: {exclude: ["corpus.json"]}}'
@@ -279,13 +281,13 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
     assert leave_out in web.why[0]
     project = copy(CORPORA + "  web: {exclude: [corpus.json]}\n")
     make_inventory(project, "web")
-    assert tokenization.tokenize(project, "web").facts["documents"] == 80
+    assert tokenize_corpus(project, "web").facts["documents"] == 80
 
 
 def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     project = copy()
     (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512))
-    for make in (make_inventory, tokenization.tokenize, make_dataset):
+    for make in (make_inventory, tokenize_corpus, make_dataset):
         make(project, "web")
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
     web = next(row for row in project_status(project) if row.name == "web")
@@ -327,7 +329,7 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     project, folder = Project.open(file), file.parent / "raw/web"
     (folder / "3.jsonl").write_bytes(jsonl(WEB[:40][::-1]))
     (folder / "4.jsonl").write_bytes(jsonl(WEB[40:]))
-    for make in (make_inventory, tokenization.tokenize, make_dataset):
+    for make in (make_inventory, tokenize_corpus, make_dataset):
         make(project, "web")
     web = next(row for row in project_status(project) if row.name == "web")
     (copies,) = web.notices

@@ -22,10 +22,10 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards import shards as shards_module
+from nanoset_core.stages.shards import make as shards_module
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.shards import ShardSettings, ShardTask, engine_choice, make_shard
+from nanoset_core.stages.shards.make import ShardSettings, ShardTask, engine_choice, make_shard
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text import pieces as stored_module
 from nanoset_core.text.importing import import_parquet
@@ -369,7 +369,7 @@ def test_pairs_of_keys_stay_aligned(tmp_path):
 
 
 def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards_module, "_TOLD_SECONDS", -1)
+    monkeypatch.setattr(shards_module, "_REPORT_SECONDS", -1)
     text = lines(*(f"{row} fox " * 2000 for row in range(200)))
     (corpus / "a.jsonl").write_bytes(text)
     (corpus / "b.jsonl.gz").write_bytes(gzip.compress(text))
@@ -386,7 +386,7 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
 MAKE_ALL = """
 import pickle, sys
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.shards import make_shard
+from nanoset_core.stages.shards.make import make_shard
 from nanoset_core.execution.processes import run_tasks
 tasks = pickle.load(open(sys.argv[1], "rb"))
 print("begun", flush=True)

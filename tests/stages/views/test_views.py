@@ -36,7 +36,7 @@ from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
 from nanoset_core.stages.pbin.stage import PBIN_DERIVED
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import plan_view
@@ -341,7 +341,7 @@ def test_what_a_view_would_choose_is_told_before_it_is_built(project):
     shutil.rmtree(project.outputs.folder / "views")
     planned = plan_view(project, "some").facts
     assert views.make_view(project, "some").facts["steps"] == planned["steps"]
-    assert tokenization.STAGE in os.listdir(project.outputs.folder)
+    assert TOKENIZED.layout.folder in os.listdir(project.outputs.folder)
 
 
 def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file, monkeypatch):
@@ -384,6 +384,6 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     with pytest.raises(ConfigError, match="no such column"):
         views.make_view(Project.open(file), "good")
     file.write_text(text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]'))
-    monkeypatch.setattr(tokenization, "tokenize", None)
+    monkeypatch.setattr("nanoset_core.stages.shards.stage.tokenize_corpus", None)
     again = columns.keep_columns(Project.open(file), "web")
     assert [one["name"] for one in again.facts["columns"]] == ["lang", "quality", "id2"]

@@ -24,7 +24,7 @@ from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.registry import sweep
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
@@ -204,7 +204,7 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     lines = file.read_bytes().splitlines(keepends=True)
     before = current_dataset(opened, "web").facts["tokens"]
     file.write_bytes(b"".join(reversed(lines)))
-    for stage in (make_inventory, tokenization.tokenize, make_dataset):
+    for stage in (make_inventory, tokenize_corpus, make_dataset):
         stage(opened, "web")
     assert current_dataset(opened, "web").facts["tokens"] == before
     for group in (0, 1):  # one is written already

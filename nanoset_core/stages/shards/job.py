@@ -1,0 +1,196 @@
+"""Make the shards of a corpus, in worker processes: those that do not exist yet, with engines that are trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.progress import Progress, ProgressCallback, hearing
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, pack, unpack
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.shards import purged
+from nanoset_core.stages.shards.make import SHARDS, ShardSettings, ShardTask, make_shard, shard_recipe
+from nanoset_core.storage.atomic import sweep_abandoned
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.pieces import SourceRange
+from nanoset_core.tokenizers import distrust
+from nanoset_core.untrusted import safe_logger
+
+logger = safe_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeJob:
+    """Source ranges of one corpus, each of which becomes a shard that is named by what it is made from."""
+
+    root: OutputRoot
+    """Where the shards go; each worker puts what it made there."""
+    corpus: str
+    """Name of the shards, and of the folder that contains them."""
+    folder: RawFolder
+    """The corpus's folder of raw text."""
+    ranges: Iterable[SourceRange]
+    """In document order; may be made as they are first needed."""
+    options: Mapping[str, Any]
+    """The settings that decide the tokens, as recipes have them, without distrusted engines."""
+    settings: ShardSettings
+    """How each shard is made."""
+    workers: int
+    """Processes."""
+    executor: Executor | None = None
+    """Runs the tasks instead of these processes."""
+    listener: ProgressCallback
+    """Receives the progress of all ranges together."""
+    news: Progress
+    """The first progress that it receives."""
+    look_first: bool = False
+    """Look for finished shards in this process, so that workers are given unfinished ones only."""
+
+    def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
+        """Make the shards that do not exist yet; make all of them again if an engine turns out to be wrong.
+
+        This job may find an engine wrong, or another process may note one meanwhile.
+
+        Returns:
+            All shards, in document order; and the options of their recipes, with the engines that were not used.
+
+        Raises:
+            InputError, SourceChangedError, MissingError: As `make_shard`.
+            PurgedError: As `make_shard`, after all other shards were made.
+            NanosetError: An engine that is not to be used gave wrong tokens.
+        """
+        tokenizer = self.options["tokenizer"]
+        distrusted = list(distrust.noted(self.root, tokenizer))
+        while True:
+            options = {**self.options, **distrust.recipe_options(distrusted)}
+            shards: Sequence[Manifest] | None = None
+            records: list[distrust.Distrust] = []
+            try:
+                shards = self._make(options)
+            except distrust.DistrustError as error:
+                records.append(error.record)
+                distrust.note(self.root, error.record)  # a worker's record may not be visible from here yet
+            finally:
+                # Workers of a cancelled run were ended wherever they were.
+                sweep_abandoned(self.root.folder / SHARDS / self.corpus)
+
+            records += distrust.noted(self.root, tokenizer, again=True)
+            new_records = [record for record in records if record.name not in options.get(distrust.OPTION, ())]
+            if shards is not None and not new_records:
+                return shards, options
+            if not new_records:
+                raise _distrusted_engine_used(records[0])
+            for record in {record.name: record for record in new_records}.values():
+                logger.warning("%s: %s; shards are made again with another engine", record.where, record.what)
+            distrusted += new_records
+
+    def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
+        """Make the shards of recipes with these options that do not exist yet; return all of them."""
+        progress = _JobProgress(self.news, self.listener)
+        packed_shards: dict[int, bytes] = {}  # number of the range → manifest, packed, since there may be 100,000
+        missing: list[int] = []  # number of the range of each task
+
+        def tasks() -> Iterator[ShardTask]:
+            for number, source in enumerate(self.ranges):
+                if number not in packed_shards:
+                    missing.append(number)
+                    recipe = shard_recipe(self.corpus, source, options)
+                    yield ShardTask(self.root, recipe, self.folder, source, self.settings)
+
+        if self.look_first:
+            for number, shard in self._finished(options):
+                packed_shards[number] = pack(shard)
+                progress.add_shard(shard)
+        self.listener(progress.total)
+
+        returned_places: list[purged.Place] = []
+        with hearing(progress.hear):
+            for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
+                if not isinstance(outcome, Manifest):
+                    returned_places += outcome
+                    continue
+                packed_shards[missing[task]] = pack(outcome)
+                progress.add_shard(outcome)
+                progress.report()
+        if returned_places:
+            raise purged.PurgedError(returned_places)
+        in_order = [packed_shards[number] for number in sorted(packed_shards)]
+        return PackedManifests(in_order, self.root.access)
+
+    def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
+        """Yield (number of its range, shard) for each shard that exists and is whole."""
+
+        def pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:
+            shard = outputs.find_at(folder)
+            return None if shard is None else pack(shard)
+
+        digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
+        packed = self.root.each_version(pack_if_whole, SHARDS, self.corpus, digests)
+        for number, shard in enumerate(packed):
+            if shard is not None:
+                yield number, unpack(shard, self.root.access)
+
+
+def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.Place]:
+    """Make a shard, or return where its files have erased documents again."""
+    try:
+        return make_shard(task)
+    except purged.PurgedError as error:
+        return error.places
+
+
+def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
+    """Return the error for an engine that was used although it is distrusted."""
+    return NanosetError(
+        "an engine gave wrong tokens that was not to be used any more",
+        where=record.where,
+        found=record,
+        expected="tokens of another engine, since this one is recorded as distrusted",
+        remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, and report this",
+    )
+
+
+@dataclass(slots=True)
+class _JobProgress:
+    """The progress of all ranges together: finished shards, and what workers report on those in work."""
+
+    total: Progress
+    """Of finished shards."""
+    listener: ProgressCallback
+    in_work: dict[str, Progress] = field(default_factory=dict)
+    """Digest of a shard in work → its progress."""
+
+    def add_shard(self, shard: Manifest) -> None:
+        """Add a finished shard."""
+        facts = shard.facts
+        self.total = replace(
+            self.total,
+            done=self.total.done + facts.get("stored_bytes", 0),
+            documents=self.total.documents + facts["documents"],
+            tokens=self.total.tokens + facts["tokens"],
+        )
+        self.in_work.pop(shard.digest, None)
+
+    def hear(self, progress: Progress) -> None:
+        """Take what a worker reports; reports on other things than shards are passed on as they are."""
+        if progress.stage != SHARDS:
+            self.listener(progress)
+            return
+        self.in_work[progress.name] = progress
+        self.report()
+
+    def report(self) -> None:
+        """Report the progress of finished shards and of those in work."""
+        parts = self.in_work.values()
+        self.listener(
+            replace(
+                self.total,
+                done=self.total.done + sum(part.done for part in parts),
+                documents=self.total.documents + sum(part.documents for part in parts),
+                tokens=self.total.tokens + sum(part.tokens for part in parts),
+            )
+        )

@@ -1,0 +1,353 @@
+"""Make one shard, in any process: the documents of a source range → tokens, a table of documents, and rejected lines.
+
+A shard consists of tokens.bin and tokens.idx, documents.parquet, and rejects.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.execution.progress import Progress, note, tell
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.shards import purged
+from nanoset_core.stages.shards.document_table import count_facts, document_table, place_in
+from nanoset_core.stages.shards.facts import ShardFacts, facts_of
+from nanoset_core.stages.shards.framing import Framing, frame
+from nanoset_core.stages.shards.repeats import Repeats
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.documents import DocumentBatch, read_documents
+from nanoset_core.text.pieces import Piece, SourceRange, too_large
+from nanoset_core.text.rejects import Reject
+from nanoset_core.tokenizers import distrust
+from nanoset_core.tokenizers.engines import Encoded, Engine, make_engine
+from nanoset_core.tokenizers.engines.reference import EncodingError, WrongTokensError
+from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
+from nanoset_core.tokenizers.vanishing import vanishing_characters
+
+SHARDS = "shards"
+"""Folder of the shards, and the fact of a set of shards that lists their digests."""
+VERSION = 2
+TOKENS = "tokens"
+BIN = f"{TOKENS}.bin"
+"""The only file of a shard that may be a range of a dataset instead."""
+DOCUMENTS = "documents.parquet"
+REJECTS = "rejects.jsonl"
+_REPORT_SECONDS = 0.5
+"""Between two reports on the progress of one shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """How documents become the tokens of a shard."""
+
+    tokenizer_file: TokenizerPath
+    """Where the tokenizer is."""
+    engine: str = "auto"
+    """One of bpe.KINDS; all give the same bytes."""
+    audit: float = distrust.SHARE
+    """Share of the documents that the reference encodes too; it shows in no bytes."""
+    dtype: str
+    """Of the .bin."""
+    max_id: int
+    """The greatest id that the tokenizer has."""
+    framing: Framing
+    """What is put around each document's tokens."""
+    text_key: str
+    """Key of the text."""
+    id_key: str = "id"
+    """Key of the document's own id."""
+    required_keys: tuple[str, ...] = ()
+    """Further keys that a line must have as text, or it is rejected."""
+    max_line_bytes: int
+    """Longer lines are rejected."""
+    fail_on_reject: bool
+    """Whether the first reject ends the work."""
+    documents: bool = True
+    """Whether a table of the documents is written, too."""
+    room: int = 0
+    """Bytes of the disk that shards which are made at the same time may take."""
+    hashed: bool = True
+    """Whether the manifest holds the files' sha256: not of shards that live no longer than the call."""
+
+    def recipe_options(self, tokenizer: str) -> dict[str, Any]:
+        """Return the settings that reach the tokens, as recipes hold them; `tokenizer` is its fingerprint."""
+        return {
+            "tokenizer": tokenizer,
+            "dtype": self.dtype,
+            "framing": self.framing.to_json(),
+            "text_key": self.text_key,
+            "id_key": self.id_key,
+            "max_line_bytes": self.max_line_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Everything that a worker needs to make one shard."""
+
+    root: OutputRoot
+    recipe: Recipe
+    folder: RawFolder
+    """The corpus's folder."""
+    source: SourceRange
+    settings: ShardSettings
+
+
+def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
+    """Return what the shard of one source range is made from."""
+    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, dict(options))
+
+
+def make_shard(task: ShardTask) -> Manifest:
+    """Make and store the shard of one source range, or return it if it exists already.
+
+    Raises:
+        InputError: A line was rejected and the policy is to fail.
+        SourceChangedError, MissingError: The files are not those of the inventory.
+        DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
+        PurgedError: Documents that were erased are in the files again.
+    """
+    with task.root.in_task() as root:
+        local_task = replace(task, root=root)
+        return root.commit(task.recipe, lambda folder: _write_shard(local_task, folder))
+
+
+def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
+    """Fill a folder; return the facts, and what is known of the files."""
+    settings = task.settings
+    task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
+    writing = _ShardInProgress(task, _engine(task))
+    with (
+        MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
+        document_table(folder / DOCUMENTS, task.source.files) if settings.documents else nullcontext() as add_rows,
+        (folder / REJECTS).open("wb") as rejects,
+    ):
+        for batch in _batches(task):
+            for reject in batch.rejects:
+                rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
+            if batch.rejects and settings.fail_on_reject:
+                raise _reject_error(task, batch.rejects[0])
+
+            # Once an erased document is found, the shard is not stored: only look for further ones.
+            if writing.finds_erased(batch):
+                continue
+            encoded = writing.encode(batch)
+            framed = frame(encoded, settings.framing)
+            lengths = framed.lengths[framed.sequences > 0]
+            builder.add_documents(framed.ids, lengths, framed.sequences[framed.kept])
+            if add_rows is not None:
+                add_rows(batch, framed.lengths, framed.kept)
+            writing.count(batch, encoded, facts_of(batch, framed))
+    if writing.erased_places:
+        raise purged.PurgedError(writing.erased_places)
+
+    names = [BIN, f"{TOKENS}.idx", REJECTS]
+    if settings.documents:
+        names.append(DOCUMENTS)
+    files: dict[str, str | FileFact] = {}
+    for name in names:
+        path = folder / name
+        files[name] = sha256_file(path) if settings.hashed else FileFact(path.stat().st_size, None)
+    return writing.all_facts(), files
+
+
+def _batches(task: ShardTask) -> Iterator[DocumentBatch]:
+    """Read the documents of a task's range, about a MiB at a time."""
+    settings = task.settings
+    return read_documents(
+        task.folder,
+        task.source,
+        text_key=settings.text_key,
+        id_key=settings.id_key,
+        required_keys=settings.required_keys,
+        max_line_bytes=settings.max_line_bytes,
+    )
+
+
+class _ShardInProgress:
+    """Encodes the batches of one shard, counts what they contain, and reports the progress."""
+
+    def __init__(self, task: ShardTask, engine: Engine) -> None:
+        self._task = task
+        self._engine = engine
+        self._audit = distrust.Audit(engine, task.settings.audit, task.recipe.digest)
+        self._vanishing = vanishing_characters(engine)
+        self._facts = ShardFacts(stored_bytes=task.source.size)
+        self._repeats = Repeats()
+        self._lines_of_pieces: list[tuple[Piece, int]] = []
+        self._read_bytes = 0
+        self._reported_at = time.monotonic()
+        self._erased = purged.noted(task.root, task.recipe.name)
+        self.erased_places: list[purged.Place] = []
+        """Where documents that were erased are in the text again."""
+
+    def finds_erased(self, batch: DocumentBatch) -> bool:
+        """Look for erased documents in a batch; return whether one was found, in this batch or an earlier one."""
+        self.erased_places += purged.come_back(self._erased, self._task.source, batch)
+        return bool(self.erased_places)
+
+    def encode(self, batch: DocumentBatch) -> Encoded:
+        """Return the tokens of a batch, in the type of the shard's tokens.
+
+        Raises:
+            InputError: A document is too large, or cannot be encoded.
+            DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
+            ConfigError: The engine gave an id outside of the vocabulary.
+        """
+        task = self._task
+        settings = task.settings
+        try:
+            encoded = self._audit.encode(batch.texts)
+        except MemoryError as error:
+            longest = int(np.argmax([len(text) for text in batch.texts]))
+            raise too_large(_document_place(task, batch, longest), str(error) or None) from error
+        except EncodingError as error:
+            raise error.at(_document_place(task, batch, error.document)) from error
+        except WrongTokensError as error:
+            record = distrust.Distrust(
+                self._engine.name,
+                self._engine.version,
+                task.recipe.options["tokenizer"],
+                f"{task.recipe.name}: {_document_place(task, batch, error.document)}",
+                str(error),
+            )
+            distrust.note(task.root, record)
+            raise distrust.DistrustError(record) from error
+        if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
+            raise ConfigError(
+                "the tokenizer gave an id outside its vocabulary",
+                where=settings.tokenizer_file,
+                found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
+                expected=f"0 to {settings.max_id}",
+                remedy="choose another tokenization.engine, and report this",
+            )
+        return encoded._replace(ids=encoded.ids.astype(settings.dtype))
+
+    def count(self, batch: DocumentBatch, encoded: Encoded, facts: ShardFacts) -> None:
+        """Count a batch that was written; report the progress every half second."""
+        self._facts = self._facts + facts
+        if self._vanishing is not None:
+            self._facts.vanished += self._vanishing.count(batch.texts)
+        self._lines_of_pieces += batch.counted
+        self._repeats.add(encoded)
+        self._read_bytes += batch.stored_bytes
+        if time.monotonic() > self._reported_at + _REPORT_SECONDS:
+            self._report()
+
+    def _report(self) -> None:
+        """Report the progress, and free copies of files if the disk has little room."""
+        task = self._task
+        facts = self._facts
+        tell(
+            Progress(
+                SHARDS,
+                task.recipe.digest,
+                self._read_bytes,
+                facts.stored_bytes,
+                "bytes",
+                facts.documents,
+                facts.tokens,
+            )
+        )
+        task.root.access.make_room(0, f"a shard of {task.source.files[0]}")
+        self._reported_at = time.monotonic()
+
+    def all_facts(self) -> dict[str, Any]:
+        """Return the facts of the shard's manifest, once all batches were counted."""
+        self._facts.repeated = self._repeats.among(self._facts.documents)
+        engine = self._engine
+        encoder = distrust.Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
+        return {
+            **self._facts.to_json(),
+            **count_facts(self._lines_of_pieces),
+            distrust.ENCODER: asdict(encoder),
+        }
+
+
+def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:
+    """Return how a document of a batch is named in messages."""
+    file = task.source.files[batch.files[number]]
+    return _line_place(task, file, batch.lines[number], batch.offsets[number])
+
+
+def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
+    """Return how a line is named in messages while its range is read.
+
+    Its byte is named, too: it finds the line in files whose lines were not counted yet. Rows of tables have none (-1).
+    """
+    place = str(task.folder / place_in(task.source, file, line, offset))
+    return f"{place} (byte {offset:,})" if offset >= 0 else place
+
+
+def _engine(task: ShardTask) -> Engine:
+    """Return the engine of a task, which is kept for the next task.
+
+    Raises:
+        SourceChangedError: The tokenizer has another sha256 than the recipe names.
+    """
+    file = local_tokenizer(task.settings.tokenizer_file)
+    expected_fingerprint = task.recipe.options["tokenizer"]
+    distrusted = tuple(task.recipe.options.get(distrust.OPTION, ()))
+    n_loaded = _loaded_engine.cache_info().misses
+    engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, distrusted)
+    if _loaded_engine.cache_info().misses > n_loaded:
+        tell(note(f"engine {engine.name}: {engine.reason}"))
+    if fingerprint != expected_fingerprint:
+        raise SourceChangedError(
+            "the tokenizer is not the one that this build began with",
+            where=file,
+            found=f"sha256 {fingerprint[:16]}…",
+            expected=f"sha256 {expected_fingerprint[:16]}…",
+            remedy="build again once nothing writes to it",
+        )
+    return engine
+
+
+def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
+    """Return which engine tokenizes, and why, and report it; no output depends on it.
+
+    Args:
+        tokenizer_file: Where the tokenizer is.
+        kind: The engine that the user asks for, or "auto".
+    """
+    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
+    tell(note(f"engine {engine.name}: {engine.reason}"))
+    return f"{engine.name}: {engine.reason}"
+
+
+@lru_cache(maxsize=2)
+def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]) -> tuple[Engine, str]:
+    """Return (engine, fingerprint of the tokenizer); `_stamp` changes with the file."""
+    return make_engine(file, kind, without=without), define(file).fingerprint
+
+
+def _reject_error(task: ShardTask, reject: Reject) -> InputError:
+    """Return the error for a rejected line if the policy is to fail."""
+    if reject.is_fault:
+        what = "a file cannot be read to its end"
+        unit = "file"
+        found = reject.detail
+    else:
+        what = "a line was rejected"
+        unit = "line"
+        found = f"{reject.detail}: {reject.excerpt}"
+    return InputError(
+        f"{what}: {reject.reason}",
+        where=_line_place(task, reject.file, reject.line, reject.offset),
+        found=found,
+        expected="one JSON object a line, or one row of a table, with its text as a string",
+        remedy=f"mend the {unit}, or keep rejects aside (on_reject: quarantine)",
+    )

@@ -1,0 +1,184 @@
+"""The set of shards that a corpus consists of: its shards, and what was lost on the way to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.outputs.erasures import missing_version
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory.make import inventory_at
+from nanoset_core.stages.shards import purged
+from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.facts import ShardFacts
+from nanoset_core.stages.shards.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
+from nanoset_core.stages.shards.make import REJECTS, SHARDS, shard_recipe
+from nanoset_core.stages.shards.options import shard_options
+from nanoset_core.stages.shards.repeats import repeats_text
+from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.text.rejects import RejectOptions
+
+T = TypeVar("T")
+STAGE = "tokenized"
+"""Folder of the sets."""
+BY_SHARD = "documents_by_shard"
+"""Fact of a set with many shards: documents of each, since asking each shard for it takes long."""
+_NAMES = SettingNames(
+    on_reject="documents.on_reject: fail",
+    rejected="documents.max_rejected_fraction",
+    unreadable="documents.max_unreadable_fraction",
+    text_key="documents.text_key",
+)
+
+
+def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
+    """Return the shards of a set, in document order.
+
+    Raises:
+        MissingError: A shard is missing or damaged.
+    """
+    return some_shards(project, tokenized.name, tokenized.facts[SHARDS])
+
+
+def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
+    """Return shards of a corpus by their digests, in this order.
+
+    Raises:
+        MissingError: A shard is missing or damaged.
+    """
+    return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs.access)
+
+
+def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
+    """Call a function on shards of a corpus; return the results in the order of the digests.
+
+    Raises:
+        MissingError: A shard is missing or damaged.
+    """
+    remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
+
+    def look(outputs: OutputRoot, folder: Path) -> T:
+        shard = outputs.manifest_at(folder)
+        if shard is None:
+            raise missing_version(
+                outputs.access,
+                (SHARDS, corpus, folder.name),
+                "a shard is not whole",
+                found="its manifest is missing",
+                remedy=remedy,
+            )
+        damage = shard.damage()
+        if damage:
+            raise MissingError("a shard is not whole", where=folder, found=damage, remedy=remedy)
+        return work(shard)
+
+    return project.outputs.each_version(look, SHARDS, corpus, digests)
+
+
+def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
+    """Return the ranges of a corpus's text that become a shard each, without the erased documents."""
+    erased = purged.noted(project.outputs, inventory.corpus)
+    return purged.without(cut_ranges(inventory, range_bytes), erased)
+
+
+def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
+    """Return what was lost on the way to a set of shards.
+
+    Raises:
+        FormatError: The manifest of a shard, or the inventory, cannot be read.
+    """
+    facts = ShardFacts.of(tokenized.facts)
+    if not facts.reasons:
+        return Losses(facts)
+
+    def pack_if_rejecting(outputs: OutputRoot, folder: Path) -> bytes | None:
+        shard = outputs.manifest_at(folder)
+        if shard is None or not shard.facts["reasons"]:
+            return None
+        return pack(shard)
+
+    packed = outputs.each_version(pack_if_rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS])
+    rejecting_shards = PackedManifests([shard for shard in packed if shard is not None], outputs.access)
+    inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
+    sizes = {} if inventory is None else stored_sizes(inventory.pieces)
+    return Losses(facts, rejecting_shards, sizes, LineNumbers.of(tokenized.facts))
+
+
+def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
+    """Return what a set of shards lost, or will lose once it is made; None if a shard of it does not exist yet.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        recipe: Recipe of the set.
+    """
+    outputs = project.outputs
+    tokenized = outputs.find(recipe)
+    if tokenized is not None:
+        return losses(outputs, tokenized)
+    inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
+    if inventory is None:
+        return None
+
+    options = shard_options(project, corpus)
+    ranges = ranges_of(project, inventory, recipe.options["range_bytes"])
+    digests = [shard_recipe(corpus, source, options).digest for source in ranges]
+    # One listing is enough to know that a shard is missing.
+    if not set(digests) <= outputs.digests_in(outputs.folder / SHARDS / corpus).keys():
+        return None
+
+    def pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:
+        shard = outputs.find_at(folder)
+        return None if shard is None else pack(shard)
+
+    packed = outputs.each_version(pack_if_whole, SHARDS, corpus, digests)
+    shards = [shard for shard in packed if shard is not None]
+    if len(shards) < len(digests):
+        return None
+    return losses_of(PackedManifests(shards, outputs.access), inventory.pieces)
+
+
+def reject_policy(project: Project, corpus: str) -> RejectPolicy:
+    """Return how much of a corpus may be lost by the present settings."""
+    documents = project.config.documents_of(corpus)
+    limits = {name: getattr(documents, name) for name in RejectOptions.__slots__}
+    names = replace(_NAMES, leave_out=f"corpora: {{{corpus}: {{exclude: {{files}}}}}}")
+    spec = project.config.corpora.get(corpus)
+    if spec is not None and spec.text_key is not None:
+        names = replace(names, text_key=f"corpora.{corpus}.text_key")
+    return RejectPolicy(RejectOptions(**limits), documents.text_key, names)
+
+
+def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
+    """Return the error for a corpus that lost more than the present settings allow, or None."""
+    return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
+
+
+def repeats_warning(project: Project, tokenized: Manifest) -> str:
+    """Return a warning if more documents of a corpus than allowed repeat others of their shard; otherwise ""."""
+    facts = ShardFacts.of(tokenized.facts)
+    share = facts.repeated / max(facts.documents, 1)
+    return repeats_text(share, project.config.documents.max_duplicate_fraction)
+
+
+def reject_files(project: Project, tokenized: Manifest) -> list[str]:
+    """Return the addresses of the shards' lists of rejected lines, without empty lists."""
+    if not tokenized.facts["rejected"] + tokenized.facts["faults"]:
+        return []
+
+    def address(outputs: OutputRoot, folder: Path) -> str | None:
+        try:
+            shard = outputs.manifest_at(folder)
+        except NanosetError:  # the shard is damaged, which `nanoset verify` reports
+            return None
+        if shard is None or not shard.facts["reasons"]:
+            return None
+        return shard.url(REJECTS)
+
+    addresses = project.outputs.each_version(address, SHARDS, tokenized.name, tokenized.facts[SHARDS])
+    return [address for address in addresses if address is not None]

@@ -1,0 +1,24 @@
+"""What people are shown of a tokenized corpus: losses, repeated documents, and the lists of rejected lines."""
+
+from __future__ import annotations
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.shards.repeats import LOOK
+from nanoset_core.stages.shards.shard_sets import losses, reject_files, repeats_warning
+from nanoset_core.stages.stage import Summary
+
+
+def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
+    """Return warnings and files of rejected lines of a tokenized corpus; its counts are shown with its dataset."""
+    warnings = list(losses(project.outputs, tokenized).texts())
+    repeats = repeats_warning(project, tokenized)
+    if repeats:
+        warnings.append(f"{repeats}: {LOOK}")
+
+    details = {}
+    n_faults = tokenized.facts["faults"]
+    if n_faults:
+        details["unreadable"] = format_count(n_faults, "file")
+    return Summary(details=details, warnings=warnings, rejects=reject_files(project, tokenized))
