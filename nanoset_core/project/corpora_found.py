@@ -1,8 +1,8 @@
-"""The corpora of a raw folder as a first configuration names them: what each is for, and which keys its lines have."""
+"""The corpora of a raw folder as a first configuration names them: their splits, and the keys of their lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,87 +22,132 @@ class FoundCorpus:
     """A corpus: a folder of text, or some of its files."""
 
     name: str
-    """Its own: that of the folder, with `_valid` or `_test` where those files are only a part of it."""
+    """That of the folder; with `_valid` or `_test` appended if these files are only a part of it."""
     folder: str
-    """Below raw."""
+    """Name of the folder below raw."""
     contents: Contents
     """Its files."""
     split: SplitName
-    """What it is for."""
+    """The split that it is for."""
     choice: FileChoice = field(default_factory=FileChoice)
-    """Which files of the folder."""
+    """Which files of the folder it is made of."""
     keys: Keys = field(default_factory=Keys)
-    """What its lines have."""
+    """The keys of its first lines."""
     text_key: str | None = None
-    """Where the text is; None where no line tells."""
+    """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return its section of `corpora`: what differs from a corpus of these keys, that is all of its folder."""
-        values: dict[str, Any] = {} if self.name == self.folder else {"folder": self.folder}
-        if self.text_key not in (None, text_key):
+        """Return its section of `corpora`: what differs from a corpus that is all of its folder and has these keys."""
+        values: dict[str, Any] = {}
+        if self.name != self.folder:
+            values["folder"] = self.folder
+        if self.text_key is not None and self.text_key != text_key:
             values["text_key"] = Noted(self.text_key, f"Its first lines have {self.keys}.")
-        if self.keys.id not in (None, id_key):
+        if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
-        found = f"{format_count(len(self.contents.texts), 'file')}, {format_bytes(self.contents.size)}"
+        amount = f"{format_count(len(self.contents.texts), 'file')}, {format_bytes(self.contents.size)}"
         if self.choice.files is not None:
-            values["files"] = Noted(list(self.choice.files), f"By their names {self.split} data: {found}.")
+            values["files"] = Noted(list(self.choice.files), f"By their names {self.split} data: {amount}.")
         if self.choice.exclude:
-            values["exclude"] = Noted(list(self.choice.exclude), f"Held out of {self.split} data, which is {found}.")
+            values["exclude"] = Noted(list(self.choice.exclude), f"Held out of {self.split} data, which is {amount}.")
         return values
 
 
 def divided(text: RawText) -> list[FoundCorpus]:
     """Return the corpora of the raw folder; files for validation and tests, by their names, are corpora of their own.
 
-    Where there is nothing else, such files are for training.
+    If there is nothing else, such files are for training.
     """
-    found = [part for name, contents in text.corpora.items() for part in _divided(name, contents, [*text.corpora])]
-    if any(part.split == "train" for part in found):
-        return found
+    corpora: list[FoundCorpus] = []
+    for name, contents in text.corpora.items():
+        corpora += _divide_folder(name, contents, list(text.corpora))
+    if any(corpus.split == "train" for corpus in corpora):
+        return corpora
     return [FoundCorpus(name, name, contents, "train") for name, contents in text.corpora.items()]
 
 
-def _divided(name: str, contents: Contents, taken: Sequence[str]) -> Iterator[FoundCorpus]:
+def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -> list[FoundCorpus]:
+    """Return the corpora of one folder: one for each split that its files are for, by their names.
+
+    Args:
+        name: Name of the folder.
+        contents: Its files.
+        folder_names: Names of all folders, which no other corpus may have.
+    """
     for split in SPLITS[1:]:
-        if held_out(name) == (split, f"{name}*"):  # it ends in the split's name
-            yield FoundCorpus(name, name, contents, split)
-            return
-    found = dict.fromkeys(filter(None, (held_out(file.path) for file in contents.ordered)))
-    patterns = {split: [pattern for kind, pattern in found if kind == split] for split in SPLITS[1:]}
-    held = [pattern for some in patterns.values() for pattern in some]
-    choices: dict[SplitName, FileChoice] = {"train": FileChoice(None, tuple(held))}
-    choices |= {split: FileChoice(tuple(some)) for split, some in patterns.items() if some}
-    parts = [(split, choice) for split, choice in choices.items() if contents.chosen(choice).texts]
-    whole = parts[0][0]  # which the folder's own corpus is for
-    for split, choice in parts:
-        own, others = name, [pattern for other, some in patterns.items() if other != split for pattern in some]
-        if split == whole:
-            choice = FileChoice(None, tuple(others))
+        if held_out(name) == (split, f"{name}*"):  # the folder's own name ends in that of the split
+            return [FoundCorpus(name, name, contents, split)]
+
+    # Patterns of names for each split, such as `valid*`; train is everything else.
+    held_out_patterns = _held_out_patterns(contents)
+    patterns: dict[SplitName, list[str]] = {}
+    for split in SPLITS[1:]:
+        patterns[split] = [pattern for pattern_split, pattern in held_out_patterns if pattern_split == split]
+    choices: dict[SplitName, FileChoice] = {}
+    choices["train"] = FileChoice(None, _patterns_of_others(patterns, "train"))
+    for split, split_patterns in patterns.items():
+        if split_patterns:
+            choices[split] = FileChoice(tuple(split_patterns))
+
+    # The first split with text gets the folder's name, and everything that no other split has.
+    splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
+    corpora = []
+    for split in splits:
+        corpus_name = name
+        choice = choices[split]
+        if split == splits[0]:
+            choice = FileChoice(None, _patterns_of_others(patterns, split))
         else:
-            own = _free_name(f"{name}_{split}", taken)
-        yield FoundCorpus(own, name, contents.chosen(choice), split, choice)
+            corpus_name = _free_name(f"{name}_{split}", folder_names)
+        corpora.append(FoundCorpus(corpus_name, name, contents.chosen(choice), split, choice))
+    return corpora
+
+
+def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
+    """Return (split, pattern of names) of the files that are for valid or test, each once, in the files' order."""
+    patterns = [held_out(file.path) for file in contents.ordered]
+    return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
+
+
+def _patterns_of_others(patterns: Mapping[SplitName, Sequence[str]], split: SplitName) -> tuple[str, ...]:
+    """Return the patterns of all splits but one."""
+    others: list[str] = []
+    for other, other_patterns in patterns.items():
+        if other != split:
+            others += other_patterns
+    return tuple(others)
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:
-    return _free_name(f"{name}_files", taken) if name in taken else name
+    """Return a name that is not taken, with `_files` appended as many times as that needs."""
+    while name in taken:
+        name = f"{name}_files"
+    return name
 
 
 def with_keys(
     raw: Path, found: Sequence[FoundCorpus], text_key: str | None, ask: Callable[[str, Sequence[str]], str | None]
 ) -> list[FoundCorpus]:
-    """Return corpora with what their first lines have.
+    """Return corpora with the keys of their first lines.
+
+    Args:
+        raw: The raw folder.
+        found: Its corpora.
+        text_key: Key of the text of all corpora; None to look for it.
+        ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Raises:
-        ConfigError: a corpus has no key that surely holds the text, none is given, and there is no answer.
+        ConfigError: A corpus has no key that is certainly that of the text, and there is no answer.
     """
     return [_with_keys(raw, corpus, text_key, ask) for corpus in found]
 
 
 def _with_keys(
-    raw: Path, corpus: FoundCorpus, given: str | None, ask: Callable[[str, Sequence[str]], str | None]
+    raw: Path, corpus: FoundCorpus, text_key: str | None, ask: Callable[[str, Sequence[str]], str | None]
 ) -> FoundCorpus:
+    """Return a corpus with the keys of its first lines; see `with_keys`."""
     keys = keys_of(raw / corpus.folder, corpus.contents)
-    chosen = given or keys.text
+    chosen = text_key or keys.text
     if chosen is None and keys.texts:
         chosen = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
     if chosen is None and (keys.texts or keys.others):

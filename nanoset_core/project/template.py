@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA_FILE = "nanoset.schema.json"
-"""Name of the JSON schema beside nanoset.yaml, by which editors complete and check its keys."""
+"""Name of the JSON schema next to nanoset.yaml, by which editors complete and check its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ def config_text(values: Mapping[str, Any]) -> str:
     """Return a nanoset.yaml with the help of every key above it.
 
     Args:
-        values: key → plain value, or mapping of the keys within it, or Noted; in the order to write.
+        values: Key → plain value, or mapping of the keys within it, or `Noted`; in the order to write.
     """
-    lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}", *_lines(ProjectConfig, values)]
+    lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
+    lines += _section_lines(ProjectConfig, values)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -45,34 +46,40 @@ def schema_text() -> str:
     return json.dumps(head | json_schema(ProjectConfig), indent=1, ensure_ascii=False) + "\n"
 
 
-def _lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _section_lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of a section: each key below its help, and below the reason for its value, if it has one."""
     for key, value in values.items():
-        found, mark = setting(section, key), ""
-        yield f"{indent}# {found.help}"
+        declaration = setting(section, key)
+        yield f"{indent}# {declaration.help}"
+        is_comment = False
         if isinstance(value, Noted):
-            if value.note is None:
-                mark = "# "
-            else:
+            is_comment = value.note is None
+            if value.note is not None:
                 yield f"{indent}# {value.note}"
             value = value.value
-        yield from (f"{indent}{mark}{line}" for line in _entry(found.hint, key, value))
+        mark = "# " if is_comment else ""
+        for line in _key_lines(declaration.hint, key, value):
+            yield f"{indent}{mark}{line}"
 
 
-def _entry(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """Yield the lines of one key."""
+def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
+    """Yield the lines of one key: its value on the same line, or the sections within it."""
     inner, suffix = next(inner_sections(hint), (None, ""))
     if inner is None:
         yield f"{key}: {_in_yaml(value)}"
         return
     yield f"{key}:"
-    for name, settings in value.items() if suffix else [("", value)]:
-        if name:
-            yield f"  {_in_yaml(name)}:"
-        yield from _lines(inner, settings, "  " * (2 if name else 1))
+    if not suffix:
+        yield from _section_lines(inner, value, "  ")
+        return
+    # A mapping of names to sections, such as `nanosets`.
+    for name, settings in value.items():
+        yield f"  {_in_yaml(name)}:"
+        yield from _section_lines(inner, settings, "    ")
 
 
 def _in_yaml(value: object) -> str:
-    """Return a plain value on one line, in quotes where it would be read as a number, a date or a truth value."""
+    """Return a plain value on one line, in quotes if it would be read as a number, a date or a boolean."""
     import yaml
 
     return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)[1:-2]
