@@ -49,9 +49,11 @@ def command(
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
     is_sampled = format in IN_SAMPLES
-    if is_sampled == (sequence_length is None):
-        found = "needs" if is_sampled else "takes no"
-        raise click.UsageError(f"--format {format} {found} --sequence-length")
+    if is_sampled and sequence_length is None:
+        raise click.UsageError(f"--format {format} needs --sequence-length")
+    if not is_sampled and sequence_length is not None:
+        raise click.UsageError(f"--format {format} takes no --sequence-length")
+
     options = ExportOptions(
         format=format,
         name=name,
@@ -60,11 +62,15 @@ def command(
         sequence_length=sequence_length,
     )
     with progress_bars() as (listener, _):
-        facts, files, is_new = export_pair(prefix, folder, options, listener, overwrite=overwrite)
-    left_out = f", {facts['left_out']:,} without tokens left out" if facts["left_out"] else ""
+        exported = export_pair(prefix, folder, options, listener, overwrite=overwrite)
+
+    facts = exported.facts
+    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
+    if facts["left_out"]:
+        counts += f", {facts['left_out']:,} without tokens left out"
     if is_sampled:
-        left_out += f", {facts['samples']:,} samples"
+        counts += f", {facts['samples']:,} samples"
     if facts.get("dropped"):
-        left_out += f"; its reader passes over the last {facts['dropped']:,} tokens"
-    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens{left_out}; tokens: {facts['made_by']}"
-    print_made(f"{files[-1 if is_sampled else 0]}: {counts}", is_new=is_new)
+        counts += f"; its reader passes over the last {facts['dropped']:,} tokens"
+    main_file = exported.files[-1] if is_sampled else exported.files[0]  # index.json, or the tokens
+    print_made(f"{main_file}: {counts}; tokens: {facts['made_by']}", is_new=exported.is_new)
