@@ -134,10 +134,13 @@ class ShardReader:
             StaleError: The state that was loaded is another worker's.
         """
         worker = _torch_worker() or _Worker(0, 1)
-        if self._state_worker is not None and self._state_worker != worker and self._position != _START:
+        # A position means something only for the worker that was there: each has other shards.
+        is_started = self._position != _START
+        if is_started and self._state_worker not in (None, worker):
             raise _foreign_state(str(self._state_worker), str(worker))
         self._state_worker = worker
 
+        # Continue in the shard, and at the sample, where the position is.
         shards = self._shards[worker.number :: worker.workers]
         first_shard, sample = self._position
         for number in range(first_shard, len(shards)):
@@ -196,14 +199,20 @@ class _Division:
     uneven: Uneven
 
 
-def _shards_of_rank(rows: list[ManifestRow], division: _Division, manifest: Path) -> list[_RankShard]:
+def _shards_of_rank(
+    rows: list[ManifestRow],
+    division: _Division,
+    manifest: Path,
+) -> list[_RankShard]:
     """Return the shards of a rank, in order.
 
     Raises:
         ConfigError: The ranks have different numbers of samples, and `uneven` does not say what to do.
     """
     world_size = division.world_size
-    shards = [_RankShard(stem, samples, samples) for stem, samples in rows[division.rank :: world_size]]
+    rank_rows = rows[division.rank :: world_size]
+    shards = [_RankShard(row.stem, row.samples, taken=row.samples) for row in rank_rows]
+    # Distributed training waits for the slowest rank, so all must have as many samples.
     counts = [0] * world_size  # samples of each rank
     for number, row in enumerate(rows):
         counts[number % world_size] += row.samples
@@ -316,6 +325,7 @@ def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArra
         MissingError: There is no such file.
         FormatError: The shard is damaged, or holds more or fewer.
     """
+    # One context too many is enough to know that the shard is another one.
     count = start
     for context in iterate_shard(path, start):
         count += 1

@@ -68,11 +68,16 @@ class NpyRecords:
         """
         body_bytes = NPY_HEADER_BYTES + length * dtype.itemsize
         tokens_start = BLOCK_BYTES + NPY_HEADER_BYTES
-        unnamed = headers(np.zeros((1, name_bytes), dtype=np.uint8), np.array([body_bytes], dtype=np.int64))
+
+        # One header without a name serves all records: their names alone differ, and so the sums.
+        no_name = np.zeros((1, name_bytes), dtype=np.uint8)
+        sizes = np.array([body_bytes], dtype=np.int64)
+        unnamed = headers(no_name, sizes)  # (1, 512)
         self._unnamed_sum = int(unnamed[0, CHECKSUM_DIGITS].tobytes(), 8)
         self._records = np.zeros((rows, record_bytes(body_bytes)), dtype=np.uint8)
         self._records[:, :BLOCK_BYTES] = unnamed
-        self._records[:, BLOCK_BYTES:tokens_start] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
+        start_of_npy = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
+        self._records[:, BLOCK_BYTES:tokens_start] = start_of_npy
         # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
         token_bytes = self._records[:, tokens_start : BLOCK_BYTES + body_bytes]
         self.tokens: NDArray[np.integer[Any]] = token_bytes.view(dtype.newbyteorder("<"))
@@ -86,7 +91,9 @@ class NpyRecords:
 
 
 def json_gz_records(
-    names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]], compressor: MemberCompressor
+    names: NDArray[np.uint8],
+    contexts: NDArray[np.integer[Any]],
+    compressor: MemberCompressor,
 ) -> bytes:
     """Return whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
     bodies: list[bytes] = []
@@ -94,6 +101,7 @@ def json_gz_records(
         text = orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)
         bodies.append(compressor.compress(text))
     sizes = np.array([len(body) for body in bodies], dtype=np.int64)
+    # Header, body, and zeros up to the next whole block.
     pieces: list[bytes] = []
     for header, body in zip(headers(names, sizes), bodies, strict=True):
         pieces += (header.tobytes(), body, bytes(-len(body) % BLOCK_BYTES))
@@ -151,6 +159,7 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
         return array_of(body).copy()
     if not name.endswith((".json.gz", ".json", ".txt")):
         raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
+    # A list of numbers as JSON, packed or not.
     text = _unzipped(body) if name.endswith(".gz") else body
     if b'"' in text:  # numpy would make rows as long as the longest text
         raise ValueError("text among the numbers")

@@ -192,7 +192,8 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
             body = archive[member.offset : member.offset + stored_bytes]
             overrides |= _read_extended(kind, body, where, member.offset)
         elif kind == _SPARSE:
-            raise _malformed(where, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
+            what = f"{member.name!r} is stored with holes"
+            raise _malformed(where, member.offset, what, "a sparse file")
         else:
             is_file = kind in _REGULAR and not member.name.endswith("/")
             yield member if is_file else replace(member, is_file=False)
@@ -208,7 +209,8 @@ def _check_end(archive: Archive, where: object, offset: int) -> None:
             is_closed = False
             break
     if not is_closed:
-        raise _malformed(where, offset, "the archive does not end in two or more zero blocks", f"{size} bytes")
+        what = "the archive does not end in two or more zero blocks"
+        raise _malformed(where, offset, what, f"{size} bytes")
 
 
 def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
@@ -268,7 +270,8 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
         record = re.match(rb"([0-9]{1,9}) ([^=]*)=", body)
         stop = 0 if record is None else int(record[1])
         if record is None or not record.end() < stop <= len(body):
-            raise _malformed(where, offset, "an extended header that cannot be read", repr(body[:32]))
+            what = "an extended header that cannot be read"
+            raise _malformed(where, offset, what, repr(body[:32]))
         value = body[record.end() : stop].rstrip(b"\n")
         if record[2] == b"path":
             overrides["name"] = _text(value)
@@ -298,4 +301,8 @@ def map_archive(path: Path) -> mmap.mmap | bytes:
     try:
         return map_regular(path)
     except FileNotFoundError as error:
-        raise MissingError("no such shard", where=path, remedy="write the shard first, or correct the path") from error
+        raise MissingError(
+            "no such shard",
+            where=path,
+            remedy="write the shard first, or correct the path",
+        ) from error

@@ -57,6 +57,11 @@ class TarInput:
     """The greatest id that a token may be; None: any that `dtype` holds."""
 
     @property
+    def common(self) -> TarInput:
+        """The same without tars: what their contexts have in common."""
+        return replace(self, tars=())
+
+    @property
     def tokens(self) -> int:
         """Tokens of all tars, padding included: tars don't say what is padding."""
         return sum(tar.contexts for tar in self.tars) * self.sequence_length
@@ -64,11 +69,14 @@ class TarInput:
 
 def passed_over_text(surveys: Sequence[TarInput]) -> str | None:
     """Return what to say of members that hold no tokens, or None if all do."""
-    tars = [tar for survey in surveys for tar in survey.tars if tar.passed_over]
+    tars: list[TarSource] = []
+    for survey in surveys:
+        tars += [tar for tar in survey.tars if tar.passed_over]
     if not tars:
         return None
     count = format_count(sum(tar.passed_over for tar in tars), "member")
-    return f"{count} without tokens passed over, such as {tars[0].passed_over_example!r} in {tars[0].path.name}"
+    example = f"{tars[0].passed_over_example!r} in {tars[0].path.name}"
+    return f"{count} without tokens passed over, such as {example}"
 
 
 def survey_tars(
@@ -142,11 +150,11 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
         chosen = next((ending for ending in _PERHAPS_TEXT if counts[ending]), None)
         contexts = counts[chosen or ""]
     if chosen is None or not contexts:
-        members = ", ".join(f"{count:,} .{extension}" for extension, count in counts.items())
+        members = [f"{count:,} .{extension}" for extension, count in counts.items()]
         raise FormatError(
             "the tar holds no members with tokens",
             where=f"{path}, offset 0",
-            found=members or "no members",
+            found=", ".join(members) or "no members",
             expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
             remedy="name their ending with --data-key, or leave the tar out",
         )
@@ -162,7 +170,12 @@ def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | No
     return None
 
 
-def _check_without_tokens(sample: TarSample, archive: Archive, path: Path, chosen: str | None) -> None:
+def _check_without_tokens(
+    sample: TarSample,
+    archive: Archive,
+    path: Path,
+    chosen: str | None,
+) -> None:
     """Raise FormatError if a sample without the chosen kind of member holds tokens in another one."""
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
@@ -212,10 +225,16 @@ class _FlattenTask:
     first_context: int
     """Contexts of the tars before this one."""
     tar_input: TarInput
-    """What all contexts have in common."""
+    """What all contexts have in common; without the tars, which may be many."""
 
 
-def flatten_tars(tar_input: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
+def flatten_tars(
+    tar_input: TarInput,
+    folder: Path,
+    *,
+    workers: int,
+    listener: ProgressCallback = silent,
+) -> Path:
     """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
 
     Args:
@@ -242,7 +261,7 @@ def flatten_tars(tar_input: TarInput, folder: Path, *, workers: int, listener: P
     tasks: list[_FlattenTask] = []
     first_context = 0
     for number, tar in enumerate(tar_input.tars):
-        tasks.append(_FlattenTask(folder, number, tar, first_context, replace(tar_input, tars=(tar,))))
+        tasks.append(_FlattenTask(folder, number, tar, first_context, tar_input.common))
         first_context += tar.contexts
     for finished, _ in enumerate(run_tasks(_flatten, tasks, workers), start=1):
         listener(Progress("read", "tars", finished, len(tasks), unit="tars"))
@@ -252,12 +271,15 @@ def flatten_tars(tar_input: TarInput, folder: Path, *, workers: int, listener: P
 def _flatten(task: _FlattenTask) -> None:
     """Decode the contexts of one tar to their place in the token file, unless an earlier call has done so."""
     tar = task.tar
+    # A tar that has changed since is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
     marker = task.folder / f"done-{task.number}.json"
     if marker.exists() and json.loads(read_regular(marker)) == identity:
         return
     dtype = np.dtype(task.tar_input.dtype)
     context_bytes = task.tar_input.sequence_length * dtype.itemsize
+
+    # Each tar has a place of its own in the token file, so that workers need not wait for others.
     contexts_at_once = max(1, _CHUNK_BYTES // context_bytes)
     contexts = _checked_contexts(tar, task.tar_input)
     with (task.folder / _TOKENS).open("r+b") as file:
@@ -286,6 +308,7 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
             expected=f"{tar_input.sequence_length}, as in the first",
             remedy="shuffle tars of different lengths apart",
         )
+    # With a tokenizer the vocabulary is the limit, and without one what the dtype holds.
     limit = int(np.iinfo(tar_input.dtype).max)
     greatest_id = tar_input.greatest_id
     least = int(tokens.min())

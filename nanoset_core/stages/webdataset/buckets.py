@@ -87,7 +87,8 @@ def write_buckets(
         for number in np.flatnonzero(np.diff(ends)):
             with paths[number].open("ab") as file:
                 file.write(records[ends[number] : ends[number + 1]].data)
-        options.listener(Progress("buckets", options.name, stop * plan.row_bytes, contexts * plan.row_bytes))
+        read_bytes = stop * plan.row_bytes
+        options.listener(Progress("buckets", options.name, read_bytes, contexts * plan.row_bytes))
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
@@ -135,5 +136,5 @@ def _check_room(folder: Path, needed_bytes: int) -> None:
             where=folder.parent,
             found=f"{free_bytes:,} bytes free",
             expected=f"{needed_bytes:,} bytes",
-            remedy="name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)",
+            remedy=("name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)"),
         )

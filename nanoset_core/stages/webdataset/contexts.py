@@ -140,7 +140,8 @@ class ContextTable:
         """Number of the first context of each source, int64, shape (sources + 1,); the last is the total."""
         self.rows = np.array([max(source.rows, 1) for source in counts], dtype=np.int64)
         """Rows of one pass, at least 1 so that one can divide by it, shape (sources,)."""
-        self.repeated = np.array([source.contexts - source.chosen for source in counts], dtype=np.int64)
+        repeated = [source.contexts - source.chosen for source in counts]
+        self.repeated = np.array(repeated, dtype=np.int64)
         """Contexts before the chosen ones, shape (sources,)."""
 
     @property
@@ -189,7 +190,7 @@ class ContextTable:
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the contexts that hold any of a source's tokens [start, stop), int64, shape (contexts,)."""
-        # Only with the tail `carry` can a row that begins in an earlier source hold tokens of this one.
+        # With the tail `carry` alone, a row that begins in an earlier source can hold tokens of this.
         first_source = 0 if self.settings.tail == "carry" else source
         parts = [_NO_CONTEXTS]
         distance = 0  # tokens from the start of `number` to the start of `source`
@@ -238,9 +239,12 @@ class ContextTable:
 
 def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     """Cut all sources as one stream; a row belongs to the source of its first token."""
-    bounds = _running_sum(source_tokens)  # (sources + 1,) first token of each source within the stream
+    # (sources + 1,) first token of each source within the stream
+    bounds = _running_sum(source_tokens)
     n_rows = bounds[-1] // row_tokens
-    first_row = np.minimum(-(-bounds // row_tokens), n_rows)  # the first that begins in or after each source
+
+    # (sources + 1,) first row that begins in or after each source
+    first_row = np.minimum(-(-bounds // row_tokens), n_rows)
     rows = np.diff(first_row)
     return _CutStreams(
         rows=rows,
@@ -250,7 +254,11 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     )
 
 
-def _cut_apart(lengths_by_source: Sequence[Sequence[int]], row_tokens: int, tail: PlanTail) -> _CutStreams:
+def _cut_apart(
+    lengths_by_source: Sequence[Sequence[int]],
+    row_tokens: int,
+    tail: PlanTail,
+) -> _CutStreams:
     """Cut each stream of each source on its own."""
     lengths: list[int] = []
     first_tokens: list[int] = []  # of each stream, within its source
@@ -270,7 +278,12 @@ def _cut_apart(lengths_by_source: Sequence[Sequence[int]], row_tokens: int, tail
     return _CutStreams(full_rows + has_padded_row, starts, spans=tokens, used=tokens)
 
 
-def _counts_of(name: str, tokens: int, streams: _CutStreams, settings: PlanSettings) -> SourceContexts:
+def _counts_of(
+    name: str,
+    tokens: int,
+    streams: _CutStreams,
+    settings: PlanSettings,
+) -> SourceContexts:
     """Count the rows, contexts and tokens of one source."""
     frequencies = settings.frequencies or {}
     frequency = frequencies.get(name, 1.0)
@@ -314,7 +327,10 @@ def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
-def _stream_lengths(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> list[tuple[int, ...]]:
+def _stream_lengths(
+    sources: Sequence[tuple[str, int]],
+    settings: PlanSettings,
+) -> list[tuple[int, ...]]:
     """Return the tokens of each stream of each source; a source that is not cut by streams is one.
 
     Raises:
@@ -338,7 +354,10 @@ def _stream_lengths(sources: Sequence[tuple[str, int]], settings: PlanSettings) 
     return lengths_by_source
 
 
-def _check_streams(streams: Mapping[str, Sequence[int]], tokens_by_source: Mapping[str, int]) -> None:
+def _check_streams(
+    streams: Mapping[str, Sequence[int]],
+    tokens_by_source: Mapping[str, int],
+) -> None:
     """Check that the streams of each source have as many tokens as the source."""
     for name, lengths in streams.items():
         expected = tokens_by_source.get(name)

@@ -64,7 +64,14 @@ def gather(
     pad_id = settings.pad_id or 0
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         of_source = slice(bounds[number], bounds[number + 1])
-        _gather_source(sources[number:], pad_id, starts[of_source], lengths[of_source], targets[of_source], rows)
+        _gather_source(
+            sources[number:],
+            pad_id,
+            starts[of_source],
+            lengths[of_source],
+            targets[of_source],
+            rows,
+        )
     return out
 
 
@@ -88,7 +95,8 @@ def _gather_source(
     """
     source = sources[0]
     row_tokens = rows.shape[1]
-    counts = np.clip(source.count - starts, 0, lengths)  # tokens of each row that are in this source
+    # (contexts,) tokens of each row that are in this source
+    counts = np.clip(source.count - starts, 0, lengths)
     remaining = np.arange(len(starts))
 
     # Whole rows are contiguous in the file, except in that of a view.
@@ -159,7 +167,8 @@ def _copy_whole_rows(
         stop = min(begin + step, len(starts))
         if is_grid:
             # "clip" lets numpy write straight into the block; every number is within the grid
-            chunk = np.take(grid, numbers[begin:stop], axis=0, out=block[: stop - begin], mode="clip")
+            chunk = block[: stop - begin]
+            np.take(grid, numbers[begin:stop], axis=0, out=chunk, mode="clip")
         else:
             chunk = windows[starts[begin:stop]]
         source.check(chunk, partial(_position_in_rows, starts[begin:], row_tokens))
@@ -178,7 +187,11 @@ def _position_in_rows(starts: NDArray[np.int64], row_tokens: int, number: int) -
     return int(starts[number // row_tokens]) + number % row_tokens
 
 
-def _carried_row(sources: Sequence[TokenSource], start: int, row_tokens: int) -> NDArray[np.integer[Any]]:
+def _carried_row(
+    sources: Sequence[TokenSource],
+    start: int,
+    row_tokens: int,
+) -> NDArray[np.integer[Any]]:
     """Return a row that begins in the first source and continues with the first tokens of those after it."""
     parts: list[NDArray[np.integer[Any]]] = []
     missing = row_tokens
@@ -223,8 +236,9 @@ def sweep(
         # Small sources stay, so that the next run of this process need not fetch them again.
         stay_open = sum(source.bytes for source in sources) <= room
 
+    # Contexts are numbered in the order in which they are in the sources.
     step = max(1, chunk_rows)
-    order = np.argsort(contexts)  # contexts are numbered in the order in which they are in the sources
+    order = np.argsort(contexts)
     for begin in range(0, len(contexts), step):
         places = order[begin : begin + step]
         gather(sources, plan.table, contexts[places], out=rows, places=places)

@@ -54,6 +54,7 @@ def write_lists(
         EXP_DATA_NAME: _indented(exp_data),
         MANIFEST_NAME: _openlm_manifest(tars),
     }
+    # OpenLM's manifest comes last: readers take a folder that has one for complete.
     files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in tars}
     for file_name, text in texts.items():
         write_atomic(folder / file_name, text)
@@ -63,7 +64,15 @@ def write_lists(
 
 def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
     """Return the index of wids. It needs no md5sum, and checks none: the manifest's sha256 is the one to check."""
-    shards = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in tars]
+    shards: list[dict[str, Any]] = []
+    for facts in tars:
+        shards.append(
+            {
+                "url": f"{facts.stem}.tar",
+                "nsamples": facts.sequences,
+                "filesize": facts.size_bytes,
+            }
+        )
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": shards}
 
 
@@ -143,6 +152,7 @@ def complete_exp_data(
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
     record = _read_record(record_file)
 
+    # The record's own values take precedence over our counts, and our addresses over both.
     url = f"{folder.absolute()}/"
     urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     text = _indented(orjson.loads(counts or b"{}") | record | urls)

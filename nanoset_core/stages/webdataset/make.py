@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.tars.members import compressor_identity
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_of
@@ -46,6 +46,7 @@ PLAN_FILE = "plan.json"
 def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
     """Return what a plan is made from; the order of the datasets numbers their contexts."""
     spec = project.webdataset(name)
+    # Only what decides the bytes: engine, memory and groups are no part of it.
     options = shared_settings(spec) | {
         "corpora": list(spec.names),
         "numbers": spec.numbers,
@@ -73,6 +74,7 @@ def make_plan(project: Project, name: str) -> Manifest:
         InputError: The datasets do not fill a context.
         StaleError: With the preset tokshuf: shards of other files than the dataset.
     """
+    # Tars would hold a file twice that two corpora have.
     check_webdataset_files(project, name)
     datasets = _datasets(project, name)
 
@@ -142,8 +144,11 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if not project.rebuild and outputs.is_whole(complete, folder):
             return recorded
 
+    # The tars must be of the datasets that were planned.
     datasets = _datasets(project, name)
     check_recipe(manifest, replace(Recipe(**manifest.recipe), parents=_digests(datasets)))
+
+    # Continue after the tars that earlier builds have finished.
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     write_markers(folder, recorded, recipe.digest, outputs.access)
@@ -152,6 +157,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         facts = _unfinished_facts(project, recipe, shards)
     missing = [shard for shard in shards if shard not in facts]
     if missing:
+        # Tokens in a bucket are copied if there is room, and otherwise fetched block by block.
         is_stored = outputs.access.has_copies and not _are_copied(project, datasets.values())
         tars = write_shards(
             plan,
@@ -242,12 +248,18 @@ def finish(project: Project, name: str) -> Manifest:
     complete = outputs.find(recipe)
     if complete is None or project.rebuild:
         complete = _complete(project, recipe, plan, manifest.recipe["parents"])
-    clear_markers(complete.folder, outputs.access)  # also of a build that was killed after completing it
+    # The manifest says what they say; a build that was killed after completing it may have left them.
+    clear_markers(complete.folder, outputs.access)
     outputs.access.remove_all(complete.folder / ROWS)
     return outputs.make_current(complete)
 
 
-def _complete(project: Project, recipe: Recipe, plan: ShufflePlan, digest_by_source: Mapping[str, str]) -> Manifest:
+def _complete(
+    project: Project,
+    recipe: Recipe,
+    plan: ShufflePlan,
+    digest_by_source: Mapping[str, str],
+) -> Manifest:
     """Write the lists and the manifest of a webdataset whose tars are all written.
 
     Args:
@@ -263,13 +275,15 @@ def _complete(project: Project, recipe: Recipe, plan: ShufflePlan, digest_by_sou
     facts = _written_facts(project, recipe, range(plan.shards))
     missing = [shard for shard in range(plan.shards) if shard not in facts]
     if missing:
+        first_missing = f"{shard_stem(missing[0])}.tar"
         raise MissingError(
             "some shards have not been written",
             where=project.outputs.access.url(folder),
-            found=f"{len(facts):,} of {plan.shards:,}; the first missing is {shard_stem(missing[0])}.tar",
+            found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
             remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )
 
+    # To a plan, the padding within packs is tokens; the lists count it as padding.
     padding = PackPadding(plan, _padding_of_packs(project, plan, digest_by_source))
     tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
     sources = padding.counted_sources()
@@ -285,12 +299,21 @@ def _complete(project: Project, recipe: Recipe, plan: ShufflePlan, digest_by_sou
         "shards_written": [asdict(tar) for tar in tars],
     }
     tokenizer = project.config.tokenizer_file.name
-    files: dict[str, FileFact] = write_lists(plan, tars, folder, name=recipe.name, tokenizer=tokenizer, sources=sources)
+    files = write_lists(
+        plan,
+        tars,
+        folder,
+        name=recipe.name,
+        tokenizer=tokenizer,
+        sources=sources,
+    )
     return project.outputs.finalize(recipe, manifest_facts, files)
 
 
 def _padding_of_packs(
-    project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]
+    project: Project,
+    plan: ShufflePlan,
+    digest_by_source: Mapping[str, str],
 ) -> dict[int, NDArray[np.int64]]:
     """Return, for each source that consists of packs, the padding of each pack.
 

@@ -18,12 +18,18 @@ MARKERS = ".shards"
 """Folder of the completion markers, within that of the tars."""
 
 
-def write_markers(folder: Path, tars: Sequence[TarFacts], made_from: str, access: FileAccess) -> None:
+def write_markers(
+    folder: Path,
+    tars: Sequence[TarFacts],
+    made_from: str,
+    access: FileAccess,
+) -> None:
     """Record what finished tars hold, and the digest that they were made from, where their folder is stored.
 
     A marker that is cut off counts as none. None is written if another build completes the webdataset at the same time,
     which removes all markers.
     """
+    # Written without a temporary file: a marker that is cut off is no JSON, and counts as none.
     paths: list[Path] = []
     with contextlib.suppress(FileNotFoundError):
         (folder / MARKERS).mkdir(exist_ok=True)
@@ -34,7 +40,12 @@ def write_markers(folder: Path, tars: Sequence[TarFacts], made_from: str, access
     access.send(path for path in paths if path.is_file())
 
 
-def read_markers(folder: Path, shards: Sequence[int], made_from: str, access: FileAccess) -> dict[int, TarFacts]:
+def read_markers(
+    folder: Path,
+    shards: Sequence[int],
+    made_from: str,
+    access: FileAccess,
+) -> dict[int, TarFacts]:
     """Return shard → facts of those tars that exist, have the size written, and were made from this digest."""
     tar_names = [_tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
@@ -46,7 +57,11 @@ def read_markers(folder: Path, shards: Sequence[int], made_from: str, access: Fi
             return None
         return facts
 
-    complete = [shard for shard in shards if _tar_name(shard) in sizes and _marker_name(shard) in sizes]
+    # A tar without a marker may be of another plan, a marker without a tar of one that was deleted.
+    complete: list[int] = []
+    for shard in shards:
+        if _tar_name(shard) in sizes and _marker_name(shard) in sizes:
+            complete.append(shard)
     return {facts.shard: facts for facts in access.each(read, complete) if facts is not None}
 
 

@@ -138,7 +138,11 @@ def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
     return np.cumsum(counts)
 
 
-def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _select(
+    contexts: int,
+    seed: int,
+    buckets: NDArray[np.int64],
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return the keys in these buckets, uint64, shape (keys,), and their context numbers, int64, of the same shape."""
     is_selected = np.zeros(_N_BUCKETS, dtype=bool)
     is_selected[buckets] = True
@@ -192,7 +196,7 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # A key's rank is the number of keys below it: count the keys between each requested one and the next.
+    # A key's rank is the number of keys below it: count those between each requested one and the next.
     counts = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
     for _, chunk in _key_chunks(contexts, seed):
         interval = np.searchsorted(sorted_keys, chunk, side="right")
@@ -205,7 +209,10 @@ def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
-def _in_chunks(work: Callable[[NDArray[np.int64]], NDArray[_Rows]], values: NDArray[np.int64]) -> NDArray[_Rows]:
+def _in_chunks(
+    work: Callable[[NDArray[np.int64]], NDArray[_Rows]],
+    values: NDArray[np.int64],
+) -> NDArray[_Rows]:
     """Apply a function to bounded parts of its values, int64, shape (values,), and concatenate the results."""
     starts = range(0, max(len(values), 1), _CHUNK_ROWS)
     return np.concatenate([work(values[start : start + _CHUNK_ROWS]) for start in starts])
@@ -310,7 +317,9 @@ def choice_seed(seed: int, name: str) -> int:
 
 
 def frequencies_of_weights(
-    rows: Mapping[str, int], weights: Mapping[str, float], contexts: int | None
+    rows: Mapping[str, int],
+    weights: Mapping[str, float],
+    contexts: int | None,
 ) -> dict[str, float]:
     """Return frequencies that give each source its share of the contexts.
 

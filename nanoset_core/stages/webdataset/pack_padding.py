@@ -33,6 +33,7 @@ class PackPadding:
         """Return the counts of the sources with the padding within packs counted as padding."""
         table = self.plan.table
         sources = list(table.sources)
+        # By chunks, since a source may have more contexts than memory holds.
         for number in self.by_source:
             first, stop = table.first_contexts[number : number + 2].tolist()
             padding = 0

@@ -120,7 +120,11 @@ class ShufflePlan:
             SampleIndexError: The plan has no such shard.
         """
         if not 0 <= shard < self.shards:
-            raise SampleIndexError("no such shard in the plan", found=shard, expected=f"[0, {self.shards})")
+            raise SampleIndexError(
+                "no such shard in the plan",
+                found=shard,
+                expected=f"[0, {self.shards})",
+            )
         start = shard * self.shard_size
         return start, min(start + self.shard_size, self.contexts)
 
@@ -135,6 +139,7 @@ class ShufflePlan:
         Raises:
             StaleError: Their names, order, token counts or dtype are others.
         """
+        # Names, order and lengths number the contexts; the dtype is that of `npy` members.
         planned = [(source.name, source.tokens) for source in self.table.sources]
         present = [(source.name, source.count) for source in sources]
         dtype = common_dtype(sources)
@@ -193,11 +198,14 @@ class ShufflePlan:
     def _from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
         """Return the plan of these settings and sources; its counts are computed."""
         sources = [SourceContexts(**source) for source in value["sources"]]
-        settings = PlanSettings(
-            **{name: value[name] for name in _SETTINGS},
-            streams={source.name: source.streams for source in sources if source.streams is not None},
-            frequencies={source.name: source.frequency for source in sources},
-        )
+        streams: dict[str, Sequence[int]] = {}
+        frequencies: dict[str, float] = {}
+        for source in sources:
+            frequencies[source.name] = source.frequency
+            if source.streams is not None:
+                streams[source.name] = source.streams
+        stored_settings = {name: value[name] for name in _SETTINGS}
+        settings = PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
         dtype = value["dtype"]
         compressor = value["compressor"]
         if dtype not in TOKEN_DTYPES or (compressor is None) != (settings.member == "npy"):
@@ -217,7 +225,11 @@ def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> Shuf
     return plan_lengths(lengths, common_dtype(sources), settings)
 
 
-def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanSettings) -> ShufflePlan:
+def plan_lengths(
+    lengths: Sequence[tuple[str, int]],
+    dtype: str,
+    settings: PlanSettings,
+) -> ShufflePlan:
     """Plan the shards of sources that are given by their lengths.
 
     Args:
@@ -246,9 +258,11 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
         )
     _check_special_tokens(settings, dtype)
 
+    # Compressed bytes depend on the library and the processor, so the plan records both.
     compressor = compressor_identity() if settings.member == "json.gz" else None
     plan = ShufflePlan(settings, table, dtype, compressor)
     if plan.contexts_left_out and settings.pad_id is not None:
+        # With `even`, the last contexts of the order are in no shard, and so is their padding.
         left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
         plan = replace(plan, left_out_pad_tokens=table.pad_tokens(left_out))
     return plan
@@ -256,6 +270,7 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
 
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
     """Check that the vocabulary, and the width of a token, have the special tokens."""
+    # The preset tokshuf gives no vocabulary size: its pad token may be outside the vocabulary.
     limit = int(np.iinfo(dtype).max) + 1
     if settings.vocab_size:
         limit = min(limit, settings.vocab_size)

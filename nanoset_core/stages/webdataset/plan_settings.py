@@ -8,7 +8,11 @@ from typing import Any, Literal
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.tars.members import MemberKind
-from nanoset_core.stages.webdataset.settings import DEFAULT_SHARD_SIZE, DEFAULT_SHUFFLE_SEED, ShufflePreset
+from nanoset_core.stages.webdataset.settings import (
+    DEFAULT_SHARD_SIZE,
+    DEFAULT_SHUFFLE_SEED,
+    ShufflePreset,
+)
 from nanoset_core.stages.webdataset.tokshuf import TOKSHUF_EOT, tokshuf_tokens
 from nanoset_core.tokenizers.files import TokenizerPath
 

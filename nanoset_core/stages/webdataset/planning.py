@@ -21,7 +21,11 @@ from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.tokshuf import TOKSHUF_EOT, tokshuf_tokens
 
 
-def settings_of(project: Project, spec: WebdatasetSpec, datasets: Mapping[str, Manifest]) -> PlanSettings:
+def settings_of(
+    project: Project,
+    spec: WebdatasetSpec,
+    datasets: Mapping[str, Manifest],
+) -> PlanSettings:
     """Return the settings of the plan of a webdataset.
 
     Args:
@@ -33,10 +37,13 @@ def settings_of(project: Project, spec: WebdatasetSpec, datasets: Mapping[str, M
         ConfigError: With the preset tokshuf: another tokenizer, or a view.
         StaleError: With the preset tokshuf: shards of other files than the dataset.
     """
+    # tokshuf-rust cuts each file on its own.
     is_tokshuf = spec.preset == "tokshuf"
     streams: dict[str, list[int]] | None = None
     if is_tokshuf:
-        streams = {name: _tokens_of_files(project, name, dataset) for name, dataset in datasets.items()}
+        streams = {}
+        for name, dataset in datasets.items():
+            streams[name] = _tokens_of_files(project, name, dataset)
     has_weights = spec.mix == "weights"
     settings = PlanSettings(
         sequence_length=spec.sequence_length,
@@ -97,8 +104,13 @@ def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[i
     return list(tokens_by_file(inventory.files, counts).values())
 
 
-def sources_of(project: Project, datasets: Mapping[str, Manifest], is_stored: bool) -> list[TokenSource]:
+def sources_of(
+    project: Project,
+    datasets: Mapping[str, Manifest],
+    is_stored: bool,
+) -> list[TokenSource]:
     """Return the tokens of datasets, which stay in their store if `is_stored`."""
+    # Every token is checked on its way into a tar: a damaged file must not become training data.
     greatest_id = project.tokenizer.max_id
     sources: list[TokenSource] = []
     for manifest in datasets.values():

@@ -99,6 +99,7 @@ class RowsFromBucket(RowSupplier):
     path: Path
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        # Rows are in the order of the sources; their keys give the order of the shards.
         bucket = read_bucket(plan, shards, self.path)
         order = np.argsort(keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed))
 
@@ -120,5 +121,10 @@ def _empty_rows(plan: ShufflePlan, count: int) -> NDArray[np.integer[Any]]:
     return np.empty((count, plan.sequence_length), dtype=plan.dtype)
 
 
-def _copy_rows(rows: NDArray[np.integer[Any]], start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+def _copy_rows(
+    rows: NDArray[np.integer[Any]],
+    start: int,
+    stop: int,
+    out: NDArray[np.integer[Any]],
+) -> None:
     np.copyto(out, rows[start:stop])

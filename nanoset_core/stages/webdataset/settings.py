@@ -96,7 +96,11 @@ def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
 
 
 def webdataset_errors(
-    file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
+    file: Path,
+    name: str,
+    spec: WebdatasetSpec,
+    tokenizer: TokenizerSpec,
+    tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
     """Yield an error for each setting that excludes another one, or lacks one that it needs."""
     path = f"webdatasets.{name}"
@@ -109,7 +113,12 @@ def webdataset_errors(
         yield from _tokshuf_errors(file, where, spec, tokenization)
 
 
-def _token_errors(file: Path, where: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec) -> Iterator[ConfigError]:
+def _token_errors(
+    file: Path,
+    where: str,
+    spec: WebdatasetSpec,
+    tokenizer: TokenizerSpec,
+) -> Iterator[ConfigError]:
     """Yield an error for each special token that contexts need and the tokenizer's section does not name."""
     if spec.bos and spec.sequence_length < 2:
         yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
@@ -129,6 +138,7 @@ def _token_errors(file: Path, where: str, spec: WebdatasetSpec, tokenizer: Token
 
 def _mix_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
     """Yield an error for each mistake in the frequencies or weights of the corpora."""
+    # A list of corpora has no numbers: each corpus is taken once.
     numbers = spec.numbers or {}
     has_weights = spec.mix == "weights"
     if numbers and not any(numbers.values()):
@@ -159,7 +169,10 @@ def _mix_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
 
 
 def _tokshuf_errors(
-    file: Path, where: str, spec: WebdatasetSpec, tokenization: TokenizationSpec
+    file: Path,
+    where: str,
+    spec: WebdatasetSpec,
+    tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
     """Yield an error for each setting that excludes the preset tokshuf."""
     if spec.tail != "drop" or spec.bos:

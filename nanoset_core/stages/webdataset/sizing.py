@@ -73,16 +73,19 @@ def choose_engine(
     engine = DEPRECATED_ENGINES.get(engine, engine)
     if available_memory is None:
         available_memory = free_memory()
-    source_bytes = sum(source.tokens for source in plan.table.sources) * np.dtype(plan.dtype).itemsize
+    source_tokens = sum(source.tokens for source in plan.table.sources)
+    source_bytes = source_tokens * np.dtype(plan.dtype).itemsize
     cache_bytes = int(available_memory * _CACHE_SHARE)
     reason = "as asked"
 
+    # Mapped sources take no memory of ours: the system's cache holds them.
     if engine == "mmap" or (engine == "auto" and source_bytes <= cache_bytes):
         if engine == "auto":
             sizes = f"the sources ({format_bytes(source_bytes)}) fit the system's cache"
             reason = f"{sizes} ({format_bytes(cache_bytes)} free)"
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
 
+    # Each worker must hold the rows of at least one shard.
     least = least_bytes(plan)
     if memory_bytes is None:
         memory_bytes = max(min(_DEFAULT_MEMORY, available_memory // 2), workers * least)
@@ -98,6 +101,7 @@ def choose_engine(
     if engine == "auto":
         reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
 
+    # More shards than a worker holds at once are sorted into files of as many as it does.
     n_shards = plan.shards if shards is None else shards
     shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
     shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes

@@ -60,7 +60,15 @@ class TokenSource:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the fields alone: another process opens the file itself."""
-        fields = (self.name, self.path, self.dtype, self.count, self.access, self.idx, self.greatest_id)
+        fields = (
+            self.name,
+            self.path,
+            self.dtype,
+            self.count,
+            self.access,
+            self.idx,
+            self.greatest_id,
+        )
         return TokenSource, fields
 
     @classmethod
@@ -83,6 +91,7 @@ class TokenSource:
         """
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
+        # Without a tokenizer, only negative ids are refused.
         dataset = MMapIndexedDataset(prefix, validate=validate)
         if greatest_id is None and dataset.dtype.kind in "iu":
             greatest_id = int(np.iinfo(dataset.dtype).max)
@@ -90,6 +99,7 @@ class TokenSource:
         source = cls(name, bin_path(prefix), dataset.dtype.name, count, greatest_id=greatest_id)
         if fills_bin(dataset):
             return source
+        # A view: its sequences are some of those in the file, in an order of its own.
         count = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return replace(source, count=count, idx=idx_path(prefix))
 
@@ -166,8 +176,13 @@ class TokenSource:
         index = FileAccess(folder, self.access.store).fetch(folder / self.access.name(self.idx))
         return Stream(read_idx(index))
 
-    def read(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    def read(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> NDArray[np.integer[Any]]:
         """Return the tokens of ranges of the source, concatenated; starts and lengths int64, shape (ranges,)."""
+        # Of a view, a range of the source may be several ranges of the file.
         if self.stream is None:
             firsts = starts
             counts = lengths
@@ -197,6 +212,7 @@ class TokenSource:
         number = first_foreign(tokens, self.greatest_id)
         if number is None:
             return
+        # Only now is the dataset needed, to name the document.
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
@@ -223,7 +239,10 @@ def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
 
 
 @lru_cache(maxsize=1)
-def _latest_sources(sources: tuple[TokenSource, ...], _signatures: object) -> tuple[TokenSource, ...]:
+def _latest_sources(
+    sources: tuple[TokenSource, ...],
+    _signatures: object,
+) -> tuple[TokenSource, ...]:
     return sources
 
 

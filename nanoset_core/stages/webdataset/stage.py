@@ -78,12 +78,25 @@ class PlanStage(Planned, Advising):
     def make(self, project: Project, key: Key) -> Manifest:
         return make_plan(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self,
+        project: Project,
+        key: Key,
+        *,
+        deep: bool = False,
+        run: Run = run_here,
+    ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_plan
 
         return verify_plan(project, key.subject)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self,
+        project: Project,
+        key: Key,
+        wanted: Recipe,
+        reading: ReadingBudget,
+    ) -> str | None:
         """Return that two of its corpora hold the same file."""
         errors = raised(check_webdataset_files, project, key.subject)
         return one_line(errors[0]) if errors else None
@@ -100,7 +113,8 @@ class PlanStage(Planned, Advising):
 class TarsStage(InParts, Estimated):
     """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
 
-    layout = Layout(STAGE, (SUBJECT, "tars", PART))  # parts have no folder of their own: no output has such a name
+    # Parts have no folder of their own: no output has such a name.
+    layout = Layout(STAGE, (SUBJECT, "tars", PART))
     kind = "webdataset"
     version = VERSION
     parts_name = "groups of tars"
@@ -138,12 +152,20 @@ class TarsStage(InParts, Estimated):
         plan, _ = current_plan(project, key.subject)
         return plan
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self,
+        project: Project,
+        key: Key,
+        *,
+        deep: bool = False,
+        run: Run = run_here,
+    ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_group
 
         return verify_group(project, key.subject, key.part or "0")
 
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
+        # Tars that exist are of another plan if the current one has changed since.
         plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
         if plan.manifest is None or plan.problem is not None:
             return Reason("plan changed", "plan")
@@ -178,7 +200,14 @@ class WebdatasetStage(Resumable):
     def make(self, project: Project, key: Key) -> Manifest:
         return finish(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self,
+        project: Project,
+        key: Key,
+        *,
+        deep: bool = False,
+        run: Run = run_here,
+    ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_webdataset
 
         return verify_webdataset(project, key.subject, deep, run)
@@ -194,6 +223,7 @@ class WebdatasetStage(Resumable):
 
     def sweep(self, outputs: OutputRoot) -> None:
         """Remove tars of builds that were killed after another one had completed their webdataset."""
+        # A manifest says that a webdataset is complete: whatever is unfinished there is left over.
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
             if not folder.is_symlink():
@@ -203,12 +233,16 @@ class WebdatasetStage(Resumable):
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return tars, lists and markers; None if no marker says that the folder is one of a webdataset of ours."""
-        markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
+        markers: set[str] = set()
+        for name in access.names(folder / MARKERS):
+            if name.endswith(".json"):
+                markers.add(f"{MARKERS}/{name}")
         digests: set[object] = set()
         for marker in markers:
             # A marker that was cut off says nothing.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 digests.add(json.loads(access.read_current(folder / marker))["made_from"])
+        # Tars have no digest in their names: without markers they may be somebody else's.
         if digests != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}

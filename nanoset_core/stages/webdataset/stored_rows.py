@@ -73,7 +73,7 @@ class StoredRows:
             if match is not None:
                 stored[int(match[1])].add(int(match[2]))
 
-        # Continue with the size of which most is stored, if memory holds such a part or none has to be made.
+        # Continue with the size of which most is stored, if memory holds a part or none is missing.
         size = max_contexts
         most_stored = 0
         for candidate, firsts in stored.items():
@@ -103,10 +103,16 @@ class StoredRows:
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
         """Store a part's rows, shape (contexts, sequence_length), which are in the global order."""
         step = max(1, CHUNK_BYTES // rows[0].nbytes)
-        blocks = (rows[start : start + step].tobytes() for start in range(0, len(rows), step))
+        starts = range(0, len(rows), step)
+        blocks = (rows[start : start + step].tobytes() for start in starts)
         self.store.put_parts(self.name(part), blocks)
 
-    def read(self, plan: ShufflePlan, contexts: NDArray[np.int64], rows: NDArray[np.integer[Any]]) -> None:
+    def read(
+        self,
+        plan: ShufflePlan,
+        contexts: NDArray[np.int64],
+        rows: NDArray[np.integer[Any]],
+    ) -> None:
         """Read the rows of contexts that follow each other in the global order, by 32 MiB at once.
 
         Args:
@@ -119,7 +125,8 @@ class StoredRows:
             start = piece.first_row * plan.row_bytes
             stop = start + len(piece.targets) * plan.row_bytes
             data = self.store.read_range(self.name(piece.part), start, stop)
-            rows[piece.targets] = np.frombuffer(data, dtype=plan.dtype).reshape(len(piece.targets), -1)
+            tokens = np.frombuffer(data, dtype=plan.dtype)
+            rows[piece.targets] = tokens.reshape(len(piece.targets), -1)
 
         in_parallel(read, self._pieces(plan, contexts), _READS_AT_ONCE)
 
@@ -142,7 +149,12 @@ class StoredRows:
                 yield _Piece(part, first_row + start, targets[start : start + step])
 
 
-def is_worth_storing(plan: ShufflePlan, sources: Sequence[TokenSource], max_shards: int, engine: ShuffleEngine) -> bool:
+def is_worth_storing(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    max_shards: int,
+    engine: ShuffleEngine,
+) -> bool:
     """Return whether rows are put into the store: on request, or if all tars would take more than three sweeps.
 
     Args:
@@ -187,7 +199,12 @@ def store_rows(
     return rows
 
 
-def _store_part(plan: ShufflePlan, sources: tuple[TokenSource, ...], stored: StoredRows, part: range) -> None:
+def _store_part(
+    plan: ShufflePlan,
+    sources: tuple[TokenSource, ...],
+    stored: StoredRows,
+    part: range,
+) -> None:
     """Gather and store one part, in any process."""
     if stored.has(part):  # another build has stored it meanwhile
         return

@@ -54,7 +54,13 @@ def shard_stem(shard: int) -> str:
     return f"shard-{shard:08d}"
 
 
-def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder: Path, fill: Fill) -> TarFacts:
+def write_tar(
+    plan: ShufflePlan,
+    shard: int,
+    contexts: NDArray[np.int64],
+    folder: Path,
+    fill: Fill,
+) -> TarFacts:
     """Write a tar, without waiting for the disk: the caller calls `fsync_folder`, once for several.
 
     Args:
@@ -64,6 +70,7 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
         folder: Where the tar goes.
         fill: Gives the rows of the shard.
     """
+    # The sum is computed on the way, so that nobody has to read the tar again.
     size = 0
     sha256 = hashlib.sha256()
     with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
@@ -74,6 +81,7 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
         sha256.update(closing)
         size += file.write(closing)
 
+    # Most plans have no padding, and then the contexts need not be looked up.
     pad_tokens = 0
     if plan.pad_tokens:
         pad_tokens = plan.table.pad_tokens(contexts)
@@ -81,7 +89,12 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
     return TarFacts(shard, len(contexts), tokens, pad_tokens, size, sha256.hexdigest())
 
 
-def _blocks(plan: ShufflePlan, shard: int, samples: int, fill: Fill) -> Iterator[bytes | memoryview]:
+def _blocks(
+    plan: ShufflePlan,
+    shard: int,
+    samples: int,
+    fill: Fill,
+) -> Iterator[bytes | memoryview]:
     """Yield the records of a shard's members, tile by tile; the next block may overwrite the last one."""
     tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
@@ -97,7 +110,13 @@ def _blocks(plan: ShufflePlan, shard: int, samples: int, fill: Fill) -> Iterator
         yield json_gz_records(names, tokens, compressor)
 
 
-def _npy_blocks(plan: ShufflePlan, shard: int, samples: int, tile_rows: int, fill: Fill) -> Iterator[memoryview]:
+def _npy_blocks(
+    plan: ShufflePlan,
+    shard: int,
+    samples: int,
+    tile_rows: int,
+    fill: Fill,
+) -> Iterator[memoryview]:
     """Yield the records of `.npy` members, whose tokens are filled in place."""
     name_bytes = member_names(shard, 0, 0, "npy").shape[1]
     records = NpyRecords(tile_rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
@@ -113,6 +132,7 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)
         return first_size * (plan.shards - 1) + last_size, True
+    # Half a block is the mean of what fills a body up to whole blocks.
     body_bytes = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
     return int(plan.contexts * (BLOCK_BYTES + body_bytes)) + closing_bytes, False

@@ -20,7 +20,17 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.datasets import current_dataset, dataset_of
-from nanoset_core.stages.report import AGAIN, BUILD, PART_BYTES, Parts, Report, Run, check_file, run_here, runs
+from nanoset_core.stages.report import (
+    AGAIN,
+    BUILD,
+    PART_BYTES,
+    Parts,
+    Report,
+    Run,
+    check_file,
+    run_here,
+    runs,
+)
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.make import STAGE, current_plan, group_facts
@@ -38,7 +48,12 @@ _MAX_PARTS = 64
 """Most parts of deep work: each part reads the plan, which grows with the tars."""
 
 
-def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run = run_here) -> Report:
+def verify_webdataset(
+    project: Project,
+    name: str,
+    deep: bool = False,
+    run: Run = run_here,
+) -> Report:
     """Check the current version of a webdataset.
 
     All tars must exist and have the size written, and the lists that name them the sha256 written. Some tars, spread
@@ -55,7 +70,8 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         plan, _ = current_plan(project, name)
-        if plan.digest == manifest.recipe["parents"]["plan"]:  # a stale webdataset is reported already
+        # If the plan is another one, the webdataset is reported as stale already.
+        if plan.digest == manifest.recipe["parents"]["plan"]:
             _check_evenness(report, plan)
         manifest = replace(manifest, stored=manifest.sizes())
         intact = _intact_files(report, manifest)
@@ -77,7 +93,11 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
     """Return the files that exist and have the size written; lists must have the sha256 written, too."""
     tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
-    return {name for name in manifest.files if check_file(report, manifest, name, name not in tars, AGAIN)}
+    intact: set[str] = set()
+    for name in manifest.files:
+        if check_file(report, manifest, name, name not in tars, AGAIN):
+            intact.add(name)
+    return intact
 
 
 def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
@@ -122,6 +142,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         report.count("contexts_read", 0)
 
         plan, _ = current_plan(project, name)
+        # Opening one tar shows whether the group was written from the plan.
         first_tar = next(iter(facts_by_tar), None)
         if first_tar is not None:
             facts = facts_by_tar[first_tar]
@@ -134,7 +155,13 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     return report
 
 
-def _check_part(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
+def _check_part(
+    project: Project,
+    part: Sequence[int],
+    name: str,
+    digest: str,
+    deep: bool,
+) -> Report:
     """Check some tars of a webdataset, given by their numbers, in any process."""
     report = Report(f"{STAGE}/{name}")
     manifest = project.outputs.version(STAGE, name, digest, "the webdataset was removed meanwhile", "verify again")
@@ -196,7 +223,12 @@ class _ExpectedContexts:
     """Of the plan."""
 
 
-def _expected_contexts(project: Project, manifest: Manifest, plan_digest: str, deep: bool) -> _ExpectedContexts:
+def _expected_contexts(
+    project: Project,
+    manifest: Manifest,
+    plan_digest: str,
+    deep: bool,
+) -> _ExpectedContexts:
     """Return what contexts must be, by the manifest of a webdataset or of its plan."""
     expected = _ExpectedContexts(manifest.facts["sequence_length"], project.tokenizer.max_id)
     try:
@@ -204,7 +236,8 @@ def _expected_contexts(project: Project, manifest: Manifest, plan_digest: str, d
         if current.digest != plan_digest:
             return expected
         # The preset tokshuf pads with an id of its own.
-        expected = replace(expected, greatest_id=max(expected.greatest_id, plan.settings.pad_id or 0))
+        greatest_id = max(expected.greatest_id, plan.settings.pad_id or 0)
+        expected = replace(expected, greatest_id=greatest_id)
         sources = [_source(project, source.name, deep) for source in plan.table.sources]
         plan.check_sources(sources)
     except NanosetError:  # length and ids can be checked without the datasets
@@ -212,7 +245,13 @@ def _expected_contexts(project: Project, manifest: Manifest, plan_digest: str, d
     return replace(expected, plan=plan, sources=tuple(sources))
 
 
-def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expected: _ExpectedContexts, deep: bool) -> None:
+def _check_tar(
+    report: Report,
+    path: Path,
+    row: Mapping[str, Any],
+    expected: _ExpectedContexts,
+    deep: bool,
+) -> None:
     """Check one tar up to the first context that is not as it must be, and count the contexts that were read."""
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
@@ -220,6 +259,7 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expected: _Ex
     if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
         return
 
+    # A mistake of order or of cutting shows at the ends of a tar, too.
     numbers = list(range(len(members)))
     if not deep:
         numbers = sorted({0, len(members) - 1})
@@ -257,19 +297,23 @@ def _difference(
     if least < 0 or greatest > expected.greatest_id:
         return _Difference(f"ids {least} to {greatest}", f"ids 0 to {expected.greatest_id}")
     if planned is not None and not np.array_equal(context, planned):
-        return _Difference(f"{context[:8].tolist()} …", f"{planned[:8].tolist()} …, by the plan")
+        first_tokens = context[:8].tolist()
+        planned_tokens = planned[:8].tolist()
+        return _Difference(f"{first_tokens} …", f"{planned_tokens} …, by the plan")
     return None
 
 
 def _planned_contexts(
-    expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
+    expected: _ExpectedContexts,
+    shard: int,
+    numbers: Sequence[int],
 ) -> dict[int, NDArray[np.integer[Any]]]:
     """Return number → tokens of those contexts of a shard that are compared."""
     if expected.plan is None:
         return {}
     contexts = expected.plan.shard_contexts(shard)
     if any(source.access is not None for source in expected.sources):
-        # The tokens of all others are scattered over datasets in a bucket, of which no copies are made.
+        # The tokens of all others are scattered over datasets in a bucket, which are not copied.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}
@@ -279,6 +323,7 @@ def _planned_contexts(
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     """Open a corpus's tokens, which are fetched as they are needed if no copy is here, nor may be made."""
+    # The deep check reads all tokens, so copying them once is cheaper, if the disk may hold them.
     dataset = current_dataset(project, corpus)
     access = dataset.access
     is_here = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()

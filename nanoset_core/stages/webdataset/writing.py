@@ -102,6 +102,7 @@ def write_shards(
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
 
+    # Leave alone what earlier calls have finished.
     access = options.access or FileAccess(folder)
     facts: dict[int, TarFacts] = {}
     if not force:
@@ -126,10 +127,12 @@ def _write_missing(
 ) -> list[TarFacts]:
     """Write shards: choose the engine, divide them into runs, and have these written."""
     plan = target.plan
+    # Choose the engine. Where the tokens are, and how much disk they may take, decides first.
     is_stored = any(source.access is not None for source in sources)
     engine = options.present_engine
     if is_stored:
-        engine = "buckets"  # `mmap` reads at random places, and would fetch all blocks again and again
+        # `mmap` reads at random places, and would fetch all blocks again and again.
+        engine = "buckets"
     elif options.has_bounded_disk:
         engine = "mmap"  # takes no scratch
     choice = choose_engine(
@@ -139,6 +142,8 @@ def _write_missing(
         workers=options.workers,
         shards=len(shards),
     )
+
+    # Divide the shards into runs of neighbours, as many as memory and disk hold.
     worker_memory = choice.memory_bytes // options.workers
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
     if options.access is not None and options.has_bounded_disk:
@@ -148,9 +153,11 @@ def _write_missing(
         sources = tuple(source.sharing(division.workers) for source in sources)
     runs = list(runs_of(shards, max_shards))
 
+    # Say where the rows of the runs come from.
     if is_stored:
         supplier: RowSupplier = SweptRows(sources)
-        if target.access.has_copies and is_worth_storing(plan, sources, max_shards, options.present_engine):
+        is_worth = is_worth_storing(plan, sources, max_shards, options.present_engine)
+        if target.access.has_copies and is_worth:
             store = target.access.store.below(target.access.name(target.folder / ROWS))
             stored = store_rows(plan, sources, store, worker_memory, options)
             supplier = RowsFromStore(stored, sources)
@@ -205,11 +212,16 @@ def _fitting_division(plan: ShufflePlan, access: FileAccess, options: WriteOptio
     return _Division(max(1, room // workers // tar_bytes), workers)
 
 
-def _write_runs(target: _Target, runs: Sequence[_ShardRun], options: WriteOptions) -> list[TarFacts]:
+def _write_runs(
+    target: _Target,
+    runs: Sequence[_ShardRun],
+    options: WriteOptions,
+) -> list[TarFacts]:
     """Have runs written by all workers."""
     total = sum(len(run.shards) for run in runs)
     tars: list[TarFacts] = []
-    for number, run_tars in run_tasks(partial(_write_run, target), runs, options.workers, options.executor):
+    write = partial(_write_run, target)
+    for number, run_tars in run_tasks(write, runs, options.workers, options.executor):
         tars += run_tars
         runs[number].rows.release()
         options.listener(Progress("tars", options.name, len(tars), total, unit="tars"))
@@ -226,7 +238,8 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            for facts in pool.map(partial(_write_shard, target.plan, run.shards, rows, folder), run.shards):
+            write = partial(_write_shard, target.plan, run.shards, rows, folder)
+            for facts in pool.map(write, run.shards):
                 tar = folder / f"{facts.stem}.tar"
                 access.send([tar], {tar: facts.sha256})
                 write_markers(folder, [facts], target.made_from, access)
@@ -238,7 +251,13 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     return tars
 
 
-def _write_shard(plan: ShufflePlan, run: range, rows: RunRows, folder: Path, shard: int) -> TarFacts:
+def _write_shard(
+    plan: ShufflePlan,
+    run: range,
+    rows: RunRows,
+    folder: Path,
+    shard: int,
+) -> TarFacts:
     """Write one shard of a run."""
     first_rank, _ = plan.shard_ranks(run[0])
     start_rank, stop_rank = plan.shard_ranks(shard)

@@ -81,6 +81,7 @@ class ShuffleInputs:
         """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
         if self.kind == "text" or not any_remote(self.files):
             return self
+        # Copies are in the order of all files: hand each source its own.
         copies = list(copies_in(folder, self.files))
         sources: list[ShuffleInput] = []
         first = 0  # file of the source, among all files
@@ -116,6 +117,7 @@ def find_inputs(
         ConfigError: Several kinds of input are mixed.
         InputError: There is nothing to read.
     """
+    # Pairs are named by a prefix, so their files decide what a path is.
     locations = [location(path).absolute() for path in paths]
     are_pairs = [_is_pair(prefix) for prefix in locations]
     if any(are_pairs) and not all(are_pairs):
@@ -151,7 +153,9 @@ def _is_pair(prefix: Location) -> bool:
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
     """Return each pair as a source."""
-    check_different_datasets(prefixes, "--input", "name it once; --sampling says how often a dataset is read")
+    remedy = "name it once; --sampling says how often a dataset is read"
+    check_different_datasets(prefixes, "--input", remedy)
+    # Pairs of the same name in different folders are told apart by their paths.
     names = {prefix.name for prefix in prefixes}
     are_names_unique = len(names) == len(prefixes)
     sources: list[ShuffleInput] = []
@@ -163,7 +167,12 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
     return ShuffleInputs("datasets", tuple(sources), len(prefixes) - len(sources))
 
 
-def _texts_or_tars(files: list[Location], are_tars: bool, sampling: Sampling, notices: Sequence[str]) -> ShuffleInputs:
+def _texts_or_tars(
+    files: list[Location],
+    are_tars: bool,
+    sampling: Sampling,
+    notices: Sequence[str],
+) -> ShuffleInputs:
     """Group files of text, or tars, into sources."""
     check_different(files)
     n_tars = len(files) if are_tars else sum(file.name.endswith(TAR) for file in files)
@@ -174,6 +183,7 @@ def _texts_or_tars(files: list[Location], are_tars: bool, sampling: Sampling, no
             remedy="shuffle them apart",
         )
 
+    # Group the files in the order of the sources, which numbers the contexts.
     files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
     left_out = 0
     for file in files:
@@ -185,7 +195,8 @@ def _texts_or_tars(files: list[Location], are_tars: bool, sampling: Sampling, no
     sources: list[ShuffleInput] = []
     for name, source_files in files_by_source.items():
         if source_files:
-            sources.append(ShuffleInput(name, tuple(source_files), sampling.sampling_frequencies[name]))
+            frequency = sampling.sampling_frequencies[name]
+            sources.append(ShuffleInput(name, tuple(source_files), frequency))
     kind: InputKind = "tars" if n_tars else "text"
     return ShuffleInputs(kind, tuple(sources), left_out, tuple(notices))
 
@@ -199,7 +210,12 @@ class _Listing:
     """What else is there, and is not read."""
 
 
-def _files_at(path: Location, extension: str | None, shuffle_only: bool, output: Location | None) -> _Listing:
+def _files_at(
+    path: Location,
+    extension: str | None,
+    shuffle_only: bool,
+    output: Location | None,
+) -> _Listing:
     """Return the files that a path stands for: itself, or those below a folder."""
     if path.is_file():
         return _Listing([path])
@@ -261,6 +277,7 @@ def _check_no_text(folder: Location, names: Sequence[str]) -> None:
     Raises:
         ConfigError: There is text.
     """
+    # A list of tars, such as index.json, is text by its ending alone.
     texts: list[str] = []
     for name in names:
         is_index = suffix_of(name) == ".json" or name.rpartition("/")[2] in _BESIDE_TARS

@@ -27,7 +27,13 @@ from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 InputKind = Literal["text", "datasets", "tars"]
 """What `nanoset shuffle` reads."""
-NON_RECIPE_OPTIONS = ("tokenizer_engine", "engine", "memory_bytes", "workers", *RejectOptions.__slots__)
+NON_RECIPE_OPTIONS = (
+    "tokenizer_engine",
+    "engine",
+    "memory_bytes",
+    "workers",
+    *RejectOptions.__slots__,
+)
 """Options that do not change the tars."""
 
 
@@ -98,6 +104,7 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """
     if options.tokenizer is None:
         raise ValueError("text needs a tokenizer")
+    # tokshuf-rust ends every document with its token 0, and cuts each file on its own.
     is_tokshuf = options.preset == "tokshuf"
     eod = tokshuf_tokens(options.tokenizer).eot if is_tokshuf else options.eod
     return PreprocessOptions(
@@ -153,4 +160,9 @@ def _special_ids(options: ShuffleOptions) -> dict[str, int]:
         "--pad": options.pad if options.tail == "pad" else None,
         "--eod": options.eod,
     }
-    return {flag: token_id(options.tokenizer, token, flag) for flag, token in tokens.items() if token}
+    # The vocabulary is searched only for tokens that are named.
+    ids: dict[str, int] = {}
+    for flag, token in tokens.items():
+        if token:
+            ids[flag] = token_id(options.tokenizer, token, flag)
+    return ids

@@ -17,7 +17,11 @@ from nanoset_core.stages.shards.preprocess import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInput, ShuffleInputs
-from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions, plan_settings, text_options
+from nanoset_core.stages.webdataset.standalone.options import (
+    ShuffleOptions,
+    plan_settings,
+    text_options,
+)
 from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
 from nanoset_core.storage.location import RawFolder
@@ -86,11 +90,13 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     else:
         tokens = _estimated_tokens(inputs, options)
 
+    # Plan by these numbers, as the call itself would.
     names = [source.name for source in inputs.sources]
     lengths = list(zip(names, tokens.counts, strict=True))
     settings = plan_settings(options, inputs.frequencies, tokens.streams, tokens.sequence_length)
     plan = plan_lengths(lengths, tokens.dtype, settings)
 
+    token_bytes = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
     is_estimated = inputs.kind == "text"
     size, is_exact = output_bytes(plan)
     engine = choose_engine(
@@ -104,7 +110,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         estimated=is_estimated,
         output_bytes=size,
         output_exact=is_exact and not is_estimated,
-        token_bytes=_TOKEN_COPIES[inputs.kind] * sum(tokens.counts) * np.dtype(tokens.dtype).itemsize,
+        token_bytes=_TOKEN_COPIES[inputs.kind] * token_bytes,
         engine=engine,
         passed_over=tokens.passed_over,
     )
@@ -123,7 +129,7 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
 
 def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
     with contextlib.ExitStack() as stack:
-        copies = Path()
+        copies = Path()  # local tars are read where they are
         if any_remote(inputs.files):
             copies = stack.enter_context(temporary_folder("tars"))
         surveys = survey_sources(inputs.here(copies), options)

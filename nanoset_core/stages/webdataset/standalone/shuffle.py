@@ -14,13 +14,24 @@ from typing import Any
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.formats.tars.members import compressor_identity
-from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
+from nanoset_core.outputs.manifest import (
+    MANIFEST,
+    FileFact,
+    Manifest,
+    Recipe,
+    digest_of,
+    manifest_bytes,
+)
 from nanoset_core.outputs.recorded import OutputPlace, check_outside
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
-from nanoset_core.stages.webdataset.standalone.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
+from nanoset_core.stages.webdataset.standalone.options import (
+    NON_RECIPE_OPTIONS,
+    ShuffleOptions,
+    plan_settings,
+)
 from nanoset_core.stages.webdataset.standalone.tars_folder import STAGE, TarsFolder
 from nanoset_core.stages.webdataset.standalone.tokens import PreparedTokens, prepare
 from nanoset_core.stages.webdataset.write_options import WriteOptions
@@ -131,8 +142,14 @@ def shuffle(
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
         stack.enter_context(_owned(folders.work, recipe, tars.draft))
 
+        # From here on everything is in the scratch, and a later call finds what is finished.
         prepared = prepare(inputs, options, folders.scratch / "tokens", listener=listener)
-        settings = plan_settings(options, inputs.frequencies, prepared.streams, prepared.sequence_length)
+        settings = plan_settings(
+            options,
+            inputs.frequencies,
+            prepared.streams,
+            prepared.sequence_length,
+        )
         plan = plan_shuffle(prepared.sources, settings)
         write_options = WriteOptions(
             engine=options.engine,
@@ -143,7 +160,9 @@ def shuffle(
             name=recipe.name,
         )
         manifest = _write_draft(prepared, plan, recipe, tars.draft, options, write_options)
-        tars.check_may_write(recipe, overwrite=overwrite)  # something may have been put there in the meantime
+
+        # Something may have been put there in the meantime.
+        tars.check_may_write(recipe, overwrite=overwrite)
         manifest = tars.publish(manifest)
         folders.remove()
     return Shuffled(output, manifest, True)
@@ -203,6 +222,7 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
+        # Drafts of another recipe are of no use; tokens have marks of their own.
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)
@@ -231,6 +251,7 @@ def _write_draft(
     tokenizer = None if options.tokenizer is None else options.tokenizer.parent.name
     files = write_lists(plan, tars, folder, name=recipe.name, tokenizer=tokenizer)
 
+    # Rejected lines of all sources go into one file.
     rejects: list[bytes] = []
     for text in prepared.texts:
         if text.rejects is not None:
@@ -240,6 +261,7 @@ def _write_draft(
         write_atomic(folder / REJECTS, data)
         files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
 
+    # The manifest comes last: it makes the folder a result.
     facts = {"plan": plan.to_json()} | _facts(prepared, options)
     write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
     access = FileAccess(folder)
@@ -249,6 +271,7 @@ def _write_draft(
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return what a manifest records of the inputs; faults only if there are any."""
+    # A file that cannot be read to its end counts as one rejected line.
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:
         zeroed += Counter(text.facts.zeroed)

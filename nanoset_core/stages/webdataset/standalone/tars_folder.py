@@ -78,6 +78,7 @@ class TarsFolder:
         Raises:
             ConfigError: The folder holds something else.
         """
+        # Nothing is lost if the folder is missing or empty.
         names = self.names()
         if names is not None and not names:
             return
@@ -130,7 +131,8 @@ class TarsFolder:
         """
         if isinstance(self.output, Path):
             fsync_folder(self.draft)
-            sweep_abandoned(self.output.parent, self.output.name)  # what a killed call had moved away
+            # What a killed call had moved away.
+            sweep_abandoned(self.output.parent, self.output.name)
             move_into_place(self.draft, self.output)
             return replace(manifest, folder=self.output)
         return self._publish_to_bucket(manifest)
@@ -141,11 +143,12 @@ class TarsFolder:
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
 
-        # From here on the folder is neither the earlier result nor the new one: readers must find no list.
+        # From here on the folder is neither the old result nor the new one: readers must find no list.
         store.put(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
             store.delete(name)
 
+        # Tars, then the lists that name them, then the manifest.
         access = self.access.with_copies_in(self.draft.parent)
         sha256_by_name = {name: fact.sha256 for name, fact in manifest.files.items()}
         tars: dict[Path, str] = {}
@@ -155,6 +158,7 @@ class TarsFolder:
         access.send(tars, tars)
         access.publish(self.draft, sha256_by_name, MANIFEST)
 
+        # Files of the earlier result that the new one does not have.
         old_names = set() if earlier is None else earlier.files.keys() - sha256_by_name.keys()
         for name in old_names:
             store.delete(name)

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.formats.tars.tar_input import TarInput, flatten_tars, passed_over_text, survey_tars
+from nanoset_core.formats.tars.tar_input import (
+    TarInput,
+    flatten_tars,
+    passed_over_text,
+    survey_tars,
+)
 from nanoset_core.stages.shards.inputs import files_of
 from nanoset_core.stages.shards.preprocess import Preprocessed, preprocess
 from nanoset_core.stages.webdataset.sources import TokenSource
@@ -35,7 +40,11 @@ class PreparedTokens:
 
 
 def prepare(
-    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, *, listener: ProgressCallback = silent
+    inputs: ShuffleInputs,
+    options: ShuffleOptions,
+    folder: Path,
+    *,
+    listener: ProgressCallback = silent,
 ) -> PreparedTokens:
     """Return the token sources of inputs.
 
@@ -55,7 +64,10 @@ def prepare(
 
 
 def _tokenize(
-    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback
+    inputs: ShuffleInputs,
+    options: ShuffleOptions,
+    folder: Path,
+    listener: ProgressCallback,
 ) -> PreparedTokens:
     """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
     settings = text_options(options)
@@ -82,9 +94,13 @@ def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedToken
 
 
 def _decode_tars(
-    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback
+    inputs: ShuffleInputs,
+    options: ShuffleOptions,
+    folder: Path,
+    listener: ProgressCallback,
 ) -> PreparedTokens:
     """Decode the tars of each source into a token file."""
+    # All headers are read first, so that a tar that does not fit is reported before the decoding.
     surveys = survey_sources(inputs, options)
     sources: list[TokenSource] = []
     for source, survey in zip(inputs.sources, surveys, strict=True):
@@ -109,6 +125,7 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
     if options.tokenizer is not None:
         dtype = tokenizer_facts(options.tokenizer).dtype.name
         greatest_id = greatest_in_tars(options.tokenizer)
+    # The first tar decides the length, and the dtype if no tokenizer does.
     length: int | None = None
     surveys: list[TarInput] = []
     for source in inputs.sources:
