@@ -104,8 +104,12 @@ class ExecutorSpec:
     @property
     def wait_seconds(self) -> float:
         """`wait` in seconds."""
-        seconds = None if self.wait is None else _seconds(self.wait)
-        return seconds if seconds is not None else 86_400.0 if self.kind == "slurm" else 60.0
+        if self.wait is not None:
+            seconds = _seconds(self.wait)
+            if seconds is not None:
+                return seconds
+        # Slurm's queue may be long; a scheduler and workers of Dask are usually running.
+        return 86_400.0 if self.kind == "slurm" else 60.0
 
     @property
     def time_seconds(self) -> int:
@@ -142,24 +146,26 @@ class DagsterSpec:
 def chosen_executor(
     file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
-    """Return the executor to use, and what names it: the environment, where that names a scheduler, else nanoset.yaml.
+    """Return the executor to use, and where it is named: in the environment or, by default, in nanoset.yaml.
 
     Args:
         file: nanoset.yaml, for messages.
-        spec: what it says.
+        spec: Its section `executor`.
         environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) replace
             kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an empty one counts as absent.
 
     Raises:
-        ConfigError: the environment names both, or something invalid.
+        ConfigError: The environment names both, or something invalid.
     """
-    address, scheduler_file, wait = (
-        environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
-    )
+    address = environment.get(ADDRESS_VARIABLE) or None
+    scheduler_file = environment.get(FILE_VARIABLE) or None
+    wait = environment.get(WAIT_VARIABLE) or None
+
     where = f"{file}: executor{_named_by(spec)}"
     errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _wait_rule(wait, "")))
     if address is not None or scheduler_file is not None:
-        where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
+        variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
+        where = f"{variable} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
         spec = ExecutorSpec("dask", address, path, spec.wait)
         errors += broken(where, _TEXTS, *_scheduler_rules(spec, ""))
@@ -173,22 +179,36 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
     where = f"{file}: executor"
     lacks = f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
     for key, value in asdict(spec).items():
-        if key != "kind" and key not in _KEYS[spec.kind] and value is not None:
-            of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
-            what, remedy = f"{lacks} {key}", f"set executor.kind to {of}, or remove the key"
-            yield ConfigError(what, where=f"{where}.{key}", found=repr(value), remedy=remedy)
-    is_slurm, time = spec.kind == "slurm", _seconds(spec.time or "1h") or 0
-    yield from broken(
-        where,
-        _TEXTS,
-        *(_scheduler_rules(spec, _named_by(spec)) if spec.kind == "dask" else ()),
-        (is_slurm and spec.jobs is None, "jobs", ".jobs", None),
-        (is_slurm and not _SHORTEST_JOB <= time <= _LONGEST_WAIT, "time", ".time", spec.time),
-        (is_slurm and not _MEMORY.fullmatch(spec.memory or "2GB"), "memory", ".memory", spec.memory),
-        _wait_rule(spec.wait, ".wait"),
-        *(_job_script_rules(spec) if is_slurm else ()),
-    )
+        if key == "kind" or key in _KEYS[spec.kind] or value is None:
+            continue
+        kinds_with_key = " or ".join(kind for kind, keys in _KEYS.items() if key in keys)
+        yield ConfigError(
+            f"{lacks} {key}",
+            where=f"{where}.{key}",
+            found=repr(value),
+            remedy=f"set executor.kind to {kinds_with_key}, or remove the key",
+        )
+
+    rules: list[Rule] = []
+    if spec.kind == "dask":
+        rules += _scheduler_rules(spec, _named_by(spec))
+    if spec.kind == "slurm":
+        rules += _slurm_rules(spec)
+    rules.append(_wait_rule(spec.wait, ".wait"))
+    if spec.kind == "slurm":
+        rules += _job_script_rules(spec)
+    yield from broken(where, _TEXTS, *rules)
     yield from raised(chosen_executor, file, spec)
+
+
+def _slurm_rules(spec: ExecutorSpec) -> Iterator[Rule]:
+    """Yield the rules for the number, the time limit and the memory of Slurm jobs."""
+    yield spec.jobs is None, "jobs", ".jobs", None
+    seconds = _seconds(spec.time or "1h") or 0
+    is_no_limit = not _SHORTEST_JOB <= seconds <= _LONGEST_WAIT
+    yield is_no_limit, "time", ".time", spec.time
+    is_no_size = not _MEMORY.fullmatch(spec.memory or "2GB")
+    yield is_no_size, "memory", ".memory", spec.memory
 
 
 def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
@@ -202,25 +222,36 @@ def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
 
 
 def _named_by(spec: ExecutorSpec) -> str:
-    """The key that names the workers; "" where several do."""
-    return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
+    """Return the key that names the workers, as the end of a path; empty if several do."""
+    if spec.kind != "dask":
+        return ""
+    return ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
 def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
-    address, file = spec.address, spec.scheduler_file
-    yield address is not None and file is not None, "twice", key, f"the address {address}, and the file {file}"
-    yield file is None and not _ADDRESS.fullmatch(address or ""), "address", key, repr(address)
+    """Yield the rules for how a Dask scheduler is named: once, by its address or by its file."""
+    address = spec.address
+    file = spec.scheduler_file
+    is_named_twice = address is not None and file is not None
+    yield is_named_twice, "twice", key, f"the address {address}, and the file {file}"
+    is_no_address = file is None and not _ADDRESS.fullmatch(address or "")
+    yield is_no_address, "address", key, repr(address)
 
 
 def _wait_rule(wait: str | float | None, key: str) -> Rule:
+    """Return the rule for a time to wait."""
     seconds = _seconds(wait or 0)
-    return seconds is None or not 0 <= seconds <= _LONGEST_WAIT, "wait", key, repr(wait)
+    is_broken = seconds is None or not 0 <= seconds <= _LONGEST_WAIT
+    return is_broken, "wait", key, repr(wait)
 
 
 def _seconds(text: str | float) -> float | None:
-    """The seconds of a duration such as 30m; None for other text."""
-    found = _DURATION.fullmatch(str(text))
-    return None if found is None else float(found[1]) * _SECONDS[found[2]]
+    """Return the seconds of a duration such as 30m, or None for other text."""
+    match = _DURATION.fullmatch(str(text))
+    if match is None:
+        return None
+    number, unit = match.groups()
+    return float(number) * _SECONDS[unit]
 
 
 def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:

@@ -181,8 +181,12 @@ def test_missing_file(tmp_path):
         load_config(tmp_path / "nanoset.yaml")
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
     assert "nanoset init" in caught.value.remedy
-    with pytest.raises(ConfigError, match=r"cannot be read.*\n.*Is a directory"):
+
+
+def test_a_folder_stands_for_its_nanoset_yaml(tmp_path):
+    with pytest.raises(MissingError, match="no such configuration") as caught:
         load_config(tmp_path)
+    assert caught.value.where == str(tmp_path / "nanoset.yaml")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_what_is_written_can_be_read(tmp_path):
     corpus(tmp_path, "web")
     config = load_config(write_config(tmp_path).path)
     assert config.nanosets["pretrain"].blend == "web"
-    assert config.webdatasets["shuffled"].corpora == ("web",)
+    assert config.webdatasets == {}, "they are written as a comment"
     before, comment, after = re.split(r"(    # trainer:\n(?:    #   .*\n)+)", config.file.read_text())
     config.file.write_text(before + comment.replace("    # ", "    ") + after)
     named = load_config(config.file).nanosets["pretrain"].trainer
