@@ -12,18 +12,24 @@ if TYPE_CHECKING:
 
 __all__ = ["NanosetComponent", "build_definitions", "load_materialized"]
 
-_PLACES = {"NanosetComponent": "component", "build_definitions": "definitions", "load_materialized": "downstream"}
+_MODULES = {
+    "NanosetComponent": "component",
+    "build_definitions": "definitions",
+    "load_materialized": "downstream",
+}
+"""Public name → the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the command `nanoset` does not wait for Dagster."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    value = getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """Dagster looks here for components."""
+    """Return the public names, too: Dagster looks for components among them."""
     return sorted({*globals(), *__all__})

@@ -1,6 +1,7 @@
 """Stage → asset: what each stage is in Dagster. A stage without an entry becomes a plain asset.
 
-This is the only place that maps stages to Dagster. `stages_table.py` makes the assets from it, `checks.py` the checks.
+This is the only place that maps stages to Dagster. `stage_assets.py` makes the assets from it, `checks.py` the checks.
+Each page, which makes an output and describes it for the UI, is in `ui/<stage>.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_core.errors import ConfigError
+from nanoset_assets.asset_run import Page
+from nanoset_assets.ui.columns import columns_page
+from nanoset_assets.ui.contamination import contamination_page
+from nanoset_assets.ui.dataset import dataset_page
+from nanoset_assets.ui.exports import export_page
+from nanoset_assets.ui.handoff import handoff_page
+from nanoset_assets.ui.held_out import held_out_page
+from nanoset_assets.ui.inventory import inventory_page
+from nanoset_assets.ui.mappings import split_page
+from nanoset_assets.ui.packs import packs_page
+from nanoset_assets.ui.pbin import pbin_page
+from nanoset_assets.ui.shards import shards_page
+from nanoset_assets.ui.summary import summary_page
+from nanoset_assets.ui.views import view_page
+from nanoset_assets.ui.webdataset import plan_page, tars_page, webdataset_page
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.contamination.stage import CONTAMINATION
@@ -23,9 +38,8 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
-from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
+from nanoset_core.stages.stage import Stage
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 
@@ -44,25 +58,48 @@ DOCUMENT_COLUMNS = dg.TableSchema(
 
 
 @dataclass(frozen=True, slots=True)
+class WarningCheck:
+    """A check that shows the warnings of an output, and blocks nothing."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class AssetShape:
     """What a stage is in Dagster."""
 
     asset: str
-    """Last part of the asset key; the parts before it are the key prefix and, unless it is a corpus, the subject."""
+    """Last part of the asset key. The parts before it are the key prefix and, unless it is a corpus, the subject."""
     description: str | None = None
-    """In which {subject} stands for the nanoset, webdataset or corpus."""
+    """For the UI; {subject} stands for the nanoset, webdataset or corpus."""
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""
     job: str = "{subject}"
     """Name of the job that makes it, unless its subjects are corpora; assets of one job have the same partitions."""
     kinds: frozenset[str] = frozenset()
+    """Technologies, which the UI shows as icons."""
     tag: str | None = None
     """Value of the tag `nanoset/stage`."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of `dagster.asset`."""
+    page: Page = summary_page
+    """Makes an output, and describes it for the UI; default: shows the stage's `Summary`."""
+    warning_check: WarningCheck | None = None
+    """A second check, since Dagster's conditions wait for what a failed blocking check is about."""
+    uses_workers: bool = False
+    """Whether it starts worker processes: its runs are in the pool `WORKERS_POOL`."""
+    is_output_required: bool = True
+    """Whether every partition of it must be made; else a run of one that nanoset.yaml does not request does nothing."""
+    is_read_by_partition: bool = False
+    """Whether other assets read single partitions of it, which their dependencies name."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Of the asset's definition."""
 
+    def describe(self, subject: str) -> str | None:
+        """Return the description of the asset of a nanoset, webdataset or corpus."""
+        if self.description is None:
+            return None
+        return self.description.replace("{subject}", subject)
 
-_POOLED: Mapping[str, Any] = {"pool": WORKERS_POOL}
 
 SHAPES: dict[Stage, AssetShape] = {
     INVENTORY: AssetShape(
@@ -72,6 +109,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Warns of files that are not read, empty, unfinished, or smaller than before.",
         kinds=frozenset({"json", "file"}),
         tag="raw",
+        page=inventory_page,
     ),
     TOKENIZED: AssetShape(
         "tokenized_shards",
@@ -80,7 +118,13 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every line is a document, skipped or rejected; no more rejects than allowed; the shards are whole.",
         kinds=frozenset({"numpy", "huggingface", "parquet"}),
         tag="tokenization",
-        details={"metadata": {"dagster/column_schema": DOCUMENT_COLUMNS}, **_POOLED},
+        page=shards_page,
+        warning_check=WarningCheck(
+            "losses",
+            "Warns of text that was lost, or that is there twice; blocks nothing.",
+        ),
+        uses_workers=True,
+        metadata={"dagster/column_schema": DOCUMENT_COLUMNS},
     ),
     DATASET: AssetShape(
         "indexed_dataset",
@@ -89,6 +133,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
         kinds=frozenset({"numpy", "file"}),
         tag="indexed",
+        page=dataset_page,
     ),
     CONTAMINATION: AssetShape(
         "contamination",
@@ -97,7 +142,13 @@ SHAPES: dict[Stage, AssetShape] = {
         check="With policy: block, training reads no document that holds texts of evaluations.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="contamination",
-        details=_POOLED,
+        page=contamination_page,
+        warning_check=WarningCheck(
+            "contaminated",
+            "Warns of documents that hold texts of evaluations; blocks nothing.",
+        ),
+        uses_workers=True,
+        is_read_by_partition=True,
     ),
     VIEW: AssetShape(
         "views",
@@ -107,6 +158,8 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_views",
         kinds=frozenset({"numpy", "file"}),
         tag="views",
+        page=view_page,
+        is_read_by_partition=True,
     ),
     PACKS: AssetShape(
         "packs",
@@ -116,6 +169,8 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_packs",
         kinds=frozenset({"numpy", "file", "parquet"}),
         tag="packing",
+        page=packs_page,
+        is_read_by_partition=True,
     ),
     COLUMNS: AssetShape(
         "document_columns",
@@ -124,7 +179,9 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The table of every shard has a row for each of its documents.",
         kinds=frozenset({"parquet"}),
         tag="columns",
-        details={"output_required": False, **_POOLED},
+        page=columns_page,
+        uses_workers=True,
+        is_output_required=False,
     ),
     HELD_OUT: AssetShape(
         "held_out",
@@ -133,7 +190,12 @@ SHAPES: dict[Stage, AssetShape] = {
         check="With held_out: block, train reads no document of valid and test, and no copy of one.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
-        details=_POOLED,
+        page=held_out_page,
+        warning_check=WarningCheck(
+            "held_out_in_train",
+            "Warns of documents that are held out and in train; blocks nothing.",
+        ),
+        uses_workers=True,
     ),
     ATTRIBUTES: AssetShape(
         "document_attributes",
@@ -142,7 +204,13 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every document has the values of the row with its id; policies are kept.",
         kinds=frozenset({"parquet"}),
         tag="columns",
-        details={"output_required": False, **_POOLED},
+        page=columns_page,
+        warning_check=WarningCheck(
+            "joined",
+            "Warns of documents without a row, or with several, and of rows without one; blocks nothing.",
+        ),
+        uses_workers=True,
+        is_output_required=False,
     ),
     INDEX_MAPPINGS: AssetShape(
         "index_mappings",
@@ -150,6 +218,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every file that the trainer looks for exists, fresh against its .idx; sampled ones can be read.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
+        page=split_page,
     ),
     BLENDED: AssetShape(
         "blend",
@@ -157,6 +226,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The blend's files exist, belong to the index mappings, and name corpora and samples that exist.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
+        page=split_page,
     ),
     TRAINER_FILES: AssetShape(
         "handoff",
@@ -164,6 +234,11 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The trainer's files exist, and hold what was written, byte for byte.",
         kinds=frozenset({"file"}),
         tag="mapping",
+        page=handoff_page,
+        warning_check=WarningCheck(
+            "trainer",
+            "Warns if the trainer does not find the index files, or ignores the order of a view; blocks nothing.",
+        ),
     ),
     SHUFFLE_PLAN: AssetShape(
         "shuffle_plan",
@@ -171,6 +246,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The plan holds what was written; the order is as even as chance gives.",
         kinds=frozenset({"numpy"}),
         tag="shuffling",
+        page=plan_page,
     ),
     SHUFFLED_TARS: AssetShape(
         "tars",
@@ -179,7 +255,8 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every tar of the group exists, of the size written; the first holds the contexts of its plan.",
         kinds=frozenset({"numpy", "file"}),
         tag="shuffling",
-        details=_POOLED,
+        page=tars_page,
+        uses_workers=True,
     ),
     WEBDATASET: AssetShape(
         "manifest",
@@ -188,6 +265,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every tar exists and is listed; opened ones hold the contexts of their plan.",
         kinds=frozenset({"json"}),
         tag="shuffling",
+        page=webdataset_page,
     ),
     EXPORT: AssetShape(
         "export",
@@ -196,6 +274,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The export's tokens are its dataset's, and its documents end where they do there.",
         kinds=frozenset({"numpy", "file"}),
         tag="exports",
+        page=export_page,
     ),
     PBIN: AssetShape(
         "packed_dataset",
@@ -204,7 +283,8 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The index of the .pbin covers its tokens exactly; documents and tokens are the dataset's.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
-        details={"output_required": False},
+        page=pbin_page,
+        is_output_required=False,
     ),
     PBIN_DERIVED: AssetShape(
         "packed",
@@ -212,6 +292,7 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_packed",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
+        page=pbin_page,
     ),
 }
 
@@ -219,45 +300,3 @@ SHAPES: dict[Stage, AssetShape] = {
 def shape_of(stage: Stage) -> AssetShape:
     """Return what a stage is in Dagster."""
     return SHAPES.get(stage) or AssetShape(stage.layout.folder)
-
-
-def check_shapes() -> None:
-    """Check that no kind of outputs of corpora, which names a job, is also the name of an asset of corpora.
-
-    Raises:
-        ConfigError: One is; Dagster would refuse all definitions without naming it.
-    """
-    of_corpora = [stage for stage in stages() if is_of_corpora(stage)]
-    kinds = {stage.kind for stage in of_corpora}
-    assets = {shape_of(stage).asset for stage in of_corpora}
-    shared_names = kinds & assets
-    if shared_names:
-        raise ConfigError(
-            "a kind of outputs and an asset share a name, which Dagster refuses",
-            where="the stages",
-            found=", ".join(sorted(shared_names)),
-            remedy="give one of them another name",
-        )
-
-
-def is_asset(stage: Stage) -> bool:
-    """Return whether the outputs of a stage are assets; internal ones are not."""
-    return not isinstance(stage, InternalStage)
-
-
-def asset_path(node: Node) -> tuple[str, ...]:
-    """Return the asset key of an output, without the project's prefix."""
-    asset = shape_of(node.stage).asset
-    return (asset,) if is_of_corpora(node.stage) else (node.key.subject, asset)
-
-
-def partition_of(node: Node) -> str | None:
-    """Return the partition of an output: a corpus, split, view or group; None for an asset without partitions."""
-    return node.key.subject if is_of_corpora(node.stage) else node.key.part
-
-
-def label_of(node: Node) -> str:
-    """Return asset and partition of an output, for messages."""
-    partition = partition_of(node)
-    asset = "/".join(asset_path(node))
-    return asset if partition is None else f"{asset} [{partition}]"

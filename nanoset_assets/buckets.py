@@ -1,4 +1,4 @@
-"""The project's bucket for assets of one's own beside these: dagster-aws' S3Resource, set up as `storage` says."""
+"""The project's bucket for assets of your own next to these: dagster-aws' S3Resource, set up as `storage` says."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from nanoset_core.storage.location import is_in_bucket
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
-    """`s3` where raw text or outputs live in a bucket, and dagster-aws is installed; without credentials."""
-    if not (is_in_bucket(config.raw) or is_in_bucket(config.root)):
+    """Return the resource `s3`, without credentials.
+
+    Returns nothing unless raw text or outputs are in a bucket and dagster-aws is installed.
+    """
+    if not is_in_bucket(config.raw) and not is_in_bucket(config.root):
         return {}
     try:
         from dagster_aws.s3 import S3Resource
     except ImportError:
         return {}
     storage = config.storage
-    return {
-        "s3": S3Resource(
-            endpoint_url=storage.endpoint_url,
-            region_name=storage.region,
-            profile_name=storage.profile,
-            use_unsigned_session=storage.anonymous,
-        )
-    }
+    resource = S3Resource(
+        endpoint_url=storage.endpoint_url,
+        region_name=storage.region,
+        profile_name=storage.profile,
+        use_unsigned_session=storage.anonymous,
+    )
+    return {"s3": resource}

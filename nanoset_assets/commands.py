@@ -8,13 +8,13 @@ import logging
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_assets.asset_table import label_of
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
@@ -36,7 +36,9 @@ from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
-    from nanoset_core.project.graph import Graph
+    from nanoset_core.outputs.manifest import Manifest
+    from nanoset_core.project.dry_run import DryRun
+    from nanoset_core.project.graph import Graph, Step
     from nanoset_core.project.status import StatusRow
 
 _NAMED = 3
@@ -75,9 +77,10 @@ def build(
         raise click.UsageError("--json is for --dry-run")
     project_config = load_config(config)
     if dry_run:
-        show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
+        _show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
         return
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
+
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it reports a Ctrl-C with a traceback
     seen = Seen()
     with progress_bars() as (listener, say):
         listener(Progress(STEP, "starting", 0, 0))
@@ -98,6 +101,7 @@ def build(
             )
             listener(Progress(STEP, "looking at the outputs", 0, 0))
             rows = _rows(report)
+
     show_report(Project(project_config, seen=seen), report, rows, is_selected=bool(select))
     for label, error in report.failed.items():
         echo(f"failed: {label}", fg="red", bold=True, err=True)
@@ -108,44 +112,53 @@ def build(
         sys.exit(1)
 
 
-def show_dry_run(
+def _show_dry_run(
     config: ProjectConfig, select: Sequence[str], corpora: Sequence[str], *, force: bool, as_json: bool
 ) -> None:
     """Print what a build would make. Nothing is written, the user's cache of tokenizers included."""
-    with contextlib.ExitStack() as held:
-        listener, _ = held.enter_context(progress_bars())
-        held.enter_context(nothing_cached())
+    with contextlib.ExitStack() as stack:
+        listener, _ = stack.enter_context(progress_bars())
+        stack.enter_context(nothing_cached())
         listener(Progress(STEP, "looking at text and outputs", 0, 0))
         from nanoset_assets.build import dry_run
 
         if config.root_place is not None:
             # Copies of manifests are not added to the mirror.
-            copies = held.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
+            copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
             config = config.with_copies_in(Path(copies))
-        found = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
+        plan = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
     if as_json:
-        print_json(found.to_json())
-        return
-    if not found.rows:
+        print_json(plan.to_json())
+    elif not plan.rows:
         echo("Everything is up to date: a build would make nothing.")
-        return
-    rows = [
-        {
-            "output": row.label,
-            "state": row.state,
-            "steps": len(row.steps),
-            "why": "; ".join(row.why),
+    else:
+        _print_dry_run(plan)
+
+
+def _print_dry_run(plan: DryRun) -> None:
+    """Print what a build would make, and what that takes."""
+    rows: list[dict[str, object]] = []
+    for output in plan.rows[:_DRY_ROWS]:
+        row = {
+            "output": output.label,
+            "state": output.state,
+            "steps": len(output.steps),
+            "why": "; ".join(output.why),
         }
-        for row in found.rows[:_DRY_ROWS]
-    ]
+        rows.append(row)
     print_rows(rows, text=["state", "why"])
-    if len(found.rows) > _DRY_ROWS:
-        echo(f"… and {len(found.rows) - _DRY_ROWS:,} outputs more (--json lists all)")
-    echo(plan_line(found.step_count, found.text_bytes))
-    parts = ", ".join(f"{what} {format_bytes(size)}" for what, size in found.disk_bytes.items())
-    size = format_bytes(sum(found.disk_bytes.values()))
-    free = "" if found.free_bytes is None else f"; {format_bytes(found.free_bytes)} are free"
-    echo(f"takes about {size} in {found.place}" + (f" ({parts})" if parts else "") + free)
+    if len(plan.rows) > _DRY_ROWS:
+        echo(f"… and {len(plan.rows) - _DRY_ROWS:,} outputs more (--json lists all)")
+
+    echo(plan_line(plan.step_count, plan.text_bytes))
+    size = format_bytes(sum(plan.disk_bytes.values()))
+    line = f"takes about {size} in {plan.place}"
+    parts = [f"{what} {format_bytes(part_size)}" for what, part_size in plan.disk_bytes.items()]
+    if parts:
+        line += f" ({', '.join(parts)})"
+    if plan.free_bytes is not None:
+        line += f"; {format_bytes(plan.free_bytes)} are free"
+    echo(line)
     echo("Nothing was made: this was a dry run.")
 
 
@@ -153,9 +166,15 @@ def _rows(report: BuildReport) -> list[StatusRow]:
     """Return the state of the outputs that a build looked at."""
     from nanoset_core.project.status import graph_status
 
-    looked_at = {step.node.row for step in report.steps}
-    rows = graph_status(report.graph, report.aside)
-    return [row for row in rows if report.whole or (row.kind, row.name, row.part) in looked_at]
+    rows = list(graph_status(report.graph, report.aside))
+    if report.whole:
+        return rows
+    examined = {step.node.row for step in report.steps}
+    return [row for row in rows if _key(row) in examined]
+
+
+def _key(row: StatusRow) -> RowKey:
+    return row.kind, row.name, row.part
 
 
 def show_report(
@@ -171,33 +190,50 @@ def show_report(
         rows: The state of the outputs, if it was looked up already.
         is_selected: Whether only some outputs were to be built.
     """
-    from nanoset_core.cli.commands.status import print_old_versions, print_tables
-
-    # Rows of the tables, each of which stands for one or several steps of the build.
-    seconds_by_row: dict[RowKey, float] = defaultdict(float)
-    for step in report.steps:
-        seconds_by_row[step.node.row] += report.made.get(label_of(step.node), 0)
     if rows is None:
         rows = _rows(report)
-
     if _had_nothing_to_do(report, rows, is_selected):
         _print_nothing_to_do(project, report, rows)
     else:
-        print_tables(rows, seconds_by_row, project=project)
-        rows_made = {step.node.row for step in report.steps if label_of(step.node) in report.made}
-        rows_not_made = {step.node.row for step in report.steps if label_of(step.node) in report.ended}
-        n_made = len(rows_made - rows_not_made)
-        echo(f"Made {n_made:,} of {len(seconds_by_row):,} outputs in {report.seconds:.1f} s.")
+        _print_tables(project, report, rows)
     if report.whole:
-        print_old_versions(project, more_than=sum(row.figures.get("bytes", 0) for row in rows))
+        from nanoset_core.cli.commands.status import print_old_versions
 
-    readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
-    for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
+        # Old versions are worth a line once they take more than the current ones.
+        current_bytes = sum(row.figures.get("bytes", 0) for row in rows)
+        print_old_versions(project, more_than=current_bytes)
+
+    for line in _replaced_texts(report):
+        echo(line)
+    readable: list[_Split] = []
+    for row in rows:
+        if row.state == "up to date" and row.figures.get("samples"):
+            readable.append(_Split(row.name, row.part or ""))
+    for line in _next_steps(project.config, report.graph, readable):
         echo(line)
 
 
+def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
+    """Print the tables of `nanoset status`, with the seconds that each row took, and how many rows were made."""
+    from nanoset_core.cli.commands.status import print_tables
+
+    # Each row stands for one or several steps of the build.
+    seconds_by_row: dict[RowKey, float] = defaultdict(float)
+    rows_made: set[RowKey] = set()
+    for step in report.steps:
+        row = step.node.row
+        seconds_by_row[row] += report.seconds_of(step.node)
+        if report.was_made(step.node):
+            rows_made.add(row)
+    rows_not_made = {node.row for node in report.nodes_given_up()}
+    print_tables(rows, seconds_by_row, project=project)
+    n_made = len(rows_made - rows_not_made)
+    n_outputs = len(seconds_by_row)
+    echo(f"Made {n_made:,} of {n_outputs:,} outputs in {report.seconds:.1f} s.")
+
+
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
-    """Return whether all that a build was to make was there before it, so that no table is worth printing."""
+    """Return whether everything that a build was to make existed before, so that no table is worth printing."""
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:
@@ -211,45 +247,99 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
     from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
 
     print_warnings(project, warning_lines(rows), at_most=_NEW_WARNINGS)
-    outputs = [row for row in rows if row.state != "not read"]
-    what = "What was selected" if any(row.state not in DONE for row in rows) else "Everything"
-    counts = f"{state_counts(outputs)}: `nanoset status` prints the tables"
-    echo(f"{what} is up to date: nothing was made ({report.seconds:.1f} s). {counts}.")
+    what = "Everything"
+    if any(row.state not in DONE for row in rows):
+        what = "What was selected"
+    counts = state_counts([row for row in rows if row.state != "not read"])
+    echo(
+        f"{what} is up to date: nothing was made ({report.seconds:.1f} s). "
+        f"{counts}: `nanoset status` prints the tables."
+    )
 
 
-def _replaced(report: BuildReport) -> Iterator[str]:
-    """Yield what replaced outputs of other settings, which may still be in use."""
-    told: dict[str, dict[str, None]] = defaultdict(dict)
-    for step in report.steps:
-        if label_of(step.node) in report.made and (settings := report.replaced.get(label_of(step.node))):
-            told["; ".join(settings)][f"{step.node.stage.kind} {step.node.key.subject}"] = None
-    for changes, names in told.items():
-        yield f"Made by other settings than before: {some(list(names), _NAMED)} ({changes})."
-    if any(REPLACED in step.reasons for step in report.steps if label_of(step.node) in report.made):
-        yield "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
+def _replaced_texts(report: BuildReport) -> list[str]:
+    """Return which outputs replaced those of other settings, which may still be in use."""
+    steps_made = [step for step in report.steps if report.was_made(step.node)]
+    texts: list[str] = []
+    for changes, outputs in _outputs_by_changes(report, steps_made).items():
+        texts.append(f"Made by other settings than before: {some(outputs, _NAMED)} ({changes}).")
+    if any(REPLACED in step.reasons for step in steps_made):
+        texts.append(
+            "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
+        )
+    return texts
 
 
-def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield what to do with the result; `readable` are the (nanoset, split) that have samples."""
+def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
+    """Return changes of settings → the outputs that they made stale."""
+    outputs_by_changes: dict[str, list[str]] = defaultdict(list)
+    for step in steps:
+        settings = report.replaced_settings(step.node)
+        if not settings:
+            continue
+        outputs = outputs_by_changes["; ".join(settings)]
+        output = f"{step.node.stage.kind} {step.node.key.subject}"
+        if output not in outputs:
+            outputs.append(output)
+    return outputs_by_changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A split that has samples."""
+
+    nanoset: str
+    name: str
+
+
+def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[_Split]) -> list[str]:
+    """Return what to do with the result of a build.
+
+    Args:
+        config: The project.
+        graph: Its outputs.
+        readable: The splits that have samples.
+    """
     from nanoset_assets.instance import HOME_VARIABLE, dagster_home
 
-    place, endpoint = config.root_place, config.storage.endpoint_url
-    root = str(config.root_folder) if place is None else place.url()
-    manifests = [one for node in graph.nodes() if (one := graph.current(node).manifest) is not None]
-    if (first := next(iter(manifests), None)) is not None:
-        has_links = place is None and (first.folder.parent / "current").is_symlink()
-        live = "current" if has_links else "current.json"
-        yield f"Outputs are below {root}; `{live}` in each folder names the live version."
-    for found in readable[:1]:
-        # In double quotes, which a shell leaves alone within single ones.
-        where, storage = json.dumps([root, *found], ensure_ascii=False)[1:-1], json.dumps(endpoint, ensure_ascii=False)
-        has_endpoint = place is not None and endpoint is not None
-        imports = "StorageSpec, load_nanoset" if has_endpoint else "load_nanoset"
-        where += f", StorageSpec({storage})" if has_endpoint else ""
-        program = f"from nanoset_core import {imports}; print(load_nanoset({where})[0])"
-        yield f"Read samples: python -c {shell_word(program)}"
-    for one in manifests:
-        if readable and one.name == f"{readable[0][0]}/{HANDOFF}":
-            yield f"Train on it: {one.url(START)} says how to start."
-    home, file = (shell_word(path) for path in (dagster_home(config), config.file))
-    yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
+    manifests: list[Manifest] = []
+    for node in graph.nodes():
+        manifest = graph.current(node).manifest
+        if manifest is not None:
+            manifests.append(manifest)
+
+    lines: list[str] = []
+    if manifests:
+        is_on_disk = config.root_place is None
+        has_links = is_on_disk and (manifests[0].folder.parent / "current").is_symlink()
+        pointer = "current" if has_links else "current.json"
+        lines.append(f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version.")
+    if readable:
+        split = readable[0]
+        lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
+        for manifest in manifests:
+            if manifest.name == f"{split.nanoset}/{HANDOFF}":
+                lines.append(f"Train on it: {manifest.url(START)} says how to start.")
+    home = shell_word(dagster_home(config))
+    file = shell_word(config.file)
+    lines.append(f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions")
+    return lines
+
+
+def _root(config: ProjectConfig) -> str:
+    return str(config.root_folder) if config.root_place is None else config.root_place.url()
+
+
+def _reading_program(config: ProjectConfig, split: _Split) -> str:
+    """Return a Python program that prints the first sample of a split.
+
+    Its strings are in double quotes, which a shell leaves alone within single ones.
+    """
+    strings = json.dumps([_root(config), split.nanoset, split.name], ensure_ascii=False)
+    arguments = strings.removeprefix("[").removesuffix("]")
+    imports = "load_nanoset"
+    endpoint = config.storage.endpoint_url
+    if config.root_place is not None and endpoint is not None:
+        imports = "StorageSpec, load_nanoset"
+        arguments += f", StorageSpec({json.dumps(endpoint, ensure_ascii=False)})"
+    return f"from nanoset_core import {imports}; print(load_nanoset({arguments})[0])"

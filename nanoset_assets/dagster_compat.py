@@ -62,20 +62,22 @@ def latest_data_versions(
 
     Those that were never materialised are left out.
     """
-    found: dict[str | None, str] = {}
+    versions: dict[str | None, str] = {}
     if None in partitions:
         event = instance.get_latest_materialization_event(asset)
-        made = None if event is None else event.asset_materialization
-        if made is not None:
-            found[None] = (made.tags or {}).get(DATA_VERSION_TAG, "")
+        materialization = None if event is None else event.asset_materialization
+        if materialization is not None:
+            versions[None] = (materialization.tags or {}).get(DATA_VERSION_TAG, "")
     if any(partition is not None for partition in partitions):
-        tags = instance.event_log_storage.get_latest_tags_by_partition(
+        # What was reported by hand may have no data version, and so no tag.
+        for partition in instance.get_materialized_partitions(asset):
+            versions[partition] = ""
+        tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
             asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
         )
-        # What was reported by hand may have no data version, and so no tag.
-        found |= dict.fromkeys(instance.get_materialized_partitions(asset), "")
-        found |= {partition: version.get(DATA_VERSION_TAG, "") for partition, version in tags.items()}
-    return found
+        for partition, tags in tags_by_partition.items():
+            versions[partition] = tags.get(DATA_VERSION_TAG, "")
+    return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class OpenBackfill:
     assets: frozenset[dg.AssetKey]
     """What it makes; empty for a backfill of a job, which does not say."""
     partitions: frozenset[str] | None
-    """Partitions that it targets, of any of its assets; None where Dagster's record of them cannot be read here."""
+    """Partitions that it targets, of any of its assets; None if Dagster's record of them cannot be read here."""
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether it is to make a partition of an asset, as far as its record tells."""
@@ -97,14 +99,15 @@ class OpenBackfill:
 def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
     """Return all backfills that have not ended."""
     statuses = [BulkActionStatus(name) for name in ("REQUESTED", "CANCELING", "FAILING")]
-    return [
-        OpenBackfill(backfill.backfill_id, frozenset(backfill.asset_selection or ()), _target_partitions(backfill))
-        for backfill in instance.get_backfills(BulkActionsFilter(statuses=statuses))
-    ]
+    backfills: list[OpenBackfill] = []
+    for backfill in instance.get_backfills(BulkActionsFilter(statuses=statuses)):
+        assets = frozenset(backfill.asset_selection or ())
+        backfills.append(OpenBackfill(backfill.backfill_id, assets, _target_partitions(backfill)))
+    return backfills
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill targets, of any of its assets; None where they cannot be read here."""
+    """Return the partitions that a backfill targets, of any of its assets; None if they cannot be read here."""
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
     if backfill.asset_backfill_data is None:
@@ -119,28 +122,58 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
     """Return asset → id of the event of its last materialisation, of any partition; ids grow with time."""
-    entries = (record.asset_entry for record in instance.get_asset_records(assets))
-    latest = {entry.asset_key: entry.last_materialization_storage_id for entry in entries}
-    return {key: event for key, event in latest.items() if event is not None}
+    event_by_asset: dict[dg.AssetKey, int] = {}
+    for record in instance.get_asset_records(assets):
+        event = record.asset_entry.last_materialization_storage_id
+        if event is not None:
+            event_by_asset[record.asset_entry.asset_key] = event
+    return event_by_asset
 
 
-def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[tuple[str, str, str]]:
-    """Return (asset, its last run, that run's status), sorted, of assets that a run was to make."""
-    entries = [record.asset_entry for record in instance.get_asset_records(assets)]
-    last = {entry.asset_key.to_user_string(): entry.last_run_id for entry in entries if entry.last_run_id}
-    runs = instance.get_runs(dg.RunsFilter(run_ids=sorted(set(last.values())))) if last else []
-    status = {run.run_id: run.status.value for run in runs}
-    return sorted((asset, run, status.get(run, "")) for asset, run in last.items())
+@dataclass(frozen=True, slots=True, order=True)
+class LatestRun:
+    """The last run that was to make an asset."""
+
+    asset: str
+    run_id: str
+    status: str
+    """Empty if the run was deleted."""
 
 
-def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> tuple[str | None, int]:
-    """Return (the last run that was to make an asset, or one partition of it; id of the event that says so, or 0)."""
+def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[LatestRun]:
+    """Return the last run of each asset that a run was to make, sorted."""
+    run_by_asset: dict[str, str] = {}
+    for record in instance.get_asset_records(assets):
+        run_id = record.asset_entry.last_run_id
+        if run_id:
+            run_by_asset[record.asset_entry.asset_key.to_user_string()] = run_id
+    if not run_by_asset:
+        return []
+    run_ids = sorted(set(run_by_asset.values()))
+    status_by_run = {run.run_id: run.status.value for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))}
+    return sorted(LatestRun(asset, run_id, status_by_run.get(run_id, "")) for asset, run_id in run_by_asset.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """The last run that was to make an asset, or one partition of it."""
+
+    run_id: str | None
+    """None if there is no such run."""
+    storage_id: int
+    """Of the event that says so; 0 if there is none."""
+
+
+def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> PlannedRun:
+    """Return the last run that was to make an asset, or one partition of it."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
-    return (None, 0) if planned is None else (planned.run_id, planned.storage_id)
+    if planned is None:
+        return PlannedRun(None, 0)
+    return PlannedRun(planned.run_id, planned.storage_id)
 
 
 def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition | None:
-    """Return all definitions of the code location in which a run is; None where it is of a job alone."""
+    """Return all definitions of the code location of a run; None for a run of a job alone."""
     with suppress(CheckError):
         return context.repository_def
     return None
@@ -151,16 +184,19 @@ def unsound_checks(
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
     storage = instance.event_log_storage
-    found = set()
+    unsound: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
         if info.latest_execution_status.value == "SUCCEEDED":
             continue
-        key, partition = info.check_key, PartitionKeyFilter(key=info.partition_key)
-        record = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition).get(key)
+        key = info.check_key
+        partition = PartitionKeyFilter(key=info.partition_key)
+        records = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition)
+        record = records.get(key)
         evaluation = None if record is None else record.evaluation
-        if getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:  # a warning blocks and repeats nothing
-            found.add((key.asset_key, info.partition_key))
-    return found
+        # A warning blocks nothing, and is no reason to make anything again.
+        if getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:
+            unsound.add((key.asset_key, info.partition_key))
+    return unsound
 
 
 @contextmanager
@@ -173,7 +209,8 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     """
     logs: Any = instance.compute_log_manager
     interrupts: Any = untyped_interrupts
-    capture_logs, replace = logs.capture_logs, interrupts._replace_interrupt_signal
+    capture_logs = logs.capture_logs
+    replace_signal = interrupts._replace_interrupt_signal
     if are_ignored():
         interrupts._replace_interrupt_signal = lambda handler: None
 
@@ -194,7 +231,8 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
         if received_signal() is None:
             raise
     finally:
-        logs.capture_logs, interrupts._replace_interrupt_signal = capture_logs, replace
+        logs.capture_logs = capture_logs
+        interrupts._replace_interrupt_signal = replace_signal
     if received_signal() is not None:
         raise KeyboardInterrupt
 
@@ -221,9 +259,9 @@ def code_location_of(instance: dg.DagsterInstance, sensor: str, module: str) -> 
     """Return the code location that runs of this process belong to.
 
     Args:
-        instance: the instance.
-        sensor: name of a sensor of the project: the code location in which it ticked last is returned.
-        module: module of the definitions; if no such sensor has ticked, the code location that
+        instance: The instance.
+        sensor: Name of a sensor of the project: the code location in which it ticked last is returned.
+        module: Module of the definitions; if no such sensor has ticked, the code location that
             `dagster dev -m <module>` makes is returned.
     """
     ticked = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]

@@ -1,4 +1,4 @@
-"""The Dagster instance of a project: where its storage lies, how it is opened, and what can be wrong with it."""
+"""The Dagster instance of a project: where its storage is, how it is opened, and what can be wrong with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -24,89 +25,130 @@ HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
 LOCK = ".lock"
 """Locked while an instance is opened: two processes that make Dagster's tables at once leave them broken."""
-_LEAST_BYTES = 64 << 10
-_ROOM = "make room there and run again: what is finished is kept"
-_ASIDE = "move the folder away and run again: a new history is begun, and what is finished is kept"
-_FULL, _IO_FAULT = "database or disk is full", "disk I/O error"
-_LOCKED = "database is locked"
-_FAULTS = {
-    _FULL: ("the disk is full, or the quota used up", _ROOM),
-    "readonly database": ("the history may not be written", "give this user the right to write there, and run again"),
-    "unable to open database": (
-        "the history cannot be opened",
-        "give this user the right to write there, or make room",
-    ),
-    _IO_FAULT: ("the disk takes no more, or fails", "make room there, or see what the system log says"),
-    _LOCKED: ("another process keeps the history locked", "end that process, or wait, and run again"),
-    "malformed": ("the history is damaged", _ASIDE),
-    "not a database": ("the history is damaged", _ASIDE),
-    "more than one head": ("the history is damaged", _ASIDE),
-}
-"""What SQLite says → what that means, and what to do."""
+_MIN_FREE_BYTES = 64 << 10
+"""A disk with less free space counts as full."""
 
 
 class HistoryError(StorageError):
     """Dagster's history cannot be read or written."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What an error of SQLite means."""
+
+    message: str
+    """Part of what SQLite says."""
+    meaning: str
+    remedy: str
+
+
+_DISK_FULL = _Fault(
+    "database or disk is full",
+    "the disk is full, or the quota used up",
+    "make room there and run again: what is finished is kept",
+)
+_DISK_ERROR = _Fault(
+    "disk I/O error",
+    "the disk takes no more, or fails",
+    "make room there, or see what the system log says",
+)
+_LOCKED = _Fault(
+    "database is locked",
+    "another process keeps the history locked",
+    "end that process, or wait, and run again",
+)
+_READ_ONLY = _Fault(
+    "readonly database",
+    "the history may not be written",
+    "give this user the right to write there, and run again",
+)
+_CANNOT_OPEN = _Fault(
+    "unable to open database",
+    "the history cannot be opened",
+    "give this user the right to write there, or make room",
+)
+_DAMAGE_REMEDY = "move the folder away and run again: a new history is begun, and what is finished is kept"
+_FAULTS = (
+    _DISK_FULL,
+    _READ_ONLY,
+    _CANNOT_OPEN,
+    _DISK_ERROR,
+    _LOCKED,
+    _Fault("malformed", "the history is damaged", _DAMAGE_REMEDY),
+    _Fault("not a database", "the history is damaged", _DAMAGE_REMEDY),
+    _Fault("more than one head", "the history is damaged", _DAMAGE_REMEDY),
+)
+_UNKNOWN_FAULT = _Fault("", "the history cannot be used", "see what the database says, and run again")
+
+
 def dagster_home(config: ProjectConfig) -> Path:
-    """Return DAGSTER_HOME where it is set, else `history` of nanoset.yaml; make it, with a dagster.yaml, where missing.
+    """Return the folder of the history: DAGSTER_HOME if it is set, else `history` of nanoset.yaml.
+
+    The folder, and a dagster.yaml in it, are made if they are missing.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: They cannot be made.
     """
-    home = expanded(os.environ.get(HOME_VARIABLE) or config.history_folder, HOME_VARIABLE).resolve()
+    location = os.environ.get(HOME_VARIABLE) or config.history_folder
+    home = expanded(location, HOME_VARIABLE).resolve()
     with explained(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / SETTINGS).exists():
-            write_atomic(home / SETTINGS, (resources.files("nanoset_assets") / SETTINGS).read_bytes())
+            template = resources.files("nanoset_assets") / SETTINGS
+            write_atomic(home / SETTINGS, template.read_bytes())
     return home
 
 
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
-    """Open the project's instance; set DAGSTER_HOME for this process and its children.
+    """Open the project's instance, and set DAGSTER_HOME for this process and its children.
 
     Raises:
-        HistoryError: the history cannot be read or written.
-        ConfigError: its dagster.yaml is not one.
+        HistoryError: The history cannot be read or written.
+        ConfigError: Its dagster.yaml has a mistake.
     """
-    setting = HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else f"`history` in {config.file}"
+    is_set_by_variable = bool(os.environ.get(HOME_VARIABLE))
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
-    with _locked(home) as refusal:
+    with _locked(home) as lock_error:
         try:
             with history_faults(home):
                 return dg.DagsterInstance.get()
         except HistoryError as error:
-            if refusal is None:
+            if lock_error is None:
                 raise
+            setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
             raise HistoryError(
                 "this file system has no file locks, which the history (SQLite) needs",
                 where=home,
-                found=refusal,
+                found=lock_error,
                 expected="a folder on a disk of this machine",
                 remedy=f"name one by {setting}, or keep the history in Postgres; the outputs can stay where they are",
             ) from error
         except dg.DagsterError as error:
             raise ConfigError(
-                "Dagster cannot use these settings", where=home / SETTINGS, found=error, remedy="correct the file"
+                "Dagster cannot use these settings",
+                where=home / SETTINGS,
+                found=error,
+                remedy="correct the file",
             ) from error
 
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[str | None]:
-    """Hold an exclusive lock on DAGSTER_HOME, of SQLite's own kind; yield the lock error, if any.
+    """Hold an exclusive lock on DAGSTER_HOME, of the kind that SQLite takes; yield the error of locking, if any.
 
     Without the right to write to the folder there is no lock, and no error: Dagster says what it needs.
     """
-    with contextlib.ExitStack() as held:
-        refusal = None
+    with contextlib.ExitStack() as stack:
+        lock_error = None
         try:
-            file = held.enter_context((home / LOCK).open("ab"))
+            file = stack.enter_context((home / LOCK).open("ab"))
             wait_for_lock(file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK)
         except OSError as error:
-            refusal = f"{error.strerror} (errno {error.errno})" if error.filename is None else None
-        yield refusal
+            if error.filename is None:  # the error is of the lock, not of opening the file
+                lock_error = f"{error.strerror} (errno {error.errno})"
+        yield lock_error
 
 
 @contextlib.contextmanager
@@ -121,18 +163,26 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
     except NanosetError:
         raise
     except Exception as error:
-        fault = _database_fault(error)
-        if fault is None:
+        database_error = _database_error(error)
+        if database_error is None:
             raise
-        text = _FULL if _IO_FAULT in str(fault) and _is_full(home) else str(fault)
-        known = (value for said, value in _FAULTS.items() if said in text)
-        what, remedy = next(known, ("the history cannot be used", "see what the database says, and run again"))
-        found = str(getattr(fault, "orig", None) or fault).strip()
-        owner = _lock_owner(home) if _LOCKED in text else None
+        raise _history_error(database_error, home) from error
+
+
+def _history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError:
+    """Return the error that explains one of the database in a folder."""
+    fault = next((fault for fault in _FAULTS if fault.message in str(error)), _UNKNOWN_FAULT)
+    if _DISK_ERROR.message in str(error) and _is_full(home):
+        # If SQLite maps a file, it cannot tell a full disk from one that fails.
+        fault = _DISK_FULL
+    found = str(getattr(error, "orig", None) or error).strip()
+    remedy = fault.remedy
+    if fault is _LOCKED:
+        owner = _lock_owner(home)
         if owner is not None:
             found = f"{found}: {owner}"
             remedy = f"wait and run again, or end that process: {owner.remedy()}"
-        raise HistoryError(what, where=home, found=found, remedy=remedy) from error
+    return HistoryError(fault.meaning, where=home, found=found, remedy=remedy)
 
 
 def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
@@ -146,18 +196,18 @@ def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
 
 
 def _is_full(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a disk has no room: SQLite cannot tell that from one that fails, where it maps a file."""
+    """Return whether the disk of a folder has no room."""
     with contextlib.suppress(OSError):
-        return shutil.disk_usage(folder).free < _LEAST_BYTES
+        return shutil.disk_usage(folder).free < _MIN_FREE_BYTES
     return False
 
 
-def _database_fault(error: BaseException | None) -> BaseException | None:
+def _database_error(error: BaseException | None) -> BaseException | None:
     """Return the database error that caused another error, if any."""
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 
-    seen = set[int]()
+    seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, SQLAlchemyError | CommandError | sqlite3.Error):
             return error

@@ -41,12 +41,12 @@ def definitions_from_file(
     """Return the definitions of a nanoset.yaml, or of its last version that loaded.
 
     Args:
-        path: the nanoset.yaml.
-        make: makes the definitions of a configuration; what it raises is a mistake in nanoset.yaml too.
+        path: The nanoset.yaml.
+        make: Makes the definitions of a configuration; what it raises is a mistake in nanoset.yaml too.
 
     Raises:
-        ConfigError: the file has mistakes, and either no earlier version is known or definitions are being validated.
-        MissingError: there is no such file, and no earlier version is known.
+        ConfigError: The file has mistakes, and either no earlier version is known or definitions are being validated.
+        MissingError: There is no such file, and no earlier version is known.
     """
     file = _absolute(path)
 
@@ -76,7 +76,7 @@ def definitions_from_file(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Raise the mistakes of a nanoset.yaml, unless definitions can be made of its last version that loaded.
+    """Check that a nanoset.yaml can be loaded, or that definitions can be made of its last version that loaded.
 
     Raises:
         ConfigError, MissingError: see `definitions_from_file`.
@@ -121,39 +121,45 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 
 def _copies(file: Path) -> list[Path]:
     """Return where the copy may be; a later place is used if an earlier one cannot be written."""
-    name = f"{file.stem}-{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}.yaml"
-    places = [file.parent / _FOLDER / name]
+    path_hash = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
+    name = f"{file.stem}-{path_hash}.yaml"
+    copies = [file.parent / _FOLDER / name]
     home = os.environ.get("DAGSTER_HOME")
     if home:
-        places.append(Path(home).expanduser() / _FOLDER / name)
-    return places
+        copies.append(Path(home).expanduser() / _FOLDER / name)
+    return copies
 
 
 def _store(file: Path, text: str) -> None:
-    """Keep a copy of a text that loaded; a warning if no place can be written."""
+    """Store a copy of a text that loaded; log a warning if it cannot be written anywhere."""
     data = text.encode("utf-8")
+    copies = _copies(file)
     refusals: list[str] = []
-    for number, copy in enumerate(_copies(file)):
+    for number, copy in enumerate(copies):
         try:
-            if not (copy.is_file() and copy.read_bytes() == data):
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-                # Readable by those who may read nanoset.yaml itself.
-                mode = file.stat().st_mode & 0o777
-                with atomic_file(copy) as target:
-                    os.fchmod(target.fileno(), mode)
-                    target.write(data)
+            if not copy.is_file() or copy.read_bytes() != data:
+                _write_copy(copy, data, file)
         except OSError as error:
             refusals.append(f"{copy.parent}: {error.strerror}")
             continue
         # An older copy in a later place would be taken for the newer one.
-        for later in _copies(file)[number + 1 :]:
+        for later in copies[number + 1 :]:
             later.unlink(missing_ok=True)
         return
     _logger.warning(
         f"no copy of {file} could be stored, so a mistake in it will stop this code location when it is loaded again "
         f"({'; '.join(refusals)})"
     )
+
+
+def _write_copy(copy: Path, data: bytes, original: Path) -> None:
+    """Write a copy of a file, with the rights of the original: those who may read that one may read the copy."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    mode = original.stat().st_mode & 0o777
+    with atomic_file(copy) as target:
+        os.fchmod(target.fileno(), mode)
+        target.write(data)
 
 
 def _last_text(file: Path) -> str | None:

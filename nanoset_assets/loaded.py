@@ -1,4 +1,4 @@
-"""What the loaded definitions lack of today's nanoset.yaml.
+"""How the loaded definitions differ from today's nanoset.yaml.
 
 Runs and ticks read nanoset.yaml again each time. Assets, partitions, dependencies, jobs and the intervals of sensors
 are those of the moment when the code location was loaded.
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nanoset_assets.asset_table import asset_path, partition_of, shape_of
-from nanoset_assets.stages_table import subjects_of
+from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.asset_table import shape_of
+from nanoset_assets.stage_assets import subjects_of
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, is_of_corpora
@@ -47,9 +48,10 @@ class LoadedAssets:
 
     def __contains__(self, node: Node) -> bool:
         """Return whether a run of the loaded definitions can make an output."""
-        return asset_path(node) in self.dynamic_assets or partition_of(node) in self.parts_by_asset.get(
-            asset_path(node), ()
-        )
+        asset = asset_path(node)
+        if asset in self.dynamic_assets:
+            return True
+        return partition_of(node) in self.parts_by_asset.get(asset, ())
 
     def missing(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the outputs that no run of the loaded definitions can make."""
@@ -61,15 +63,20 @@ def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
     Values are read again by every run and tick, so most edits need no reload.
     """
-    before = _shape(loaded)
-    after = _shape(now)
-    changed = sorted(what for what in before.keys() | after.keys() if before.get(what, ()) != after.get(what, ()))
-    return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"] if changed else []
+    before = _definition_inputs(loaded)
+    after = _definition_inputs(now)
+    changed: list[str] = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name, ()) != after.get(name, ()):
+            changed.append(name)
+    if not changed:
+        return []
+    return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"]
 
 
-def _shape(config: ProjectConfig) -> dict[str, Any]:
+def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return the parts of a configuration that definitions are made from: name for messages → value to compare."""
-    shape: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         # Each tick reads `settle_seconds` again.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
@@ -79,10 +86,10 @@ def _shape(config: ProjectConfig) -> dict[str, Any]:
         for subject, keys in subjects_of(stage, config).items():
             if is_of_corpora(stage):
                 # Which corpora it covers is no part of the definitions: partitions are added as corpora appear.
-                shape[f"asset {shape_of(stage).asset}"] = None
+                inputs[f"asset {shape_of(stage).asset}"] = None
                 continue
-            outputs = shape.setdefault(f"{stage.kind} {subject!r}", set())
+            outputs = inputs.setdefault(f"{stage.kind} {subject!r}", set())
             for key in keys:
                 node = Node(stage, key)
                 outputs.add((node, frozenset(node.inputs(config).values())))
-    return shape
+    return inputs

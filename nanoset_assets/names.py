@@ -11,8 +11,8 @@ import dagster as dg
 
 from nanoset_core.errors import ConfigError
 
-MOST_CHARACTERS = 40
-"""Of a key prefix, its parts joined: it stands in tags of runs, whose names are short."""
+MAX_CHARACTERS = 40
+"""Of a key prefix, its parts joined: it is part of tags of runs, whose names are short."""
 _PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 _GROUP = re.compile(r"[A-Za-z0-9_]*")
 _NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
@@ -23,22 +23,26 @@ class Names:
     """The names of one project; without a prefix assets `raw_jsonl`, partitions `corpora`, job `corpus`."""
 
     key_prefix: tuple[str, ...] = ()
-    """Before the key of every asset; in the names of all else that is the project's, too."""
+    """Before the key of every asset, and in the names of everything else that belongs to the project."""
     group_prefix: str | None = None
     """Before the name of every group of assets; default: made of the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
         """Return the key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
-        return dg.AssetKey([*self.key_prefix, *([path] if isinstance(path, str) else path)])
+        parts = [path] if isinstance(path, str) else path
+        return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
         """Return what the pipeline knows an asset by; None for an asset without this project's prefix."""
-        path, length = tuple(key.path), len(self.key_prefix)
-        return path[length:] if path[:length] == self.key_prefix else None
+        length = len(self.key_prefix)
+        parts = tuple(key.path)
+        if parts[:length] != self.key_prefix:
+            return None
+        return parts[length:]
 
     @property
     def corpora(self) -> dg.DynamicPartitionsDefinition:
-        """The partitions of the assets that are cut by corpus."""
+        """The partitions of the assets that every corpus has."""
         return _dynamic(self.corpora_name)
 
     @property
@@ -47,7 +51,7 @@ class Names:
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
-        """Return a set of corpora of its own, for an asset that only some corpora have."""
+        """Return a set of corpora for an asset that only some corpora have."""
         return _dynamic(self.path_name(name))
 
     def definition(self, name: str) -> str:
@@ -72,28 +76,54 @@ class Names:
 
 @lru_cache(maxsize=256)
 def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
-    # One shared object a name: two dynamic definitions of different names would silently not match.
+    # One shared object for each name: two dynamic definitions of different names would silently not match.
     return dg.DynamicPartitionsDefinition(name=name)
 
 
 def names_of(
-    key_prefix: str | Sequence[str] | None, group_prefix: str | None, where: object = "key_prefix, group_prefix"
+    key_prefix: str | Sequence[str] | None,
+    group_prefix: str | None,
+    where: object = "key_prefix, group_prefix",
 ) -> Names:
-    """Return the names under a prefix: its parts, or these with `/` between them; empty: none. `where` they were given
-    is said by the ConfigError for what can be no part of a name."""
-    parts = tuple(key_prefix.split("/") if isinstance(key_prefix, str) else key_prefix or ())
-    parts = () if parts == ("",) else parts  # as "" splits
-    what, remedy = "this is no valid part of a key prefix", "write a prefix such as llm, or [team, llm]"
+    """Return the names under a prefix.
+
+    Args:
+        key_prefix: Its parts, or a text with `/` between them; empty: none.
+        group_prefix: See `Names`.
+        where: Where they were written, for messages.
+
+    Raises:
+        ConfigError: A prefix cannot be part of a name.
+    """
+    if isinstance(key_prefix, str):
+        key_prefix = key_prefix.split("/") if key_prefix else ()
+    parts = tuple(key_prefix or ())
+    if parts == ("",):
+        parts = ()
     for part in parts:
         if _PART.fullmatch(part) is None:
-            expected = "letters and digits, with single _ between them"
-            raise ConfigError(what, where=where, found=repr(part), expected=expected, remedy=remedy)
-    if (length := len(".".join(parts))) > MOST_CHARACTERS:
-        what, found = "this key prefix is too long", f"{length} characters"
-        expected = f"at most {MOST_CHARACTERS}, with one between two parts"
-        raise ConfigError(what, where=where, found=found, expected=expected, remedy="shorten it")
+            raise ConfigError(
+                "this is no valid part of a key prefix",
+                where=where,
+                found=repr(part),
+                expected="letters and digits, with single _ between them",
+                remedy="write a prefix such as llm, or [team, llm]",
+            )
+    length = len(".".join(parts))
+    if length > MAX_CHARACTERS:
+        raise ConfigError(
+            "this key prefix is too long",
+            where=where,
+            found=f"{length} characters",
+            expected=f"at most {MAX_CHARACTERS}, with one between two parts",
+            remedy="shorten it",
+        )
     if _GROUP.fullmatch(group_prefix or "") is None:
-        expected, remedy = "letters, digits and _", "remove other characters: for example llm_"
-        what = "not valid in the name of a Dagster group"
-        raise ConfigError(what, where=where, found=repr(group_prefix), expected=expected, remedy=remedy)
+        raise ConfigError(
+            "not valid in the name of a Dagster group",
+            where=where,
+            found=repr(group_prefix),
+            expected="letters, digits and _",
+            remedy="remove other characters: for example llm_",
+        )
     return Names(parts, group_prefix)

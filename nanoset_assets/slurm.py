@@ -1,10 +1,11 @@
-"""Dagster's runs as Slurm jobs: for a Dagster that lives on one machine of a cluster whose nodes do the work."""
+"""Dagster's runs as Slurm jobs: for a Dagster that runs on one machine of a cluster whose nodes do the work."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,33 +26,69 @@ JOB_TAG = "slurm/job"
 """Number of a run's job."""
 OPTIONS_TAG = "slurm/options"
 """Options of sbatch for one run, after those of dagster.yaml, such as `--mem=64G --time=12:00:00`."""
-_SECONDS = 60
-"""That a command of Slurm's may take."""
-_ALIVE = {
-    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"),
-    *("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"),
+_TIMEOUT_SECONDS = 60
+"""Of a command of Slurm."""
+_WAITING_STATES = {
+    "PENDING",
+    "CONFIGURING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
 }
-"""States of a job that waits or is under way."""
+_RUNNING_STATES = {
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "SIGNALING",
+    "STAGE_OUT",
+    "RESIZING",
+}
 _FORGOTTEN = "Invalid job id"
+"""What Slurm says of a job that ended some time ago."""
 _SCRIPT = "#!/bin/sh\nexec {command}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _JobState:
+    """What Slurm says of a job."""
+
+    name: str | None
+    """Such as RUNNING; None if it is not known."""
+    message: str = ""
+    """Why it is not known."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job waits or runs."""
+        return self.name in _WAITING_STATES or self.name in _RUNNING_STATES
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether Slurm does not know the job any more: it has ended."""
+        return self.name is None and self.message == _FORGOTTEN
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     """Submits each run by sbatch, with the environment of the launching process; reports the job's state to Dagster.
 
-    What the job runs, it finds under the same paths: Python, nanoset.yaml, and the folders that it names. The history
-    has to be one for several machines.
+    Nodes must find what the job runs under the same paths: Python, nanoset.yaml, and the folders that it names. The
+    history has to be one for several machines.
     """
 
     def __init__(
         self, log_folder: str, options: Sequence[str] = (), inst_data: ConfigurableClassData | None = None
     ) -> None:
         """Args:
-        log_folder: Where jobs write their logs; seen by the nodes.
-        options: of sbatch, such as `--partition=cpu`.
-        inst_data: as Dagster gives it.
+        log_folder: Where jobs write their logs; the nodes must see it.
+        options: Of sbatch, such as `--partition=cpu`.
+        inst_data: As Dagster gives it.
         """
-        self._folder, self._options, self._inst_data = Path(log_folder).absolute(), tuple(options), inst_data
+        self._folder = Path(log_folder).absolute()
+        self._options = tuple(options)
+        self._inst_data = inst_data
         super().__init__()  # type: ignore[no-untyped-call]
 
     @property
@@ -73,27 +110,49 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         """Submit a run.
 
         Raises:
-            ConfigError: there is no Slurm here, or it refuses the job.
+            ConfigError: This machine has no Slurm, or Slurm refuses the job.
         """
-        run, origin = context.dagster_run, context.job_code_origin
+        run = context.dagster_run
+        origin = context.job_code_origin
         if origin is None:
             raise ConfigError("the run does not say which code it is of", where=run.run_id)
-        args = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True)
-        own = ["--job-name", f"nanoset-{run.job_name}", "--output", str(self._folder / "slurm-%j.log")]
-        # A run that Dagster knows to have begun cannot begin again: it is tried again as another run.
-        own += ["--no-requeue", "--export=ALL", "--signal=B:TERM@120", "--open-mode=append"]
-        given = [*self._options, *_words(run.tags.get(OPTIONS_TAG, ""))]
+        arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True)
+        script = _SCRIPT.format(command=shlex.join(arguments.get_command_args()))
+        options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
+
         self._folder.mkdir(parents=True, exist_ok=True)
-        script = _SCRIPT.format(command=shlex.join(args.get_command_args()))
-        asked = _slurm("sbatch", "--parsable", *own, *given, text=script)
-        if asked.returncode != 0:
-            where, found = f"run_launcher in dagster.yaml: sbatch {shlex.join(given)}", joined_lines(asked.stderr)
-            remedy = f"correct the options there, or the tag {OPTIONS_TAG} of the run"
-            raise ConfigError("Slurm refuses the run", where=where, found=found, remedy=remedy)
-        job = asked.stdout.strip().partition(";")[0]
+        answer = _slurm("sbatch", "--parsable", *self._job_options(run), *options, text=script)
+        if answer.returncode != 0:
+            raise ConfigError(
+                "Slurm refuses the run",
+                where=f"run_launcher in dagster.yaml: sbatch {shlex.join(options)}",
+                found=joined_lines(answer.stderr),
+                remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
+            )
+        job = answer.stdout.strip().partition(";")[0]  # a cluster's name may follow
         self._instance.add_run_tags(run.run_id, {JOB_TAG: job})
-        log = self._folder / f"slurm-{job}.log"
-        self._instance.report_engine_event(f"Submitted as Slurm job {job}; it writes to {log}", run, cls=type(self))
+        self._report(run, f"Submitted as Slurm job {job}; it writes to {self._log_file(job)}")
+
+    def _job_options(self, run: dg.DagsterRun) -> list[str]:
+        """Return the options of sbatch that every run has."""
+        return [
+            "--job-name",
+            f"nanoset-{run.job_name}",
+            "--output",
+            str(self._log_file("%j")),
+            # A run that Dagster knows to have started cannot start again: it is tried again as another run.
+            "--no-requeue",
+            "--export=ALL",
+            "--signal=B:TERM@120",
+            "--open-mode=append",
+        ]
+
+    def _log_file(self, job: str) -> Path:
+        return self._folder / f"slurm-{job}.log"
+
+    def _report(self, run: dg.DagsterRun, message: str) -> None:
+        """Show a message on the page of a run."""
+        self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
         """Cancel a run's job, by force at the second request; return whether there was anything to cancel."""
@@ -103,73 +162,109 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             return False
         self._instance.report_run_canceling(run)
         _slurm("scancel", "--state=PENDING", job)
-        state, said = _state(job)
-        if state not in _ALIVE and (state is not None or said == _FORGOTTEN):
+
+        state = _job_state(job)
+        has_ended = state.name is not None and not state.is_active
+        if has_ended or state.is_forgotten:
             run = self._instance.get_run_by_id(run_id) or run
-            if not run.is_finished:  # its job ended before the run began
+            if not run.is_finished:  # its job ended before the run started
                 self._instance.report_run_canceled(run)
             return True
-        # To the run's process alone: it ends what it has started.
-        gently = () if run.status == dg.DagsterRunStatus.CANCELING else ("--batch", "--signal=TERM")
-        asked = _slurm("scancel", *gently, job)
-        if asked.returncode != 0:
-            message = f"Slurm does not cancel job {job}: {asked.stderr.strip()}"
-            self._instance.report_engine_event(message, run, cls=type(self))
-        return asked.returncode == 0
+
+        # At first only the run's process gets a signal: it ends what it has started.
+        is_second_request = run.status == dg.DagsterRunStatus.CANCELING
+        signal_options = () if is_second_request else ("--batch", "--signal=TERM")
+        answer = _slurm("scancel", *signal_options, job)
+        if answer.returncode != 0:
+            self._report(run, f"Slurm does not cancel job {job}: {answer.stderr.strip()}")
+        return answer.returncode == 0
 
     @property
     def supports_check_run_worker_health(self) -> bool:
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return the state of a run's job; where Slurm does not answer, the job counts as under way."""
+        """Return the state of a run's job; if Slurm does not answer, the job counts as running."""
         job = run.tags.get(JOB_TAG)
         if job is None:
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
-        state, said = _state(job)
-        if state is None:
-            return CheckRunHealthResult(WorkerStatus.NOT_FOUND if said == _FORGOTTEN else WorkerStatus.RUNNING, said)
-        ended = WorkerStatus.SUCCESS if state == "COMPLETED" else WorkerStatus.FAILED
-        status = WorkerStatus.RUNNING if state in _ALIVE else ended
-        return CheckRunHealthResult(status, f"Slurm job {job} is {state}", run_worker_id=job)
+        state = _job_state(job)
+        if state.name is None:
+            status = WorkerStatus.NOT_FOUND if state.is_forgotten else WorkerStatus.RUNNING
+            return CheckRunHealthResult(status, state.message)
+        status = WorkerStatus.FAILED
+        if state.is_active:
+            status = WorkerStatus.RUNNING
+        elif state.name == "COMPLETED":
+            status = WorkerStatus.SUCCESS
+        return CheckRunHealthResult(status, f"Slurm job {job} is {state.name}", run_worker_id=job)
 
     def get_run_worker_debug_info(self, run: dg.DagsterRun, include_container_logs: bool | None = True) -> str | None:
-        """Return where the job's log lies, and what Slurm knows of the job."""
+        """Return where the job's log is, and what Slurm knows of the job."""
         job = run.tags.get(JOB_TAG)
         if job is None:
             return None
-        return f"Log: {self._folder / f'slurm-{job}.log'}\n{_slurm('scontrol', 'show', 'job', job).stdout.strip()}"
+        description = _slurm("scontrol", "show", "job", job).stdout.strip()
+        return f"Log: {self._log_file(job)}\n{description}"
 
 
-def _words(options: str) -> list[str]:
-    """Return the options of a run's tag; ConfigError if a quote is left open."""
+def _split_options(options: str) -> list[str]:
+    """Return the options of a run's tag.
+
+    Raises:
+        ConfigError: A quote is left open.
+    """
     try:
         return shlex.split(options)
     except ValueError as error:
-        remedy = "close the quotation marks"
         raise ConfigError(
-            "not options of sbatch", where=f"the tag {OPTIONS_TAG}", found=f"{options!r}: {error}", remedy=remedy
+            "not options of sbatch",
+            where=f"the tag {OPTIONS_TAG}",
+            found=f"{options!r}: {error}",
+            remedy="close the quotation marks",
         ) from error
 
 
-def _state(job: str) -> tuple[str | None, str]:
-    """Return (state of a job, such as RUNNING, or None where it is unknown; what Slurm said)."""
-    asked = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
-    state, said = asked.stdout.strip(), asked.stderr.strip()
-    if asked.returncode == 0 and state:
-        return state, ""
+def _job_state(job: str) -> _JobState:
+    """Ask Slurm for the state of a job."""
+    answer = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
+    name = answer.stdout.strip()
+    message = answer.stderr.strip()
+    if answer.returncode == 0 and name:
+        return _JobState(name)
     # Some versions print nothing of a job that they have forgotten.
-    return None, _FORGOTTEN if asked.returncode == 0 or _FORGOTTEN in said else said
+    if answer.returncode == 0 or _FORGOTTEN in message:
+        message = _FORGOTTEN
+    return _JobState(None, message)
 
 
 def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm; one that does not answer in time counts as failed.
+
+    Args:
+        command: The command and its arguments.
+        text: Its standard input.
+
+    Raises:
+        ConfigError: This machine has no such command.
+    """
     try:
         return subprocess.run(
-            command, input=text, capture_output=True, check=False, encoding="utf-8", errors="replace", timeout=_SECONDS
+            command,
+            input=text,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
         )
     except FileNotFoundError as error:
-        where, found = "run_launcher in dagster.yaml", f"no command {command[0]}"
-        remedy = "run Dagster on a machine from which jobs are submitted, or name another launcher"
-        raise ConfigError("there is no Slurm here", where=where, found=found, remedy=remedy) from error
+        raise ConfigError(
+            "there is no Slurm here",
+            where="run_launcher in dagster.yaml",
+            found=f"no command {command[0]}",
+            remedy="run Dagster on a machine from which jobs are submitted, or name another launcher",
+        ) from error
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"{command[0]} did not answer within {_SECONDS} s")
+        message = f"{command[0]} did not answer within {_TIMEOUT_SECONDS} s"
+        return subprocess.CompletedProcess(command, 1, "", message)

@@ -16,8 +16,8 @@ import dagster as dg
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_cell
-from nanoset_core.untrusted import Multiline, visible
+from nanoset_core.records.text import format_cell, format_count
+from nanoset_core.untrusted import Multiline, markdown_text, visible
 
 ROWS_SHOWN = 100
 INLINE_CHARACTERS = 1000
@@ -27,13 +27,20 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """Return a materialisation whose data version is the output's digest; `metadata` may
-    replace its size and seconds.
+    """Return a materialisation whose data version is the output's digest.
+
+    Args:
+        project: The project.
+        manifest: Of the output.
+        seconds: In which it was made.
+        metadata: What the page shows; it may replace `size_bytes` and `seconds`.
     """
-    common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
-    last = {"path": place(project, manifest.url()), "digest": manifest.digest}
-    shown = visible_metadata({**metadata, **common, **metadata, **last})
-    return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(manifest.digest))
+    shown = dict(metadata)
+    shown.setdefault("size_bytes", size_bytes(manifest))
+    shown.setdefault("seconds", round(seconds, 3))
+    shown["path"] = place(project, manifest.url())
+    shown["digest"] = manifest.digest
+    return dg.MaterializeResult(metadata=visible_metadata(shown), data_version=dg.DataVersion(manifest.digest))
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +63,16 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
     """Return the failure of a step, whose page says at the top what is wrong and what to do.
 
     Args:
-        error: what is wrong.
-        allow_retries: whether a retry policy may try the step again; default: unless the settings are wrong.
+        error: What is wrong.
+        allow_retries: Whether a retry policy may try the step again; default: unless the settings are wrong.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
-    details = {name: getattr(error, name) for name in ("where", "found", "expected", "remedy")}
-    metadata = {name: visible(value) for name, value in details.items() if value is not None}
+    metadata: dict[str, Any] = {}
+    for name in ("where", "found", "expected", "remedy"):
+        value = getattr(error, name)
+        if value is not None:
+            metadata[name] = visible(value)
     return dg.Failure(str(error), metadata, allow_retries=allow_retries)
 
 
@@ -71,8 +81,11 @@ def place(project: Project, location: str) -> dg.PathMetadataValue:
 
     Locations elsewhere, or in a bucket, stay absolute.
     """
-    folder, path = project.config.file.parent, Path(location)
-    return dg.MetadataValue.path(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else location)
+    folder = project.config.file.parent
+    path = Path(location)
+    if path.is_relative_to(folder):
+        location = path.relative_to(folder).as_posix()
+    return dg.MetadataValue.path(location)
 
 
 def size_bytes(manifest: Manifest) -> int:
@@ -89,27 +102,40 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
         rows: The rows, or the first of them.
         total: How many there are in all; default: as many as `rows` holds.
     """
+    # There may be millions of rows: no more are formatted than are shown.
     iterator = iter(rows)
     first = list(islice(iterator, ROWS_SHOWN))
     if total is None:
         total = len(first) + sum(1 for _ in iterator)
-    shown = [{visible(key): _cell(value) for key, value in row.items()} for row in first]
-    n_left_out = total - len(shown)
-    if shown and n_left_out > 0:
-        first_column = next(iter(shown[0]))
-        shown.append(dict.fromkeys(shown[0], "") | {first_column: f"… and {n_left_out:,} more"})
-    return dg.MetadataValue.table(list(map(dg.TableRecord, shown)), None if shown else dg.TableSchema([]))
+
+    records: list[dg.TableRecord] = []
+    for row in first:
+        cells = {visible(heading): _cell(value) for heading, value in row.items()}
+        records.append(dg.TableRecord(cells))
+
+    n_left_out = total - len(records)
+    if records and n_left_out > 0:
+        headings = list(records[0].data)
+        last_row = dict.fromkeys(headings, "")
+        last_row[headings[0]] = f"… and {n_left_out:,} more"
+        records.append(dg.TableRecord(last_row))
+    # Without a record, Dagster cannot tell the columns.
+    schema = None if records else dg.TableSchema([])
+    return dg.MetadataValue.table(records, schema)
 
 
 def _cell(value: Any) -> Any:
     number = format_cell(value)
     if number is not None:
         return number
-    return visible(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return visible(value)
+    return value
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
-    """Return paragraphs, as many as are shown inline; a single one whatever its length."""
+    """Return paragraphs, as many as Dagster shows inline; the first one whatever its length."""
+    # From INLINE_CHARACTERS on, Dagster would show nothing of the text but a button.
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:
         if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
@@ -125,10 +151,43 @@ def folded(text: str) -> dg.MarkdownMetadataValue:
 
 def code(text: str) -> str:
     """Return text as a Markdown code span, without markup; runs of white space become one space."""
+    # A code span ends at a run of backticks of the same length as the one before it: use a longer run than any inside.
     line = visible(" ".join(text.split())) or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
-    return f"{fence} {line} {fence}" if "`" in (line[0], line[-1]) else f"{fence}{line}{fence}"
+    if "`" in (line[0], line[-1]):  # spaces keep it apart from the fence; Markdown removes them
+        line = f" {line} "
+    return f"{fence}{line}{fence}"
+
+
+def bold_code(text: str) -> str:
+    """Return text as a bold Markdown code span."""
+    return f"**{code(text)}**"
+
+
+def bold_text(text: str) -> str:
+    """Return text in bold, without markup of its own."""
+    return f"**{markdown_text(text)}**"
+
+
+def counts_text(facts: Mapping[str, Any]) -> str:
+    """Return the documents and tokens of an output, in bold."""
+    documents = format_count(facts["documents"], "document")
+    tokens = format_count(facts["tokens"], "token")
+    return f"**{documents}, {tokens}**"
+
+
+def facts_of(manifest: Manifest, *names: str) -> dict[str, Any]:
+    """Return some facts of an output under the same names, as numbers that Dagster plots over time."""
+    return {name: manifest.facts[name] for name in names}
+
+
+def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with an empty text in place of each None."""
+    shown: list[dict[str, Any]] = []
+    for row in rows:
+        shown.append({name: "" if value is None else value for name, value in row.items()})
+    return shown
 
 
 def per_second(count: int, seconds: float) -> float:
@@ -137,6 +196,13 @@ def per_second(count: int, seconds: float) -> float:
 
 
 def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
-    """List a folder, which need not exist, before work begins; return a test whether a name was made since."""
-    names = project.outputs.access.names(folder)
-    return lambda name: project.rebuild or name not in names
+    """List a folder before work begins; return a function that tells whether a name was made since.
+
+    The folder need not exist.
+    """
+    names_before = project.outputs.access.names(folder)
+
+    def is_new(name: str) -> bool:
+        return project.rebuild or name not in names_before
+
+    return is_new

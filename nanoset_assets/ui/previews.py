@@ -1,6 +1,6 @@
 """Previews of outputs: their first documents, rejected lines and samples, each with where it came from.
 
-Each reads a handful of documents, or those of a handful of samples, whatever the size of the output. Where a preview
+Each reads a handful of documents, or those of a handful of samples, whatever the size of the output. If a preview
 fails, its error is shown instead.
 """
 
@@ -12,13 +12,13 @@ from itertools import chain, islice
 import dagster as dg
 import numpy as np
 
-from nanoset_assets.ui.metadata import code, markdown, table
-from nanoset_core.cli.terminal import place_of
+from nanoset_assets.ui.metadata import bold_code, code, markdown, table
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.excerpts import shorten
 from nanoset_core.lineage.explain import SampleOrigin, explain_samples, piece_origins
 from nanoset_core.lineage.run import Run, explain_step
+from nanoset_core.lineage.sentences import place_of
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -26,100 +26,152 @@ from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.text.rejects import Reject
 
 SHOWN = 3
+"""Documents, rejected lines or samples of a preview."""
 _PIECES_SHOWN = 3
+"""Documents that are named of a sample."""
 _TOKENS_DECODED = 96
-SHUFFLED_AT_ONCE = 1 << 20
+"""Of a document."""
+MAX_SHUFFLED = 1 << 20
 """Samples that a sampler may shuffle for a preview: without torch half a second; ten times as many, a gigabyte."""
 STEP_SAMPLES = 8
-"""Of a handoff's first step, as many are shown; without a schedule, a step has as many."""
+"""Samples that are shown of a handoff's first step; also those of a step without a schedule."""
+_PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
-    """Return the first documents of a merged dataset, decoded, with file and line."""
-    return _shown(lambda: _documents(_place(project), dataset))
+    """Return the first documents of a dataset, decoded, with file and line."""
+    return _preview(lambda: _document_texts(_inspection(project), dataset))
 
 
 def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.MarkdownMetadataValue:
-    """Return the first rejected lines with place and reason; `numbers` are those of the lines of the shards' corpus."""
-    return _shown(lambda: _rejects(shards, numbers))
+    """Return the first rejected lines with place and reason.
+
+    Args:
+        shards: The shards of a corpus, in document order.
+        numbers: How lines of this corpus are numbered.
+    """
+    return _preview(lambda: _reject_texts(shards, numbers))
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
     """Return the first samples of a built split: the documents that each is made of, and its first tokens as text."""
-    return _shown(lambda: _samples(project, name, split))
+    return _preview(lambda: _sample_texts(project, name, split))
 
 
 def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
     """Return the samples of the first step that is started with a handoff: their documents, and text."""
     try:
         run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
-        if (dealer := run.parts[0].dealer).seed is not None and dealer.total > SHUFFLED_AT_ONCE:
+        dealer = run.parts[0].dealer
+        if dealer.seed is not None and dealer.total > MAX_SHUFFLED:
             return markdown(
                 f"The trainer's sampler shuffles all {dealer.total:,} samples: the job `explain_step` does."
             )
         step = explain_step(project, run, 1, most=STEP_SAMPLES)
-    except (NanosetError, OSError, ValueError) as error:
-        return markdown(code(f"cannot be shown: {error}"))
+    except _PREVIEW_ERRORS as error:
+        return _error_text(error)
     return table(map(sample_row, step.samples), step.batch_size)
 
 
 def sample_row(sample: SampleOrigin) -> dict[str, object]:
     """Return a row of a table of samples: what each is made of, and its first tokens as text."""
-    return {"sample": sample.sample, "corpus": sample.corpus, "documents": _pieces(sample), "text": _text(sample) or ""}
+    return {
+        "sample": sample.sample,
+        "corpus": sample.corpus,
+        "documents": _pieces_text(sample),
+        "text": _first_text(sample) or "",
+    }
 
 
-def _pieces(sample: SampleOrigin, shown: Callable[[str], str] = str) -> str:
-    """Return the first documents of a sample, with the tokens that it holds of them."""
-    first = [(shown(place_of(piece.origin)), piece.document_tokens) for piece in sample.pieces[:_PIECES_SHOWN]]
-    told = [f"{place} tokens {begin:,}–{end:,}" for place, (begin, end) in first]
-    left = len(sample.pieces) - len(first)
-    return ", ".join([*told, *([f"{format_count(left, 'document')} more"] if left else [])])
-
-
-def _text(sample: SampleOrigin) -> str | None:
-    return next((piece.text for piece in sample.pieces), None)
-
-
-def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
+def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
+    """Return the first texts as Markdown, or the error that making them raised."""
     try:
-        return markdown(*islice(look(), SHOWN))
-    except (NanosetError, OSError, ValueError) as error:
-        return markdown(code(f"cannot be shown: {error}"))
+        return markdown(*islice(texts(), SHOWN))
+    except _PREVIEW_ERRORS as error:
+        return _error_text(error)
 
 
-def _place(project: Project) -> InspectionContext:
-    """A context without the raw folder: finding a line of a compressed file means reading all that is before it."""
+def _error_text(error: Exception) -> dg.MarkdownMetadataValue:
+    return markdown(code(f"cannot be shown: {error}"))
+
+
+def _inspection(project: Project) -> InspectionContext:
+    """Return a context without the raw folder.
+
+    Finding a line of a compressed file means reading everything before it.
+    """
     return InspectionContext.of_root(project.outputs, tokenizer_file=project.config.tokenizer_file)
 
 
-def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    dataset = place.datasets.open(manifest)
-    first = np.arange(min(SHOWN, len(dataset.sequences)))  # documents without tokens have no sequence
+def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
+    dataset = context.datasets.open(manifest)
+    n_sequences = min(SHOWN, len(dataset.sequences))  # documents without tokens have no sequence
+    first = np.arange(n_sequences)
     lengths = np.minimum(dataset.sequences.sequence_lengths[first], _TOKENS_DECODED + 1)
+    # (n_sequences, 3): sequence, first token, number of tokens
     spans = np.stack([first, np.zeros_like(first), lengths], axis=1)
-    for piece in chain.from_iterable(piece_origins(place, dataset, spans)):
-        identity = f", id {code(piece.origin.id)}" if piece.origin.id is not None else ""
-        tokens = format_count(piece.origin.tokens, "token")
-        yield f"**{code(place_of(piece.origin))}**{identity}: {tokens}{_quoted(piece.text)}"
+    for piece in chain.from_iterable(piece_origins(context, dataset, spans)):
+        origin = piece.origin
+        text = bold_code(place_of(origin))
+        if origin.id is not None:
+            text += f", id {code(origin.id)}"
+        yield f"{text}: {format_count(origin.tokens, 'token')}{_quoted(piece.text)}"
+
+
+def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
+    for shard in shards:
+        if not shard.facts["reasons"]:
+            continue
+        for reject in read_rejects(shard.path(REJECTS), numbers):
+            yield _reject_text(shard.name, reject)
+
+
+def _reject_text(corpus: str, reject: Reject) -> str:
+    place = bold_code(f"{corpus}/{reject.file}:{reject.line}")
+    detail = code(shorten(reject.detail, False))
+    excerpt = code(shorten(reject.excerpt, False) or "(nothing)")
+    return f"{place}: {reject.reason}, {detail}\n\n> {excerpt}"
+
+
+def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
+    nanoset = load_nanoset(project.outputs, name, split)
+    # A run that continues another one does not read the samples before.
+    start = nanoset.config.consumed_samples if split == "train" else 0
+    stop = min(start + SHOWN, len(nanoset))
+    for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
+        corpus = code(sample.corpus)
+        pieces = _pieces_text(sample, code)
+        quotation = _quoted(_first_text(sample))
+        yield f"**sample {sample.sample}** of {corpus}: {pieces}{quotation}"
+
+
+def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:
+    """Return the first documents of a sample, with the tokens that it holds of them.
+
+    Args:
+        sample: The sample.
+        format_place: How a place is written, such as `code`.
+    """
+    texts: list[str] = []
+    for piece in sample.pieces[:_PIECES_SHOWN]:
+        start, stop = piece.document_tokens
+        place = format_place(place_of(piece.origin))
+        texts.append(f"{place} tokens {start:,}–{stop:,}")
+    n_more = len(sample.pieces) - len(texts)
+    if n_more:
+        texts.append(f"{format_count(n_more, 'document')} more")
+    return ", ".join(texts)
+
+
+def _first_text(sample: SampleOrigin) -> str | None:
+    return sample.pieces[0].text if sample.pieces else None
 
 
 def _quoted(text: str | None) -> str:
-    """Return the text below what it belongs to; nothing without the tokenizer that made the tokens."""
-    return "" if text is None else f"\n\n> {code(text if text.strip() else '(empty)')}"
-
-
-def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
-    for shard in shards:
-        for reject in read_rejects(shard.path(REJECTS), numbers) if shard.facts["reasons"] else ():
-            place, detail = code(f"{shard.name}/{reject.file}:{reject.line}"), code(shorten(reject.detail, False))
-            yield f"**{place}**: {reject.reason}, {detail}\n\n> {code(shorten(reject.excerpt, False) or '(nothing)')}"
-
-
-def _samples(project: Project, name: str, split: str) -> Iterator[str]:
-    place, loaded = _place(project), load_nanoset(project.outputs, name, split)
-    begin = loaded.config.consumed_samples if split == "train" else 0
-    for sample in explain_samples(place, loaded, name, split, range(begin, min(begin + SHOWN, len(loaded)))):
-        said = f"**sample {sample.sample}** of {code(sample.corpus)}: {_pieces(sample, code)}"
-        yield said + _quoted(_text(sample))
+    """Return a text as a quotation; nothing without the tokenizer that made the tokens."""
+    if text is None:
+        return ""
+    return f"\n\n> {code(text if text.strip() else '(empty)')}"

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from nanoset_assets.ui.metadata import code, folded, markdown, table
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import bold_code, folded, markdown, table
 from nanoset_core.stages.stage import Summary
 
 
-def summary_metadata(summary: Summary) -> Mapping[str, Any]:
+def summary_page(run: AssetRun) -> dict[str, Any]:
+    """Make an output, and return what its stage shows of it."""
+    manifest = run.make()
+    summary = run.stage.show(run.project, manifest)
+    for warning in summary.warnings:
+        run.warn(warning)
+    return summary_metadata(summary)
+
+
+def summary_metadata(summary: Summary) -> dict[str, Any]:
     """Return the metadata of a version: its warnings and figures, a table of its details, and a preview."""
     metadata: dict[str, Any] = {}
     if summary.warnings:
-        metadata["warnings"] = markdown(*[f"**{code(warning)}**" for warning in summary.warnings])
-    metadata |= {name: count for name, count in summary.figures.items() if name != "bytes"}
+        metadata["warnings"] = markdown(*map(bold_code, summary.warnings))
+    for name, count in summary.figures.items():
+        if name != "bytes":  # every page has the size of the output
+            metadata[name] = count
     if summary.details:
         metadata["details"] = table([summary.details])
     if summary.preview:

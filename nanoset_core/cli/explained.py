@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.lineage.sentences import step_sentence
 from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline
 
@@ -22,10 +23,6 @@ _CONTEXT = (
 _PIECE = "tokens {sample_tokens[0]:,} to {sample_tokens[1]:,} of the sample"
 _OF_DOCUMENT = "tokens {document_tokens[0]:,} to {document_tokens[1]:,} of the document"
 OF_SAMPLE = f"{_PIECE} are {_OF_DOCUMENT}"
-_STEP = (
-    "step {step:,} read {batch_size:,} samples after {consumed_samples:,} consumed, on {ranks} in "
-    "micro-batches of {micro_batch_size:,}, of {handoff}."
-)
 _READING = "step {step:,}: sample {sample:,}, rank {rank}, micro-batch {micro_batch}"
 
 
@@ -113,12 +110,6 @@ def document_line(origin: Json) -> str:
     return f"{place}{byte}{identity}: {number}, {origin['tokens']:,} tokens"
 
 
-def step_line(found: Json) -> str:
-    """Return in a sentence what a step is."""
-    line = _STEP.format_map(found | {"ranks": format_count(found["data_parallel_size"], "rank")})
-    return line + (" It was skipped: consumed, and not trained on." if found["skipped"] else "")
-
-
 def _steps_lines(steps: Sequence[Json]) -> Iterator[str]:
     """Yield what steps read, with an empty line between them."""
     for number, step in enumerate(steps):
@@ -129,7 +120,7 @@ def _steps_lines(steps: Sequence[Json]) -> Iterator[str]:
 
 def _step_lines(found: Json) -> Iterator[str]:
     """Yield what a step read: each sample below its rank and micro-batch."""
-    yield step_line(found)
+    yield step_sentence(found)
     for sample in found["samples"]:
         yield ""
         first, *lines = sample_lines(sample)

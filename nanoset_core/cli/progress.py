@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import stderr_duplicate
 from nanoset_core.execution.progress import NOTE, STEP, WAITING, Progress, ProgressCallback
+from nanoset_core.execution.watch import Watch, step_count, work_label
 from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import visible
 
@@ -138,7 +139,7 @@ class _Bars:
         if progress.stage == STEP:
             self.begin(f"{step_count(progress)}{progress.name}", step_count(progress))
             return True
-        label = _label(progress)
+        label = work_label(progress)
         with self._lock:
             self.watch.figures(progress)  # notes when the work began
             is_new = label not in self._works
@@ -164,7 +165,7 @@ class _Bars:
         if about and not works:
             lines.append(bar_line(width, about, None, elapsed, None, is_unicode=self._is_unicode))
         for work in works:
-            label = f"{count}{_label(work)}"
+            label = f"{count}{work_label(work)}"
             share = work.done / work.total
             seconds = self.watch.seconds(work)
             remaining = self.watch.seconds_left(work)
@@ -266,14 +267,14 @@ class Lines:
             self._begin(f"{step_count(progress)}{progress.name}")
         elif progress.done < progress.total:
             self._watch.figures(progress)
-            self._works[_label(progress)] = progress
+            self._works[work_label(progress)] = progress
         else:
-            self._works.pop(_label(progress), None)
+            self._works.pop(work_label(progress), None)
 
     def _wait(self, progress: Progress) -> None:
         """Print what is waited for, again every ten minutes, and its end."""
         now = time.monotonic()
-        line = _label(progress)
+        line = work_label(progress)
         if progress.done >= progress.total:
             if self._waiting.pop(line, None) is not None:
                 self._print(f"{line}: no longer")
@@ -302,64 +303,3 @@ class Lines:
 
     def _print(self, text: str) -> None:
         echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)
-
-
-def step_count(progress: Progress) -> str:
-    """Return the number of a step among all of them, as lines begin with it: `[3/25] `; "" before the first step."""
-    if not progress.total:
-        return ""
-    return f"[{progress.done}/{progress.total}] "
-
-
-def _label(progress: Progress) -> str:
-    return visible(f"{progress.stage} {progress.name}")
-
-
-class Watch:
-    """Knows since when each piece of work has been under way, and which notes were printed."""
-
-    def __init__(self) -> None:
-        self._begun: dict[str, tuple[float, int]] = {}
-        self._printed: set[str] = set()
-
-    def is_new(self, note: Progress) -> bool:
-        """Return whether a note was not printed before; from now on it was."""
-        is_new = note.name not in self._printed
-        self._printed.add(note.name)
-        return is_new
-
-    def describe(self, progress: Progress) -> str:
-        """Describe progress in one line: how far, how fast, how much, and how long it will still take."""
-        share = progress.done / progress.total if progress.total else 1.0
-        remaining = self.seconds_left(progress)
-        left = "" if remaining is None else f", {format_age(remaining)} left"
-        return f"{_label(progress)}: {share:.0%}, {self.figures(progress)}{left}"
-
-    def figures(self, progress: Progress) -> str:
-        """Return how fast work is, and what has been counted so far."""
-        seconds, before = self._since(progress)
-        figures = [f"{progress.done:,} of {progress.total:,} {progress.unit}"]
-        if progress.unit == "bytes":
-            figures = [f"{(progress.done - before) / 1e6 / max(seconds, 1e-3):,.1f} MB/s"]
-        if progress.documents or progress.tokens:
-            figures += [f"{progress.documents:,} documents", f"{progress.tokens:,} tokens"]
-        return ", ".join(figures)
-
-    def seconds(self, progress: Progress) -> float:
-        """Return the seconds since the first report on a piece of work."""
-        return self._since(progress)[0]
-
-    def seconds_left(self, progress: Progress) -> int | None:
-        """Return the seconds that work is expected to take still; None if it has not advanced, or is done."""
-        seconds, before = self._since(progress)
-        made = progress.done - before
-        left = progress.total - progress.done
-        return math.ceil(seconds * left / made) if made > 0 and left > 0 else None
-
-    def _since(self, progress: Progress) -> tuple[float, int]:
-        """Return (seconds since the first report on a piece of work, units that were done by then)."""
-        now = time.monotonic()
-        begun, before = self._begun.setdefault(_label(progress), (now, progress.done))
-        if progress.done < before:  # the same work began again
-            begun, before = self._begun[_label(progress)] = (now, progress.done)
-        return now - begun, before

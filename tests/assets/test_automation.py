@@ -9,8 +9,7 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import instance_state as requests
-from nanoset_assets import stale_sensor
+from nanoset_assets import failed_runs, stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
@@ -245,7 +244,7 @@ def test_what_begins_and_ends_while_outputs_are_read_is_not_requested_again(buil
 
 def test_a_killed_run_is_asked_for_again_but_not_for_ever(built):
     change(built, "books")
-    for _ in range(requests.MOST_ATTEMPTS):
+    for _ in range(failed_runs.MAX_ATTEMPTS):
         assert built.automation()["shuffled/shuffle_plan"] == {None}
         built.instance.report_run_failed(start(built, "shuffled", "shuffle_plan"), "killed")
     assert "shuffled/shuffle_plan" not in built.automation()
@@ -287,7 +286,7 @@ def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, e
     elif event == "other settings":
         edit(failing, "seed: 5", "seed: 6")
     else:
-        monkeypatch.setattr(requests, "LOADED", time.time())
+        monkeypatch.setattr(failed_runs, "LOADED", time.time())
     assert failing.automation()["shuffled/shuffle_plan"] == {None}
 
 

@@ -13,14 +13,14 @@ import dagster as dg
 import pytest
 from sample_project import CONFIG, FEWER, jsonl, sentences
 
-from nanoset_assets.asset_table import asset_path, label_of, partition_of
+from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build, selected
-from nanoset_assets.checks import LOSSES, TRAINER, VerificationError
+from nanoset_assets.checks import VerificationError
 from nanoset_assets.commands import show_report
 from nanoset_assets.dagster_compat import unsound_checks
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
+from nanoset_assets.tags import CHECK
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE, STEP
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -214,7 +214,7 @@ def evaluations(instance):
             if evaluation.check_name == CHECK:
                 found[evaluation.asset_key.to_user_string(), evaluation.partition] = evaluation
             else:
-                assert (evaluation.check_name, evaluation.passed) in {(LOSSES, True), (TRAINER, False)}
+                assert (evaluation.check_name, evaluation.passed) in {("losses", True), ("trainer", False)}
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from nanoset_assets.checks import TRAINER
-from nanoset_assets.instance_state import CHECK
+from nanoset_assets.tags import CHECK
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 from nanoset_core.stages.stage import Key
@@ -47,7 +46,7 @@ def test_a_spoilt_or_uneven_plan_is_found(built_platform):
 
 def test_a_trainer_that_will_not_find_its_indexes_is_warned_of(built_platform):
     built_platform.carry_out({"pretrain/handoff": {None}})
-    key = dg.AssetCheckKey(dg.AssetKey(["pretrain", "handoff"]), TRAINER)
+    key = dg.AssetCheckKey(dg.AssetKey(["pretrain", "handoff"]), "trainer")
     (found,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert found.evaluation.description.startswith(UNKNOWN_TOKENIZER)
     assert (found.evaluation.passed, found.evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)

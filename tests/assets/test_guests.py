@@ -13,8 +13,8 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets import stale_sensor
 from nanoset_assets.build import build
-from nanoset_assets.instance_state import close_abandoned_runs
 from nanoset_assets.names import Names
+from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_core.project.project import Project
 
 TICKS = int(os.environ.get("TICKS", "20"))

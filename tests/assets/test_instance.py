@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from nanoset_assets.build import build
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
-from nanoset_assets.instance_state import register
 from nanoset_assets.names import Names
+from nanoset_assets.partition_sets import register
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config

@@ -13,8 +13,7 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import ProjectDefs
-from nanoset_assets.raw_text_sensor import LANDED as SENSOR
-from nanoset_assets.raw_text_sensor import LANDED_TAG
+from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_core.project.settings import load_config
 
 DEDUP, CRAWL = dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["lake", "crawl"])
@@ -173,7 +172,7 @@ def test_a_backfill_is_one_build(host, of_a_job):
 
 
 def test_no_more_runs_are_asked_for_in_a_tick_than_another_sensor_does(host, monkeypatch):
-    monkeypatch.setattr("nanoset_assets.raw_text_sensor.MOST_REQUESTS", 1)
+    monkeypatch.setattr("nanoset_assets.landing_sensor.MAX_REQUESTS", 1)
     materialise(host, DEDUP)
     assert [asked(host.land()), asked(host.land()), asked(host.land())] == [["web"], ["code"], []]
 

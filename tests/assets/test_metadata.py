@@ -15,21 +15,25 @@ from sample_project import build_all, jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.ui import corpus
-from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
+from nanoset_assets.ui import shards as shards_page
+from nanoset_assets.ui.handoff import handoff_metadata
+from nanoset_assets.ui.mappings import split_metadata
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, ROWS_SHOWN, code, markdown, table
-from nanoset_assets.ui.nanoset import handoff_metadata, plan_metadata, split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
-from nanoset_core.cli.terminal import member_rows, place_of
+from nanoset_assets.ui.shards import files_table, length_metadata
+from nanoset_assets.ui.webdataset import plan_metadata, webdataset_metadata
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.explain import explain_sample
+from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff.steps import Dealer
+from nanoset_core.stages.inventory.changes import what_changed
 from nanoset_core.stages.inventory.make import current_inventory, make_inventory, survey_corpus
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.mappings.rows import member_rows
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -133,20 +137,19 @@ def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
     prefix = current_dataset(project, "web")
     lengths = MMapIndexedDataset(prefix.path(prefix.facts["prefix"])).sequence_lengths.reshape(4, 60).sum(axis=1)
     expected = [[60, 60, 0], [62, 60, 2], [60, 60, 0], [60, 60, 0]]
-    rows = rows_of(tokenized_files(*tokenized(project, "web")))
+    rows = rows_of(files_table(*tokenized(project, "web")))
     assert [[int(row[name].replace(",", "")) for name in COUNTS] for row in rows] == [
         [*counts, tokens] for counts, tokens in zip(expected, lengths.tolist(), strict=True)
     ]
-    monkeypatch.setattr(corpus, "ROWS_SHOWN", 2)
+    monkeypatch.setattr(shards_page, "ROWS_SHOWN", 2)
     monkeypatch.setattr("nanoset_assets.ui.metadata.ROWS_SHOWN", 2)
-    assert rows_of(tokenized_files(*tokenized(project, "web")))[-1]["file"] == "… and 2 more"
-    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 100)
-    assert len(rows_of(tokenized_files(*tokenized(project, "web")))) == (0 if ranges is ONE_RANGE else 3)
+    assert rows_of(files_table(*tokenized(project, "web")))[-1]["file"] == "… and 2 more"
+    assert len(rows_of(files_table(*tokenized(project, "web"), max_rows_read=100))) == (0 if ranges is ONE_RANGE else 3)
 
 
 def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
     inventory, manifest, shards = tokenized(spoilt, "web")
-    assert tokenized_files(inventory, manifest, [*shards, *shards]) is None
+    assert files_table(inventory, manifest, [*shards, *shards]) is None
 
 
 def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):

@@ -8,11 +8,10 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from nanoset_assets.checks import LOSSES
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
-from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names, names_of
+from nanoset_assets.tags import CHECK
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
 from nanoset_core.project.settings import load_config
@@ -208,8 +207,8 @@ def test_a_rejected_line_is_a_warning_through_which_everything_follows(make_proj
     checks = {
         (found.asset_key.to_user_string(), found.check_name): found for found in done.get_asset_check_evaluations()
     }
-    assert {key for key, found in checks.items() if not found.passed} == {("tokenized_shards", LOSSES)}
-    lost = checks["tokenized_shards", LOSSES]
+    assert {key for key, found in checks.items() if not found.passed} == {("tokenized_shards", "losses")}
+    lost = checks["tokenized_shards", "losses"]
     assert (lost.severity, lost.blocking) == (dg.AssetCheckSeverity.WARN, False)
     assert "web-0.jsonl" in lost.description
     assert "rejected" in checks["indexed_dataset", CHECK].description

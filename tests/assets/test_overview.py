@@ -14,7 +14,7 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from nanoset_assets import overview
+from nanoset_assets import overview, project_look
 from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.overview import CHECK, OVERVIEW
@@ -66,7 +66,7 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation, mon
     assert samples["pretrain train"] == f"{len(load_nanoset(built_platform.config.root_folder, 'pretrain', 'train')):,}"
     told, looked, shown = first.cursor.split()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overview, "project_status", None)  # no output is looked at
+        patch.setattr(project_look, "project_status", None)  # no output is looked at
         patch.setattr("nanoset_core.stages.inventory.corpora.list_corpora", None)  # and no folder
         again = tick(first.cursor)
     assert (again.asset_events, again.skip_message) == ([], "no run, setting or corpus has changed")

@@ -13,7 +13,7 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.stale_sensor import SCHEDULE
+from nanoset_assets.schedule import SCHEDULE
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config

@@ -13,13 +13,14 @@ import pytest
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
-from nanoset_assets import instance_state as requests
+from nanoset_assets import failed_runs
 from nanoset_assets import raw_text_sensor as sensors
 from nanoset_assets.build import USER_TAG
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.instance_state import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
+from nanoset_assets.run_owner import close_abandoned_runs, is_run_process, owner_tag
+from nanoset_assets.tags import OWNER_TAG
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
@@ -296,11 +297,11 @@ def only(platform, corpus):
 def test_a_killed_run_is_asked_for_again_under_another_key(platform):
     platform.look()
     keys = []
-    for _ in range(requests.MOST_ATTEMPTS):
+    for _ in range(failed_runs.MAX_ATTEMPTS):
         request = only(platform, "web")
         keys.append(request.run_key)
         platform.instance.report_run_failed(start(platform, request), "killed")
-    assert len(set(keys)) == requests.MOST_ATTEMPTS
+    assert len(set(keys)) == failed_runs.MAX_ATTEMPTS
     assert "web" not in platform.asked(), "but not for ever"
     request = only(platform, "code")
     platform.instance.report_run_failed(start(platform, request, **{"dagster/will_retry": "true"}), "killed")
@@ -321,7 +322,7 @@ def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_proces
     assert "web: its run" in said
     assert "failed; it is built when what it is made from changes" in said
     with monkeypatch.context() as patch:
-        patch.setattr(requests, "LOADED", time.time())
+        patch.setattr(failed_runs, "LOADED", time.time())
         assert "web" in built.asked()
     (built.raw / "web/broken.jsonl").unlink()
     age(built.raw / "web", 500)
@@ -330,7 +331,7 @@ def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_proces
 
 
 def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
-    monkeypatch.setattr(sensors, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(sensors, "MAX_REQUESTS", 2)
     platform.look()
     assert platform.tick() == ["books", "code"]
     assert platform.tick() == ["web"]

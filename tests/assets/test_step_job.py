@@ -3,8 +3,8 @@
 import dagster as dg
 import pytest
 
-from nanoset_core.cli.terminal import place_of
 from nanoset_core.lineage.run import explain_step
+from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
 
 RUN = (

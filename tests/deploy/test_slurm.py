@@ -20,7 +20,7 @@ from sample_project import build_all, tree, write_corpus
 from slurm_cluster import Slurm, slurm
 
 from nanoset_assets.hosted import ProjectDefs
-from nanoset_assets.instance_state import register
+from nanoset_assets.partition_sets import register
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor

@@ -14,7 +14,7 @@ from child_processes import members, start_forked, wait_until
 from sample_platform import build_template, copy_template
 from sample_project import jsonl, sentences, tree, write_project
 
-from nanoset_assets.asset_table import asset_path, label_of, partition_of
+from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names

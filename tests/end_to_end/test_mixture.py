@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from sample_project import build_all
 
-from nanoset_assets.ui.nanoset import split_metadata
+from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError

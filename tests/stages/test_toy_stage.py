@@ -11,7 +11,8 @@ from project.versions.changing import change_web
 from sample_platform import Platform, age
 from sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
 
-from nanoset_assets.asset_table import SHAPES, AssetShape, check_shapes
+from nanoset_assets.asset_names import check_asset_names
+from nanoset_assets.asset_table import SHAPES, AssetShape
 from nanoset_assets.build import build
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.errors import ConfigError
@@ -115,7 +116,7 @@ def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset, monkeypatch):
     monkeypatch.setitem(SHAPES, named, AssetShape(asset))
     stages.add_stage(named)
     with pytest.raises(ConfigError, match="a kind of outputs and an asset share a name"):
-        check_shapes()
+        check_asset_names()
 
 
 def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):

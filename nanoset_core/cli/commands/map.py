@@ -25,21 +25,18 @@ from nanoset_core.cli.options import (
     options_for,
 )
 from nanoset_core.cli.progress import progress_bars
-from nanoset_core.cli.terminal import (
-    Row,
+from nanoset_core.cli.terminal import Row, print_json, print_made, print_rows
+from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.config import DEFAULT_SPLIT
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
+from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
+from nanoset_core.stages.mappings.rows import (
     corpus_rows,
     corpus_total_row,
     corpus_totals,
     member_rows,
     mixture_rows,
-    print_json,
-    print_made,
-    print_rows,
 )
-from nanoset_core.errors import ConfigError
-from nanoset_core.sampling.config import DEFAULT_SPLIT
-from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
-from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
 from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 from nanoset_core.untrusted import Multiline
 

@@ -13,6 +13,7 @@ from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option,
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
+from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
 from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSpec, engine_warning
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     quality = shuffle_quality(plan)
     terminal.print_rows(rows, text=[""])
     terminal.print_notices([found.passed_over] if found.passed_over else [])
-    terminal.print_rows(terminal.quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
-    terminal.print_rows(terminal.source_rows(plan, _SOURCES_SHOWN), title="Sources")
+    terminal.print_rows(quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
+    terminal.print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
         echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from sample_project import make_corpora, write_project
 from sampling.slow_corpora import slow_coverage
 
-from nanoset_assets.ui.nanoset import split_metadata
+from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.lineage.documents import Lineage

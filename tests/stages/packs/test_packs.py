@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sample_project import make_corpora, write_project
 
-from nanoset_assets.ui.derived import pack_metadata
+from nanoset_assets.ui.packs import packs_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
@@ -195,7 +195,7 @@ def test_what_packs_cut_is_shown_beside_concatenation(project):
     cut = [f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])]
     shown = PACKS.show(project, manifest).details
     assert [shown["documents cut"], shown["cut if concatenated"]] == cut
-    assert [row.data["cut_documents"] for row in pack_metadata(project, manifest)["cut"].records] == cut
+    assert [row.data["cut_documents"] for row in packs_metadata(project, manifest)["cut"].records] == cut
 
 
 def test_what_is_made_of_packs_is_verified(project, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_project import jsonl, make_corpora, write_project
 
-from nanoset_assets.ui.derived import view_metadata
+from nanoset_assets.ui.views import view_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts, salted

@@ -1,0 +1,76 @@
+"""What the outputs of stages are called in Dagster: asset, partition, job, and label in messages."""
+
+from __future__ import annotations
+
+import re
+
+from nanoset_assets.asset_table import shape_of
+from nanoset_core.errors import ConfigError
+from nanoset_core.stages.registry import stages
+from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
+
+_NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
+
+
+def is_asset(stage: Stage) -> bool:
+    """Return whether the outputs of a stage are assets; internal ones are not."""
+    return not isinstance(stage, InternalStage)
+
+
+def asset_path(node: Node) -> tuple[str, ...]:
+    """Return the asset key of an output, without the project's prefix."""
+    asset = shape_of(node.stage).asset
+    if is_of_corpora(node.stage):
+        return (asset,)
+    return (node.key.subject, asset)
+
+
+def partition_of(node: Node) -> str | None:
+    """Return the partition of an output: a corpus, split, view or group; None for an asset without partitions."""
+    if is_of_corpora(node.stage):
+        return node.key.subject
+    return node.key.part
+
+
+def label_of(node: Node) -> str:
+    """Return asset and partition of an output, for messages."""
+    asset = "/".join(asset_path(node))
+    partition = partition_of(node)
+    return asset if partition is None else f"{asset} [{partition}]"
+
+
+def input_label(node: Node) -> str:
+    """Return asset and partition of an output in words, for remedies."""
+    asset = "/".join(asset_path(node))
+    if is_of_corpora(node.stage):
+        return f"{asset} for the corpus {node.key.subject!r}"
+    if node.key.part is not None:
+        return f"{asset} for the split {node.key.part!r}"
+    return asset
+
+
+def job_of(node: Node) -> str:
+    """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of outputs of corpora."""
+    name = node.stage.kind
+    if not is_of_corpora(node.stage):
+        name = shape_of(node.stage).job.format(subject=node.key.subject)
+    return _NO_JOB_CHARACTER.sub("_", name)
+
+
+def check_asset_names() -> None:
+    """Check that no kind of outputs of corpora, which names a job, is also the name of an asset of corpora.
+
+    Raises:
+        ConfigError: One is; Dagster would refuse all definitions without naming it.
+    """
+    of_corpora = [stage for stage in stages() if is_of_corpora(stage)]
+    kinds = {stage.kind for stage in of_corpora}
+    assets = {shape_of(stage).asset for stage in of_corpora}
+    shared_names = kinds & assets
+    if shared_names:
+        raise ConfigError(
+            "a kind of outputs and an asset share a name, which Dagster refuses",
+            where="the stages",
+            found=", ".join(sorted(shared_names)),
+            remedy="give one of them another name",
+        )

@@ -1,0 +1,217 @@
+"""Executes the runs of `nanoset build` in this process, and notes what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_names import asset_path, job_of, label_of, partition_of
+from nanoset_assets.dagster_compat import interruptible_runs
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.instance import HistoryError, history_faults
+from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
+from nanoset_core.execution.watch import step_count
+from nanoset_core.project.graph import Graph, Step, reasons_to_build
+from nanoset_core.project.project import Project, names_of
+from nanoset_core.stages.stage import Node, current_version
+from nanoset_core.storage.leases import Work, leased
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did."""
+
+    steps: list[Step]
+    """Every step of the project, or of the corpora that were named, selected or not."""
+    graph: Graph
+    """With what was made."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """Folders and files of the raw folder that are no corpora; see RawText."""
+    whole: bool = True
+    """Whether all corpora were looked at, and not only those that were named."""
+    made: dict[str, float] = field(default_factory=dict)
+    """Label of each step that ran → seconds of its run, shared evenly by the steps of the run."""
+    failed: dict[str, Exception] = field(default_factory=dict)
+    """Label of the step that failed → what went wrong."""
+    skipped: list[str] = field(default_factory=list)
+    """Labels of steps that needed one that failed."""
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    """Label of each chosen step whose current version has other settings → these, as `name: before → now`."""
+    seconds: float = 0.0
+    """Of the whole build."""
+
+    @property
+    def ended(self) -> set[str]:
+        """Labels of the steps that will not be made."""
+        return {*self.failed, *self.skipped}
+
+    def was_made(self, node: Node) -> bool:
+        """Return whether the build made an output."""
+        return label_of(node) in self.made
+
+    def nodes_given_up(self) -> set[Node]:
+        """Return the outputs that failed, or need one that failed."""
+        ended = self.ended
+        return {step.node for step in self.steps if label_of(step.node) in ended}
+
+    def seconds_of(self, node: Node) -> float:
+        """Return how long making an output took; 0 if it was not made."""
+        return self.made.get(label_of(node), 0.0)
+
+    def replaced_settings(self, node: Node) -> list[str]:
+        """Return which settings the version that an output replaced had instead."""
+        return self.replaced.get(label_of(node), [])
+
+    def skip(self, nodes: Collection[Node]) -> None:
+        """Note that outputs are not made; those that have failed are not counted twice."""
+        for node in nodes:
+            label = label_of(node)
+            if label not in self.failed:
+                self.skipped.append(label)
+
+
+class StepCounter:
+    """Reports which step of a build begins, as one of all of them."""
+
+    def __init__(self, listener: ProgressCallback) -> None:
+        """Args: listener: Is called with the progress."""
+        self._listener = listener
+        self.numbers: dict[Node, int] = {}
+        """Output → number of its step, from 1; to be filled once the steps are known."""
+
+    def begin(self, node: Node) -> None:
+        """Report that a step begins; one that was not planned is not reported."""
+        if node in self.numbers:
+            self._listener(self._progress(node))
+
+    def prefix(self, step: Step) -> str:
+        """Return the number of a step as lines begin with it: `[3/25] `."""
+        return step_count(self._progress(step.node))
+
+    def _progress(self, node: Node) -> Progress:
+        return Progress(STEP, label_of(node), self.numbers[node], len(self.numbers), "steps")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRuns:
+    """Executes the runs of one build, and writes into its report what became of them."""
+
+    project: Project
+    hosted: ProjectDefs
+    """The same project as its definitions know it."""
+    definitions: dg.Definitions
+    report: BuildReport
+    """Is filled."""
+    counter: StepCounter
+    say: Callable[[str], None]
+    """See `build`."""
+    instance: dg.DagsterInstance
+    options: Mapping[str, Any]
+    """Further arguments of `execute_in_process`."""
+
+    def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
+        """Execute the runs of one corpus, nanoset or webdataset, once no other build makes it."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(StorageError):  # then each step reports the error itself
+                names = names_of(self.project, subject)
+                lease = leased(self.project.outputs.access, names, subject, on_wait=self._say_what_is_awaited)
+                stack.enter_context(lease)
+            # Before this build makes any of them, so that nothing is taken for another build's work.
+            made_elsewhere = self._made_elsewhere([step for run in runs for step in run])
+            for run in runs:
+                needs = [need for step in run for need in step.needs]
+                if self.report.ended.isdisjoint(map(label_of, needs)):
+                    self._execute_run(run, made_elsewhere)
+                else:
+                    self.report.skip([step.node for step in run])
+
+    def _say_what_is_awaited(self, subject: str, work: Work) -> None:
+        if work.owner is None:
+            self.say(f"waits for the build of {subject} on {work.host} …")
+        else:
+            self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
+
+    def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
+        """Return the outputs of steps that were missing or stale and that another build has made meanwhile."""
+        # Looks at the outputs again, and not at what this process remembers of them.
+        project = replace(self.project, seen=None)
+        nodes: set[Node] = set()
+        for step in steps:
+            recipe = self.report.graph.recipe(step.node)
+            if step.done or recipe is None:  # it is forced, or a check found it faulty
+                continue
+            with contextlib.suppress(NanosetError, OSError):  # making it reports what is wrong
+                current = current_version(project, step.node.stage, step.node.key)
+                if not reasons_to_build(project, step.node, recipe, current):
+                    nodes.add(step.node)
+        return nodes
+
+    def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
+        """Execute a run, without the steps that another build has made meanwhile."""
+        complete = [step for step in run if step.node in made_elsewhere]
+        due = [step for step in run if step.node not in made_elsewhere]
+        if complete:
+            line = f"{self.counter.prefix(complete[-1])}{_run_label(complete)}"
+            self.say(f"{line}: another build made it meanwhile")
+        if due:
+            label = _run_label(due)
+            self.say(f"{self.counter.prefix(due[0])}{label} …")
+            outcome = self._execute_steps(due)
+            self.say(f"{self.counter.prefix(due[-1])}{label}: {outcome}")
+
+    def _execute_steps(self, steps: Sequence[Step]) -> str:
+        """Execute one run; note in the report what became of it, and return that in a few words."""
+        nodes = [step.node for step in steps]
+        failures = self.hosted.failures
+        failures.clear()
+        started = time.monotonic()
+        error = self._run_error(nodes)
+        seconds = time.monotonic() - started
+
+        n_made = len(nodes)
+        outcome = f"made in {seconds:.1f} s"
+        if error is not None:
+            # Dagster's error only says that the run failed.
+            failed_node, reason = failures[0] if failures else (nodes[0], error)
+            n_made = nodes.index(failed_node)
+            outcome = f"{label_of(failed_node)} failed after {seconds:.1f} s"
+            self.report.failed[label_of(failed_node)] = reason
+            self.report.skip(nodes[n_made:])
+        for node in nodes[:n_made]:
+            self.report.made[label_of(node)] = seconds / len(nodes)
+        return outcome
+
+    def _run_error(self, nodes: Sequence[Node]) -> Exception | None:
+        """Execute a run of outputs; return the error that ended it, if any.
+
+        Raises:
+            HistoryError: The run could not be recorded; neither could the next one.
+        """
+        names = self.hosted.names
+        job = self.definitions.resolve_job_def(names.definition(job_of(nodes[0])))
+        try:
+            with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
+                job.execute_in_process(
+                    instance=self.instance,
+                    partition_key=partition_of(nodes[0]),
+                    asset_selection=[names.asset(asset_path(node)) for node in nodes],
+                    **self.options,
+                )
+        except HistoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs continue
+            return error
+        return None
+
+
+def _run_label(steps: Sequence[Step]) -> str:
+    """Return the assets of the steps of one run, and their partition."""
+    label = ", ".join("/".join(asset_path(step.node)) for step in steps)
+    partition = partition_of(steps[0].node)
+    return f"{label} [{partition}]" if partition else label

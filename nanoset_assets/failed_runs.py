@@ -1,0 +1,98 @@
+"""Which runs are not requested again: a run that failed would fail again, unless something has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import dagster as dg
+
+from nanoset_assets.active_runs import end_time, last_run
+from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.dagster_compat import DATA_VERSION_TAG
+from nanoset_assets.names import Names
+from nanoset_assets.tags import CONFIG_ERROR_TAG, LOADED, UNSUCCESSFUL, WANTED_TAG, WILL_RETRY_TAG
+from nanoset_core.project.graph import Step
+
+MAX_ATTEMPTS = 5
+"""Runs that are requested for the same output if they are killed, if the output is deleted after each of them, or if
+nanoset.yaml cannot be loaded."""
+RETRY_SECONDS = 600
+"""Dagster starts a killed run again within moments; if it has not after this time, it will not do so."""
+
+
+def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
+    """Return why a step is not requested: its last run failed to make this very output. Returns None otherwise.
+
+    A run that a person started bears no digest. When its failure is seen first, it is taken to have failed for the
+    output that is to be made now, and is tagged so.
+    """
+    asset = names.asset(asset_path(step.node))
+    record = last_run(instance, asset, partition_of(step.node))
+    if record is None or record.dagster_run.status not in UNSUCCESSFUL:
+        return None
+    if end_time(record) < LOADED:
+        return None
+
+    tag = names.tag(WANTED_TAG)
+    digests = record.dagster_run.tags.get(tag)
+    if digests is None:
+        digests = step.digest
+        instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
+    if step.digest not in digests.split() and not _is_about_to_be_retried(record):
+        return None
+    attempts = instance.get_run_records(dg.RunsFilter(tags={tag: digests}))
+    return why_not_repeated(instance, record, attempts)
+
+
+def why_not_repeated(instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]) -> str | None:
+    """Return why no other run is requested after the last one; None if one may be.
+
+    Runs that ended before this process started do not count: a restart tries everything again.
+
+    Args:
+        instance: The instance.
+        last: The last of the runs.
+        attempts: All runs that were requested for the same output.
+    """
+    run = last.dagster_run
+    if _is_about_to_be_retried(last):
+        return "its run was killed, and will be started again"
+    if end_time(last) < LOADED:
+        return None
+    may_be_repeated = CONFIG_ERROR_TAG in run.tags or _was_killed(instance, run)
+    if run.status in UNSUCCESSFUL and not may_be_repeated:
+        outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
+        return f"its run {run.run_id[:8]} {outcome}; it is built when what it is made from changes, or from the UI"
+    n_attempts = sum(end_time(attempt) >= LOADED for attempt in attempts)
+    if n_attempts >= MAX_ATTEMPTS:
+        return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
+    return None
+
+
+def has_made(
+    instance: dg.DagsterInstance, record: dg.RunRecord, asset: dg.AssetKey, partition: str, digest: str
+) -> bool:
+    """Return whether a run succeeded, and made the last materialisation of a partition, with this digest."""
+    run = record.dagster_run
+    if not run.is_success:
+        return False
+    records_filter = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
+    for event in instance.fetch_materializations(records_filter, limit=1).records:
+        materialization = event.asset_materialization
+        if event.run_id == run.run_id and materialization is not None:
+            return (materialization.tags or {}).get(DATA_VERSION_TAG) == digest
+    return False
+
+
+def _is_about_to_be_retried(record: dg.RunRecord) -> bool:
+    """Return whether Dagster's run retries are about to start a killed run again."""
+    seconds_ago = time.time() - end_time(record)
+    return seconds_ago < RETRY_SECONDS and record.dagster_run.tags.get(WILL_RETRY_TAG) == "true"
+
+
+def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return whether a run ended as failed without any of its steps failing."""
+    if run.status != dg.DagsterRunStatus.FAILURE:
+        return False
+    return instance.get_run_stats(run.run_id).steps_failed == 0

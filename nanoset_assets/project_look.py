@@ -1,0 +1,303 @@
+"""What the asset `overview` shows: what a project holds, what is stale and why, what it cost, and who has read it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.asset_table import shape_of
+from nanoset_assets.dagster_compat import (
+    DATA_VERSION_TAG,
+    INPUT_DATA_VERSION_TAG,
+    condition_sensors,
+    latest_data_versions,
+)
+from nanoset_assets.hosted import Automation, ProjectDefs
+from nanoset_assets.loaded import not_loaded
+from nanoset_assets.names import Names
+from nanoset_assets.ui.metadata import markdown, table
+from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Node
+from nanoset_core.untrusted import visible
+
+_EVENTS = 200
+"""Materialisations of an asset that are looked at for what its versions cost."""
+RowKey = tuple[str, str, str | None]
+"""Kind, name and part of a row of `nanoset status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a project showed."""
+
+    metadata: dict[str, Any]
+    """Of the asset `overview`."""
+    stale: list[str]
+    """What is not up to date, and why."""
+    warnings: list[str] = field(default_factory=list)
+    """What else keeps the project from being built: a file that cannot be loaded, or is not loaded yet."""
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """What the check says: arguments of `dg.AssetCheckResult`."""
+        sentences = list(self.warnings)
+        if self.stale:
+            outputs = format_count(len(self.stale), "output")
+            sentences.append(f"{outputs} missing or stale; the first: {self.stale[0]}")
+        return {
+            "passed": not sentences,
+            "severity": dg.AssetCheckSeverity.WARN,
+            "description": visible("; ".join(sentences) or "nothing is stale"),
+        }
+
+
+def look(
+    hosted: ProjectDefs,
+    automation: Automation,
+    project: Project,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+) -> Look:
+    """Compare all outputs with what nanoset.yaml, text and code ask for today.
+
+    Args:
+        hosted: What the definitions were made from.
+        automation: What builds what is missing or stale.
+        project: The project as it is configured now.
+        instance: The instance.
+        repository: All definitions of the code location, with assets that may read ours; None if they are not known.
+    """
+    rows = list(project_status(project))
+    corpora = [row for row in rows if row.kind == "corpus"]
+    other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
+    stale = [row for row in rows if row.why and row.state != "not read"]
+    nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
+
+    # First what a person has to do, then the whole in a sentence and in tables, then numbers to plot.
+    metadata: dict[str, Any] = {"summary": _summary(project, rows)}
+    warnings = not_loaded(hosted.config, project.config)
+    if warnings:
+        metadata["not_loaded"] = markdown(*warnings)
+    note = condition_note(hosted, automation, instance, repository)
+    if note is not None:
+        metadata["automation"] = markdown(note)
+
+    seconds_by_row = _seconds_by_row(hosted.names, instance, nodes)
+    tables = {
+        "not_up_to_date": _stale_rows(stale),
+        "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
+        "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
+        "read_by": _reader_rows(hosted.names, instance, repository, nodes),
+    }
+    for name, table_rows in tables.items():
+        if table_rows:
+            metadata[name] = table(table_rows, len(table_rows))
+
+    metadata |= _totals(project, rows)
+    metadata["outputs_not_up_to_date"] = len(stale)
+    return Look(metadata, [f"{row.label}: {_why(row)}" for row in stale], warnings)
+
+
+def _why(row: StatusRow) -> str:
+    return "; ".join(row.why)
+
+
+def condition_note(
+    hosted: ProjectDefs,
+    automation: Automation,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+) -> str | None:
+    """Return which sensor evaluates the conditions of `automation: host`, and whether it is on; None for others."""
+    if automation != "host" or repository is None:
+        return None
+    # Every asset but those of raw text has the condition; tokens are the first of them.
+    tokenized = hosted.names.asset(shape_of(TOKENIZED).asset)
+    is_on_by_sensor = condition_sensors(instance, repository, tokenized)
+    for sensor, is_on in is_on_by_sensor.items():
+        if is_on:
+            return f"What follows new text is built by the sensor `{sensor}`."
+    names = ", ".join(f"`{sensor}`" for sensor in is_on_by_sensor) or "one"
+    return (
+        "**Nothing is built automatically**: no sensor that evaluates automation conditions is on. "
+        f"Switch on {names} on the page Automation; Dagster's default sensor is off at first."
+    )
+
+
+def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadataValue:
+    """Return the sums over all corpora and outputs, in sentences."""
+    totals = _totals(project, rows)
+    n_corpora = sum(row.kind == "corpus" for row in rows)
+    corpora = "corpus" if n_corpora == 1 else "corpora"
+    tokens = format_count(totals["tokens"], "token")
+    documents = format_count(totals["documents"], "document")
+    size = format_bytes(totals["size_bytes"])
+    sentences = [f"**{tokens}** in {documents} of {n_corpora:,} {corpora}; {size} of outputs."]
+    target = project.config.token_target
+    if target is not None:
+        share = totals["tokens"] / target
+        sentences.append(f"**{share:.1%}** of the {target:,} tokens that are wanted.")
+    return markdown(*sentences)
+
+
+def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
+    """Return the sums over all corpora and outputs, as numbers that Dagster plots over time."""
+    corpora = [row for row in rows if row.kind == "corpus"]
+    tokens = sum(row.figures.get("tokens", 0) for row in corpora)
+    totals: dict[str, Any] = {
+        "tokens": tokens,
+        "documents": sum(row.figures.get("documents", 0) for row in corpora),
+        "size_bytes": sum(row.figures.get("bytes", 0) for row in rows),
+    }
+    target = project.config.token_target
+    if target is not None:
+        totals["token_target"] = target
+        totals["target_reached"] = round(tokens / target, 4)
+    return totals
+
+
+def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
+    """Return the rows of a table of what is not up to date, and why."""
+    table_rows: list[dict[str, Any]] = []
+    for row in rows:
+        table_rows.append({"output": row.label, "state": row.state, "why": _why(row)})
+    return table_rows
+
+
+def _table_rows(
+    rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowKey, float]
+) -> list[dict[str, Any]]:
+    """Return the rows of a table of outputs: their counts, their sizes, and how long making them took.
+
+    Args:
+        rows: The outputs.
+        counts: Names of the counts that the table shows; sequences are shown as samples.
+        seconds_by_row: Row → seconds in which its latest versions were made.
+    """
+    table_rows: list[dict[str, Any]] = []
+    for row in rows:
+        figures = dict(row.figures)
+        if "sequences" in figures:
+            figures["samples"] = figures["sequences"]
+        cells: dict[str, Any] = {"name": f"{row.name} {row.part}" if row.part else row.name}
+        for name in counts:
+            cells[name] = _count_text(figures.get(name))
+        size = figures.get("bytes")
+        cells["size"] = "" if size is None else format_bytes(size)
+        seconds = seconds_by_row.get((row.kind, row.name, row.part))
+        cells["seconds"] = "" if seconds is None else f"{seconds:,.1f}"
+        table_rows.append(cells)
+    return table_rows
+
+
+def _count_text(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+@dataclass(slots=True)
+class _LatestCost:
+    """What the latest version of an asset's partition cost."""
+
+    version: str | None
+    seconds: float = 0.0
+    """Of the run that took longest: later runs found the version complete."""
+
+
+def _seconds_by_row(names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]) -> Mapping[RowKey, float]:
+    """Return row → seconds in which its latest versions were made."""
+    seconds_by_row: dict[RowKey, float] = defaultdict(float)
+    nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+    for node in nodes:
+        nodes_by_asset[asset_path(node)].append(node)
+    for asset, asset_nodes in nodes_by_asset.items():
+        cost_by_partition = _latest_costs(instance, names.asset(asset))
+        # Several nodes may be one row, such as all groups of tars.
+        row_by_partition = {partition_of(node): node.row for node in asset_nodes}
+        for partition, row in row_by_partition.items():
+            if partition in cost_by_partition:
+                seconds_by_row[row] += cost_by_partition[partition].seconds
+    return seconds_by_row
+
+
+def _latest_costs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dict[str | None, _LatestCost]:
+    """Return partition of an asset → what its latest version cost."""
+    cost_by_partition: dict[str | None, _LatestCost] = {}
+    for record in instance.fetch_materializations(asset, limit=_EVENTS).records:  # the latest first
+        event = record.asset_materialization
+        if event is None or "seconds" not in event.metadata:
+            continue
+        version = (event.tags or {}).get(DATA_VERSION_TAG)
+        seconds = float(str(event.metadata["seconds"].value))
+        cost = cost_by_partition.setdefault(event.partition, _LatestCost(version))
+        if version == cost.version:
+            cost.seconds = max(cost.seconds, seconds)
+    return cost_by_partition
+
+
+def _reader_rows(
+    names: Names,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+    nodes: Sequence[Node],
+) -> list[dict[str, Any]]:
+    """Return a row for each asset of the host that depends on an asset of ours: which version it was made from."""
+    if repository is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for reader in readers_of(repository, {names.asset(asset_path(node)) for node in nodes}):
+        source = reader.source.to_user_string()
+        row = {
+            "asset": reader.key.to_user_string(),
+            "has_read": source,
+            "version": "none yet",
+            "which_is": "",
+            "run": "",
+        }
+        # Dagster notes the data versions of inputs in tags of a materialisation.
+        event = instance.get_latest_materialization_event(reader.key)
+        if event is not None:
+            row["run"] = event.run_id[:8]
+        version = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
+        if version is not None:
+            current_version = latest_data_versions(instance, reader.source, {None}).get(None)
+            row["version"] = version or "none yet"
+            row["which_is"] = "the latest" if version == current_version else "an older one"
+        rows.append(row)
+    return rows
+
+
+def _tags_of(event: dg.EventLogEntry | None) -> Mapping[str, str]:
+    """Return the tags of a materialisation; none if there is no event."""
+    if event is None or event.asset_materialization is None:
+        return {}
+    return event.asset_materialization.tags or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An asset of the host that depends on one of ours."""
+
+    key: dg.AssetKey
+    source: dg.AssetKey
+    """The asset of ours, which has no partitions."""
+
+
+def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) -> list[Reader]:
+    """Return the assets of the host that depend on assets of ours without partitions."""
+    graph = repository.asset_graph
+    readers: list[Reader] = []
+    for source in sorted(our_keys.intersection(graph.get_all_asset_keys())):
+        asset = graph.get(source)
+        if asset.partitions_def is None:
+            for key in sorted(asset.child_keys - our_keys):
+                readers.append(Reader(key, source))
+    return readers

@@ -1,0 +1,110 @@
+"""Which process executes a run, so that runs of killed processes can be reported as failed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from nanoset_assets.names import Names
+from nanoset_assets.tags import OWNER_TAG, UNFINISHED
+
+_START_FIELD = 19
+"""Number of the field `starttime` in /proc/<pid>/stat, counted from the one after the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOwner:
+    """The process that executes a run, as the tag of the run names it."""
+
+    host: str
+    pid: int
+    start: int
+    """When the process started, in clock ticks since the machine started; 0 if that is not known."""
+    run_id: str
+    """Empty in the tag of a run that was not yet created when the tag was made."""
+
+    @staticmethod
+    def parse(value: str) -> RunOwner:
+        """Read the value of a tag."""
+        host, pid, start, run_id = value.split(":")
+        return RunOwner(host, int(pid), int(start), run_id)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
+
+    def is_of(self, run: dg.DagsterRun) -> bool:
+        """Return whether the tag was made for this run.
+
+        A retry has the tag of the run that it retries until it starts.
+        """
+        if self.run_id:
+            return self.run_id == run.run_id
+        return run.parent_run_id is None
+
+    def is_gone(self) -> bool:
+        """Return whether the process was on this machine and does not exist any more."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # a process of another user
+        # Another process may have the same number by now.
+        return self.start not in (0, _start_of(self.pid))
+
+
+def is_run_process() -> bool:
+    """Return whether this process executes a whole run.
+
+    A process that executes one step of a run ends before the run does.
+    """
+    return multiprocessing.parent_process() is None and "execute_step" not in sys.argv
+
+
+def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
+    """Return the tag for a run that this process executes.
+
+    Args:
+        names: The names of the project.
+        run_id: The run; may be left out for one that is not yet created.
+    """
+    pid = os.getpid()
+    owner = RunOwner(socket.gethostname(), pid, _start_of(pid), run_id)
+    return {names.tag(OWNER_TAG): str(owner)}
+
+
+def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
+    """Report this project's runs as failed if their process on this machine is gone; return their ids.
+
+    They would look active forever. Dagster notices a killed run only while its code server lives, and never one
+    inside `nanoset build`.
+    """
+    tag = names.tag(OWNER_TAG)
+    closed: list[str] = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        if tag not in run.tags:
+            continue
+        owner = RunOwner.parse(run.tags[tag])
+        if owner.is_of(run) and owner.is_gone():
+            instance.report_run_failed(run, "its process was killed; what it had finished is kept")
+            closed.append(run.run_id)
+    return closed
+
+
+def _start_of(pid: int) -> int:
+    """Return when a process of this machine started, in clock ticks; 0 if that is not known."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    # The command, in parentheses, may contain spaces and parentheses itself.
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[_START_FIELD])

@@ -1,0 +1,152 @@
+"""The schedule that compares every output with the one that files, settings and code of today ask for.
+
+It does what the sensor over stale outputs does, but tries again what failed, and looks at the files of raw text, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dagster as dg
+
+from nanoset_assets.active_runs import ActiveRuns
+from nanoset_assets.asset_names import is_asset, label_of
+from nanoset_assets.asset_table import shape_of
+from nanoset_assets.due_runs import due_runs, run_request
+from nanoset_assets.graph_state import load_graph_state
+from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.loaded import LoadedAssets, not_loaded
+from nanoset_assets.names import Names
+from nanoset_assets.partition_sets import register
+from nanoset_assets.tags import AUTOMATION_TAG
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.project.graph import graph_over
+from nanoset_core.project.project import Project
+from nanoset_core.project.running import no_cron_line
+from nanoset_core.stages.inventory.corpora import scan_corpora
+from nanoset_core.stages.inventory.make import inventory_recipe, overwritten_file, quiet_period, remembered_inventory
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.registry import stages, sweep
+from nanoset_core.text.survey import RawText
+from nanoset_core.untrusted import Multiline, visible
+
+SCHEDULE = "reconcile"
+EVERY_ASSET = "__ASSET_JOB"
+"""Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
+MAX_NIGHTLY_REQUESTS = 1000
+"""Runs that one night requests; the sensor and the next night request the rest."""
+
+
+def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
+    """Make the schedule, if one is configured.
+
+    Raises:
+        ConfigError: What is configured is not a cron line.
+    """
+    automation = hosted.config.automation
+    cron_line = automation.reconcile
+    if cron_line is None:
+        return []
+    _check_cron_line(hosted.config.file, cron_line)
+    names = hosted.names
+    status = dg.DefaultScheduleStatus
+
+    @dg.schedule(
+        name=names.definition(SCHEDULE),
+        job_name=EVERY_ASSET,
+        cron_schedule=cron_line,
+        execution_timezone=automation.timezone,
+        default_status=status.RUNNING if automation.enabled else status.STOPPED,
+        description="Compares every output with the one that the files, settings and code of today ask for, and has "
+        "made what is missing, stale or found faulty and could be made now. What comes after it follows by itself.",
+    )
+    def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        instance = context.instance
+        project = hosted.load()
+        loaded_assets = LoadedAssets.of(hosted.config)
+
+        # Runs first: what ends while files and outputs are read would else be built again.
+        active_runs = ActiveRuns(instance, names)
+        text = scan_corpora(project)
+        sweep(project)
+        register(instance, names, text.corpora, project.config)
+        survey = _survey(project, text)
+        graph = graph_over(project, survey.recipes)
+        state = load_graph_state(graph, instance, names, active_runs)
+        due = due_runs(state, active_runs, loaded_assets, again=True)
+
+        # Corpora whose files are not known yet, then everything that can be made of the others.
+        night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        unknown = [corpus for corpus in survey.unknown if corpus not in active_runs.corpora]
+        requests: list[dg.RunRequest] = []
+        for corpus in unknown:
+            run_key = f"{night}/{corpus}:{text.corpora[corpus].signature}"
+            requests.append(_corpus_request(names, corpus, run_key))
+        for run in due.runs:
+            last = run[-1]
+            run_key = f"{night}/{label_of(last.node)}:{last.digest}"
+            requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
+
+        for fault in dict.fromkeys(text.faults.values()):
+            context.log.warning(visible(Multiline(fault)))
+        for note in not_loaded(hosted.config, project.config):
+            context.log.warning(note)
+        if requests:
+            return requests[:MAX_NIGHTLY_REQUESTS]
+        nothing = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
+        if survey.written:
+            nothing += f"; something writes to {', '.join(survey.written)}"
+        return dg.SkipReason(nothing)
+
+    return [reconcile]
+
+
+def _check_cron_line(file: Path, cron_line: str) -> None:
+    """Check that Dagster takes a cron line.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    try:
+        dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=cron_line)
+    except dg.DagsterInvalidDefinitionError as error:
+        raise no_cron_line(file, cron_line) from error
+
+
+def _corpus_request(names: Names, corpus: str, run_key: str) -> dg.RunRequest:
+    """Return the request for all assets of a corpus, from its files to its dataset."""
+    assets: list[dg.AssetKey] = []
+    for stage in stages():
+        if stage.kind == INVENTORY.kind and is_asset(stage):
+            assets.append(names.asset(shape_of(stage).asset))
+    return dg.RunRequest(run_key, partition_key=corpus, asset_selection=assets, tags={AUTOMATION_TAG: SCHEDULE})
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What is known of the files of corpora without reading them."""
+
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+    """Corpus → recipe of an inventory of the files that nothing writes to."""
+    unknown: list[str] = field(default_factory=list)
+    """Corpora with files that are not known yet."""
+    written: list[str] = field(default_factory=list)
+    """Corpora that something writes to."""
+
+
+def _survey(project: Project, text: RawText) -> _Survey:
+    survey = _Survey()
+    for corpus, contents in text.corpora.items():
+        if overwritten_file(project, corpus, contents.texts) is not None:
+            survey.written.append(corpus)
+            continue
+        inventory = remembered_inventory(project, contents, quiet_period(project, corpus))
+        if inventory is None:
+            survey.unknown.append(corpus)
+            continue
+        if inventory.awaited:
+            survey.written.append(corpus)
+        if inventory.pieces:
+            survey.recipes[corpus] = inventory_recipe(inventory)
+    return survey

@@ -1,0 +1,119 @@
+"""What `--corpus` and `--select` of `nanoset build` choose."""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+
+import dagster as dg
+
+from nanoset_assets.asset_names import asset_path
+from nanoset_assets.names import Names
+from nanoset_core.errors import ConfigError, closest_name, one_of, remedy_for_name
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.stage import Node, is_of_corpora
+
+
+def check_named_corpora(corpora: Iterable[str], existing: Sequence[str]) -> None:
+    """Check that the corpora that `--corpus` names exist.
+
+    Raises:
+        ConfigError: One is not in the raw folder.
+    """
+    for name in corpora:
+        if name not in existing:
+            raise ConfigError(
+                "this corpus is not in the raw folder",
+                where="--corpus",
+                found=repr(name),
+                expected=one_of(existing, "none: there are no corpora"),
+                remedy=remedy_for_name(name, existing, "name one of these"),
+            )
+
+
+def selected(
+    nodes: Iterable[Node],
+    select: Sequence[str],
+    corpora: Collection[str],
+    definitions: dg.Definitions,
+    names: Names,
+) -> set[Node]:
+    """Return those of a project's outputs that are selected.
+
+    Args:
+        nodes: All outputs.
+        select: Texts, of which each selects outputs: Dagster's syntax, or names and patterns. Empty: everything, or
+            the datasets of `corpora`.
+        corpora: Only outputs of these are selected; empty: of any.
+        definitions: The definitions of the project.
+        names: Its names.
+
+    Raises:
+        ConfigError: A text selects nothing.
+    """
+    candidates = list(nodes)
+    if corpora:
+        candidates = [node for node in candidates if is_of_corpora(node.stage) and node.key.subject in corpora]
+    if not select:
+        if corpora:
+            candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
+        return set(candidates)
+
+    chosen: set[Node] = set()
+    for text in select:
+        matches = _matches(candidates, text, definitions, names)
+        if not matches:
+            raise _selects_nothing(candidates, text, names)
+        chosen.update(matches)
+    return chosen
+
+
+def _matches(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names) -> list[Node]:
+    """Return the outputs that a text selects by Dagster's syntax, or else by name or pattern."""
+    paths = _resolve(text, definitions, names)
+    if paths:
+        return [node for node in nodes if asset_path(node) in paths]
+    # If it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
+    return [node for node in nodes if fnmatch.filter(_names_of(node), text)]
+
+
+def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
+    """Return the assets that a text selects by Dagster's syntax; none if it is not a valid selection."""
+    graph = definitions.resolve_asset_graph()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=dg.BetaWarning)  # about what Dagster itself uses for groups
+            keys = dg.AssetSelection.from_string(text).resolve(graph)
+    except Exception:  # noqa: BLE001 - the parser's errors have no common class
+        return set()
+    return {names.path(key) for key in keys}
+
+
+def _names_of(node: Node) -> list[str]:
+    """Return the names by which an output can be selected."""
+    subject = node.key.subject
+    return [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node))]
+
+
+def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
+    """Return the error for a text that selects nothing, with everything that could be selected."""
+    # Dictionaries as sets that keep the order.
+    subjects: dict[str, None] = {}
+    assets: dict[str, None] = {}
+    parts: dict[str, None] = {}
+    for node in nodes:
+        subject = node.key.subject
+        subjects[subject] = None
+        assets[names.asset(asset_path(node)).to_user_string()] = None
+        if node.key.part:
+            parts[f"{subject}/{node.key.part}"] = None
+    closest = closest_name(text, [*subjects, *assets, *parts])
+    return ConfigError(
+        "this selects nothing",
+        where="--select",
+        found=repr(text),
+        expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(subjects)}), a "
+        "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
+        remedy=None if closest is None else f"did you mean {closest!r}?",
+    )

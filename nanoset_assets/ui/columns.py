@@ -1,0 +1,48 @@
+"""The page of `document_columns` and `document_attributes`: which columns there are, of which type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import table
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.attributes.stage import COUNTS
+from nanoset_core.text.values import type_of
+
+
+def columns_page(run: AssetRun) -> dict[str, Any]:
+    """Make the columns of a corpus's documents, and return their metadata."""
+    manifest = run.make()
+    for warning in run.stage.show(run.project, manifest).warnings:
+        run.warn(warning)
+    return columns_metadata(manifest)
+
+
+def columns_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of what is known of each document of a corpus."""
+    facts = manifest.facts
+    rows: list[dict[str, Any]] = []
+    for column in facts["columns"]:
+        row = {
+            "column": column["name"],
+            "type": str(type_of(column["kind"])),
+            "nulls": column["nulls"],
+        }
+        rows.append(row)
+    # With this key, Dagster shows the columns on a tab of their own.
+    schema = dg.TableSchema([dg.TableColumn(row["column"], row["type"]) for row in rows])
+
+    metadata: dict[str, Any] = {
+        "columns": table(rows, len(rows)),
+        "dagster/column_schema": schema,
+        "dagster/partition_row_count": facts["documents"],
+    }
+    # COUNTS and rows are facts of attributes alone.
+    for name in ("documents", *COUNTS, "rows"):
+        if name in facts:
+            metadata[name] = facts[name]
+    metadata["size_bytes"] = facts["bytes"]
+    return metadata

@@ -1,0 +1,42 @@
+"""The page of `contamination`: documents that hold texts of evaluations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import markdown, rows_without_none, table
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.contamination.stage import MATCHES, boilerplate_text, summary_of
+
+
+def contamination_page(run: AssetRun) -> dict[str, Any]:
+    """Search a corpus for texts of evaluations, and return the metadata of the matches."""
+    return contamination_metadata(run.make())
+
+
+def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of a table of matches: counts, and the first of them."""
+    facts = manifest.facts
+    matches = summary_of(manifest)
+    documents = format_count(facts["documents"], "document")
+    counts = f"**{matches.contaminated:,} of {documents}** hold texts of evaluations."
+    # Texts that very many documents hold are not counted as contamination: licences, cookie banners, …
+    section = manifest.name.partition("/")[0]
+    boilerplate = boilerplate_text(section, matches)
+    if boilerplate:
+        counts += f" Apart from these, {boilerplate}."
+    texts = format_count(facts["evaluation_texts"], "text")
+    too_short = f"{facts['evaluation_too_short']:,} of {texts} of evaluations are too short to be looked for."
+
+    metadata: dict[str, Any] = {"summary": markdown(counts, too_short)}
+    rows = rows_without_none(facts["first"])
+    if rows:
+        metadata["matches"] = table(rows)
+    metadata["table"] = dg.MetadataValue.path(manifest.url(MATCHES))
+    metadata["documents"] = facts["documents"]
+    metadata["contaminated"] = matches.contaminated
+    return metadata

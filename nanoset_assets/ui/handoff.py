@@ -1,0 +1,42 @@
+"""The page of `handoff`: how a trainer is started on a nanoset, and what its first step reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.mappings import reader_metadata
+from nanoset_assets.ui.metadata import bold_text, folded, markdown
+from nanoset_assets.ui.previews import first_step
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.handoff.start import START
+
+
+def handoff_page(run: AssetRun) -> dict[str, Any]:
+    """Write the files of a trainer, and return their metadata."""
+    return handoff_metadata(run.project, run.make(), run.key.subject)
+
+
+def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return the metadata of the files with which a trainer starts on the nanoset `name`."""
+    samples = manifest.facts["samples"]
+    counts = [f"{split} {samples[split]:,}" for split in SPLITS if split in samples]
+    ready = f"**Ready to train**: every index file is there; samples built: {', '.join(counts)}."
+    warnings: list[str] = []
+    for warning in TRAINER_FILES.show(project, manifest).warnings:
+        # `start` says the rest: what to do about it.
+        what = warning.partition(":")[0]
+        warnings.append(f"{bold_text(what)}: see `start`.")
+
+    metadata: dict[str, Any] = {
+        "summary": markdown(ready, *warnings),
+        "start": folded(manifest.path(START).read_text(encoding="utf-8")),
+    }
+    for split, count in samples.items():
+        metadata[f"{split}_samples"] = count
+    metadata["first_step"] = first_step(project, manifest)
+    metadata |= reader_metadata(project, name)
+    return metadata

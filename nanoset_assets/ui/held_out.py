@@ -1,0 +1,40 @@
+"""The page of `held_out`: documents of valid and test that train reads too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import facts_of, markdown, rows_without_none, table
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.held_out.stage import SHARED
+
+
+def held_out_page(run: AssetRun) -> dict[str, Any]:
+    """Look for held-out documents in train, and return the metadata of what was found."""
+    return held_out_metadata(run.project, run.make())
+
+
+def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of held-out documents that train reads: counts, and the first of them."""
+    facts = manifest.facts
+    held_out = format_count(facts["held_out"], "document")
+    summary = (
+        f"**Of {held_out} that are held out, train reads {facts['shared']:,}, and copies of {facts['copies']:,}.**"
+    )
+    # Without `held_out` in nanoset.yaml only the documents themselves are looked for.
+    nanoset = manifest.name.partition("/")[0]
+    if not project.nanoset(nanoset).held_out:
+        summary += " Copies were not looked for."
+
+    metadata: dict[str, Any] = {"summary": markdown(summary)}
+    rows = rows_without_none(facts["first"])
+    if rows:
+        metadata["in_train"] = table(rows)
+    metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))
+    metadata |= facts_of(manifest, "held_out", "shared", "copies")
+    return metadata

@@ -1,0 +1,90 @@
+"""The page of `raw_jsonl`: the files of a corpus, and how they differ from those of the inventory before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import code, markdown, place, table
+from nanoset_core.errors import FormatError
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.inventory.changes import what_changed
+from nanoset_core.stages.inventory.make import INVENTORY_FILE, publish_inventory, survey_corpus
+from nanoset_core.stages.inventory.notices import corpus_notices
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.shards.losses import stored_sizes
+from nanoset_core.text.contents import Notice, awaited
+from nanoset_core.text.endings import suffix_of
+from nanoset_core.text.pieces import Inventory
+
+
+def inventory_page(run: AssetRun) -> dict[str, Any]:
+    """Survey a corpus, and return the metadata of its inventory.
+
+    A run that a sensor requested leaves out files that something writes to.
+    """
+    corpus = run.key.subject
+    before = _current_inventory(run.project, corpus)
+    inventory = survey_corpus(run.project, corpus, settled=run.is_automatic, executor=run.project.executor)
+    run.finish(publish_inventory(run.project, inventory))
+
+    # Files that something writes to, and files that are not read, empty or unfinished.
+    notices = [*awaited(inventory.awaited), *corpus_notices(run.project, corpus)]
+    for notice in notices:
+        run.warn(notice.text)
+    return inventory_metadata(run.project, before, inventory, notices)
+
+
+def _current_inventory(project: Project, corpus: str) -> Inventory | None:
+    """Return the current inventory; None if there is none, or if it is damaged: it is about to be replaced."""
+    try:
+        manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
+        return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory.from_json)
+    except FormatError:
+        return None
+
+
+def inventory_metadata(
+    project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
+) -> dict[str, Any]:
+    """Return the metadata of an inventory.
+
+    Args:
+        project: The project.
+        before: The inventory before it, if any.
+        inventory: The inventory.
+        notices: Notices about the files of the corpus.
+    """
+    size_by_file = stored_sizes(inventory.pieces)
+    rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]
+    metadata: dict[str, Any] = {
+        "summary": markdown(_summary(inventory, size_by_file), *map(_notice_text, notices)),
+        "changed_since_the_last": what_changed(before, inventory),
+        "listing": table(rows, len(rows)),
+    }
+    if inventory.ignored:
+        metadata["not_read"] = table({"file": path} for path in inventory.ignored)
+    folder = project.config.corpus_folder(inventory.corpus)
+    return {
+        **metadata,
+        "files": len(size_by_file),
+        "stored_bytes": inventory.size,
+        "ignored_files": len(inventory.ignored),
+        "folder": place(project, str(folder)),
+    }
+
+
+def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
+    files_by_suffix = Counter(map(suffix_of, size_by_file))
+    kinds = [f"{count:,} {suffix}" for suffix, count in files_by_suffix.most_common()]
+    files = format_count(len(size_by_file), "file")
+    return f"**{files}** ({', '.join(kinds)}), {format_bytes(inventory.size)} as stored."
+
+
+def _notice_text(notice: Notice) -> str:
+    """Return a notice whose number of files, its first word, is in bold."""
+    _, _, text = notice.text.partition(" ")
+    return f"**{notice.files:,}** {code(text)}"

@@ -1,0 +1,148 @@
+"""The page of `index_mappings` and `blend`: what a split reads of each corpus, and its first samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.downstream import NAME, ROOT
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, place, table
+from nanoset_assets.ui.previews import first_samples
+from nanoset_core.loading.opening import BLEND, LACKING
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.mappings.facts import CORPORA, MIXTURE, samples_read, unused_samples
+from nanoset_core.stages.mappings.rows import (
+    corpus_rows,
+    corpus_total_row,
+    corpus_totals,
+    member_rows,
+    mixture_rows,
+)
+from nanoset_core.stages.mappings.stage import split_of
+from nanoset_core.untrusted import markdown_text, shell_word
+
+
+def split_page(run: AssetRun) -> dict[str, Any]:
+    """Make a split's index mappings, or its blend, and return their metadata."""
+    manifest = run.make()
+    return split_metadata(run.project, manifest, run.key.subject, split_of(run.key))
+
+
+def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
+    """Return the metadata of one split's index mappings, or of its blend.
+
+    Args:
+        project: The project.
+        manifest: Of the index mappings or the blend.
+        name: The nanoset.
+        split: train, valid or test.
+    """
+    facts = manifest.facts
+    length = project.nanoset(name).sequence_length
+    samples = samples_read(facts)
+    members = facts["members"]
+
+    metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
+    if members:
+        if MIXTURE in facts:
+            metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
+        metadata["plan"] = table(member_rows(members[:ROWS_SHOWN]), len(members))
+        metadata |= _corpus_metadata(facts)
+        metadata |= _sample_metadata(project, manifest, name, split)
+        epochs = [member["epochs"] for member in members]
+        metadata["epochs_least"] = round(min(epochs), 3)
+        metadata["epochs_most"] = round(max(epochs), 3)
+    metadata["samples"] = samples
+    metadata["unused_samples"] = unused_samples(facts)
+    metadata["tokens"] = samples * length
+    metadata["dagster/partition_row_count"] = samples
+
+    # <root>/<stage>/<nanoset>/<split>/<digest> → <root>/<stage>/cache
+    cache_folder = manifest.folder.parent.parent.parent / "cache"
+    metadata["cache"] = place(project, manifest.access.url(cache_folder))
+    files = facts["cache_files"]
+    metadata["cache_files"] = table(({"file": file} for file in files), len(files))
+    return metadata
+
+
+def _summary(split: str, manifest: Manifest, length: int) -> str:
+    """Return what a split reads, in a sentence."""
+    facts = manifest.facts
+    if LACKING in facts:
+        return f"**{split}: {markdown_text(facts[LACKING])}.**"
+    if not facts["members"]:
+        return f"**{split} has no share of the data**: a trainer gets no samples of it."
+
+    notes = [_epochs_text(facts)]
+    if CORPORA in facts:
+        totals = corpus_totals(facts[CORPORA])
+        unique = totals["unique_tokens"]
+        repeated = totals["repeated_tokens"]
+        notes.append(f"{unique:,} unique tokens, {repeated:,} repeated")
+    unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
+    if unused:
+        notes.append(f"{format_count(unused, 'token')} of the split are unused")
+    samples = format_count(samples_read(facts), "sample")
+    return f"**{samples} of {format_count(length, 'token')}**: {'; '.join(notes)}."
+
+
+def _epochs_text(facts: Mapping[str, Any]) -> str:
+    """Return the epochs of the corpora; outputs of earlier versions have only those of their views and packs."""
+    members = facts["members"]
+    epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
+    least = f"{min(epochs):.2f}"
+    most = f"{max(epochs):.2f}"
+    text = f"{most} epochs"
+    if least != most:
+        text = f"{least} to {most} epochs, by corpus"
+    if any(member.get("before") for member in members):
+        text += ", earlier phases included"
+    return text
+
+
+def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a split reads of each corpus and of all; nothing for an output of an earlier version."""
+    corpora = facts.get(CORPORA)
+    if not corpora:
+        return {}
+    # A last row for all corpora, unless there is only one.
+    rows = corpus_rows(corpora[:ROWS_SHOWN])
+    if len(corpora) > 1:
+        total = corpus_total_row(corpora)
+        last_row: dict[str, Any] = {}
+        for heading in rows[0]:
+            value = total.get(heading, "")
+            last_row[heading] = f"{value:,}" if isinstance(value, int) else value
+        rows.append(last_row)
+    totals = corpus_totals(corpora)
+    return {
+        "by_corpus": table(rows, len(corpora)),
+        "unique_tokens": totals["unique_tokens"],
+        "repeated_tokens": totals["repeated_tokens"],
+    }
+
+
+def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
+    """Return the first samples, and the command that shows others, on the page of the last step of the split."""
+    is_last_step = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
+    if not is_last_step or not manifest.facts["samples"]:
+        return {}
+    command = f"nanoset explain {name} {split} 0"
+    file = project.config.file.name
+    if file != CONFIG_FILE:
+        command += f" --config {shell_word(file)}"
+    return {
+        "first_samples": first_samples(project, name, split),
+        "explain": markdown(code(command)),
+    }
+
+
+def reader_metadata(project: Project, name: str) -> dict[str, str]:
+    """Return the metadata by which `load_materialized` finds the nanoset of a handoff."""
+    config = project.config
+    root = config.root if config.root_place is not None else str(config.root_folder)
+    return {NAME: name, ROOT: root}

@@ -1,0 +1,46 @@
+"""The page of `packed_dataset` and `packed`: Modalities' .pbin of a corpus, view or packs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import (
+    counts_text,
+    facts_of,
+    markdown,
+    per_second,
+    size_bytes,
+    snapshot_before,
+)
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.records.text import format_bytes, format_count
+
+
+def pbin_page(run: AssetRun) -> dict[str, Any]:
+    """Make a `.pbin`, and return its metadata."""
+    project = run.project
+    layout = run.stage.layout
+    is_new = snapshot_before(project, project.outputs.folder / layout.folder / layout.name_of(run.key))
+    manifest = run.make()
+    metadata = pbin_metadata(manifest)
+    # A version that existed before took no time: a plot of the speed over time would jump.
+    if is_new(manifest.digest):
+        metadata["tokens_per_second"] = per_second(manifest.facts["tokens"], run.seconds)
+    return metadata
+
+
+def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of a `.pbin`."""
+    facts = manifest.facts
+    summary = f"{counts_text(facts)} of {facts['token_bytes']} bytes each, {format_bytes(size_bytes(manifest))}"
+    if facts["left_out"]:
+        summary += f"; {format_count(facts['left_out'], 'document')} left out"
+    return {
+        "summary": markdown(f"{summary}."),
+        "file": dg.MetadataValue.path(facts["file"]),
+        "dagster/partition_row_count": facts["documents"],
+        **facts_of(manifest, "documents", "tokens", "token_bytes", "left_out"),
+    }

@@ -1,0 +1,182 @@
+"""The page of `tokenized_shards`: what became of each file of a corpus, what was lost, and how fast it went."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.dataset import loss_texts
+from nanoset_assets.ui.metadata import (
+    ROWS_SHOWN,
+    counts_text,
+    facts_of,
+    markdown,
+    per_second,
+    size_bytes,
+    snapshot_before,
+    table,
+)
+from nanoset_assets.ui.previews import first_rejects
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.disk import check_disk, stale_outputs
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.inventory.make import current_inventory
+from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, file_counts
+from nanoset_core.stages.shards.lengths import length_rows, usual_length
+from nanoset_core.stages.shards.make import SHARDS, engine_choice
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.text.pieces import Inventory
+from nanoset_core.tokenizers.distrust import described, encoders_of
+
+
+def shards_page(run: AssetRun) -> dict[str, Any]:
+    """Tokenize a corpus, and return the metadata of its shards."""
+    project = run.project
+    log = run.context.log
+    if run.hosted.building is None:  # `nanoset build` has asked for everything that it makes
+        check_disk(project, stale_outputs(project, run.key.subject), log.info)
+    is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
+    manifest = run.make()
+
+    facts = manifest.facts
+    engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
+    log.info(f"engine {engine}")
+    if facts["rejected"] or facts["faults"]:
+        rejected = facts["rejected"]
+        log.warning(f"rejected {rejected:,} of {facts['lines']:,} lines: {facts['reasons']}")
+
+    shards = current_shards(project, manifest)
+    new_digests = {digest for digest in facts["shards"] if is_new(digest)}
+    return shards_metadata(project, manifest, shards, new_digests, seconds=run.seconds, engine=engine)
+
+
+def shards_metadata(
+    project: Project,
+    manifest: Manifest,
+    shards: Sequence[Manifest],
+    new_digests: Collection[str],
+    *,
+    seconds: float,
+    engine: str,
+) -> dict[str, Any]:
+    """Return the metadata of a corpus's shards.
+
+    Args:
+        project: The project.
+        manifest: The tokenized corpus.
+        shards: Its shards, in document order.
+        new_digests: Digests of the shards that were made now.
+        seconds: In which these were made.
+        engine: The tokenizer engine that made them.
+    """
+    facts = manifest.facts
+    new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
+    tokens_per_second = per_second(new_tokens, seconds)
+    n_shards = format_count(len(shards), "shard")
+    work = f"Nothing was tokenized: {n_shards} had been made before."
+    if new_digests:
+        work = f"{len(new_digests):,} of {n_shards} made in {seconds:,.1f} s, {tokens_per_second:,.0f} tokens a second."
+    counts = counts_text(facts)
+    read = format_bytes(facts["read_bytes"])
+    summary = f"{counts} of {read} of lines; {_lines_text(facts)}."
+    metadata: dict[str, Any] = {"summary": markdown(summary, *loss_texts(project, manifest), work)}
+
+    # Tables: lengths of documents, rejected lines, and files.
+    metadata |= length_metadata(facts["length_histogram"], facts["tokens"])
+    if facts["reasons"]:
+        reason_rows: list[dict[str, str]] = []
+        for reason, count in facts["reasons"].items():
+            reason_rows.append({"reason": reason, "lines": f"{count:,}"})
+        metadata["rejects"] = table(reason_rows)
+        metadata["first_rejected"] = first_rejects(shards, LineNumbers.of(facts))
+    inventory_manifest, inventory = current_inventory(project, manifest.name)
+    if inventory_manifest.digest == manifest.recipe["parents"]["inventory"]:  # else it was surveyed again meanwhile
+        files = files_table(inventory, manifest, shards)
+        if files is not None:
+            metadata["files"] = files
+
+    # Numbers that Dagster plots over time.
+    metadata["dagster/partition_row_count"] = facts["documents"]
+    metadata |= facts_of(manifest, "documents", "tokens", "lines", "skipped", "rejected")
+    metadata["unreadable_files"] = facts["faults"]
+    metadata["rejected_fraction"] = round(facts["rejected"] / max(facts["lines"], 1), 6)
+    metadata["tokens_per_document"] = round(facts["tokens"] / max(facts["documents"], 1), 1)
+    metadata["read_bytes"] = facts["read_bytes"]
+    metadata["size_bytes"] = sum(size_bytes(shard) for shard in shards)
+    metadata["shards_made"] = len(new_digests)
+    if new_digests:  # so that a plot over time shows the speed of work only
+        metadata["tokens_per_second"] = tokens_per_second
+    metadata["engine"] = engine
+    encoders = encoders_of(shards)
+    if encoders:
+        metadata["made_by"] = described(encoders)
+    metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
+    return metadata
+
+
+def _lines_text(facts: Mapping[str, Any]) -> str:
+    """Return how many lines did not become documents, in words."""
+    texts = [f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"]
+    if facts["skipped"]:
+        texts.append(f"{format_count(facts['skipped'], 'document')} without tokens skipped")
+    if facts.get("purged"):
+        texts.append(f"{format_count(facts['purged'], 'erased document')} left out")
+    return ", ".join(texts)
+
+
+def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.TableMetadataValue:
+    columns = ["documents", "tokens"]
+    if with_rejects:
+        columns.append("rejected")
+    rows: list[dict[str, str]] = []
+    for shard in shards:
+        row = {"shard": shard.digest, "stored": format_bytes(shard.facts["stored_bytes"])}
+        for column in columns:
+            row[column] = f"{shard.facts[column]:,}"
+        rows.append(row)
+    return table(rows, len(rows))
+
+
+def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
+    """Return documents by length as a table with bars, and their usual length; nothing without documents.
+
+    Args:
+        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty ones.
+        tokens: Of all documents.
+    """
+    if not any(histogram):
+        return {}
+    return {
+        "usual_length": usual_length(histogram, tokens),
+        "token_lengths": table(length_rows(histogram)),
+    }
+
+
+def files_table(
+    inventory: Inventory,
+    tokenized: Manifest,
+    shards: Sequence[Manifest],
+    *,
+    max_rows_read: int = MAX_ROWS_READ,
+) -> dg.TableMetadataValue | None:
+    """Return what became of the first files of a corpus; see `file_counts`."""
+    counts_by_path = file_counts(inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read)
+    if counts_by_path is None:
+        return None
+    rows: list[dict[str, str]] = []
+    for path, counts in counts_by_path.items():
+        row = {
+            "file": path,
+            "stored": format_bytes(counts.stored_bytes),
+            "lines": "?" if counts.lines is None else f"{counts.lines:,}",
+            "documents": f"{counts.documents:,}",
+            "rejected": f"{counts.rejected:,}",
+            "tokens": f"{counts.tokens:,}",
+        }
+        rows.append(row)
+    return table(rows, len(inventory.files))

@@ -1,0 +1,58 @@
+"""The page of `views`: what each rule chose, the first documents, and what reads the view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.dataset import readers_text
+from nanoset_assets.ui.metadata import bold_text, code, counts_text, facts_of, markdown, table
+from nanoset_assets.ui.previews import first_documents
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes
+from nanoset_core.stages.stage import size_bytes
+from nanoset_core.stages.views.choosing import gap_warnings, step_rows
+
+
+def view_page(run: AssetRun) -> dict[str, Any]:
+    """Make a view, and return its metadata."""
+    return view_metadata(run.project, run.make())
+
+
+def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of a view: what each rule chose, its first documents, and what reads it."""
+    facts = manifest.facts
+    index_bytes = size_bytes(manifest)
+    summary = (
+        f"{counts_text(facts)} of `{facts['corpus']}`, in an index of {format_bytes(index_bytes)} over the tokens of "
+        "its dataset."
+    )
+    # Ids of lists that no document has, and rules that chose less than they ask for.
+    warnings: list[str] = []
+    for key, count in facts["missing_ids"].items():
+        warnings.append(f"**{count:,} ids of {code(key)} are of no document.**")
+    for gap in gap_warnings(facts, manifest.name):
+        warnings.append(bold_text(gap))
+
+    rows: list[dict[str, Any]] = []
+    for step in step_rows(facts):
+        row = {
+            "of": step.view,
+            "rule": step.step,
+            "documents": step.documents,
+            "tokens": step.tokens,
+            "left": step.bar,
+        }
+        rows.append(row)
+    return {
+        "summary": markdown(summary, *warnings, readers_text(project, manifest.name)),
+        "chosen": table(rows),
+        "first_documents": first_documents(project, manifest),
+        "prefix": dg.MetadataValue.path(facts["prefix"]),
+        "dagster/partition_row_count": facts["documents"],
+        "index_bytes": index_bytes,
+        **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
+    }

@@ -1,0 +1,193 @@
+"""The pages of a webdataset: `shuffle_plan`, `tars` and `manifest`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.ui.metadata import (
+    ROWS_SHOWN,
+    code,
+    facts_of,
+    markdown,
+    per_second,
+    place,
+    snapshot_before,
+    table,
+)
+from nanoset_core.formats.tars.samples import MANIFEST_NAME
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.webdataset.make import current_plan, webdataset_recipe, write_group
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
+from nanoset_core.stages.webdataset.sizing import choose_engine
+from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, shard_stem
+from nanoset_core.storage.location import is_remote
+
+
+def plan_page(run: AssetRun) -> dict[str, Any]:
+    """Make a shuffle plan, and return its metadata."""
+    manifest = run.make()
+    _, plan = current_plan(run.project, run.key.subject)
+    return plan_metadata(plan, manifest.facts["quality"])
+
+
+def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a plan: how well its order mixes, and what becomes of each source.
+
+    Args:
+        plan: The plan.
+        quality: The JSON values of its `ShuffleQuality`.
+    """
+    tar_bytes, is_exact = output_bytes(plan)
+    engine = choose_engine(plan, available_memory=0, engine="mmap")  # the one that takes the least memory
+    metadata: dict[str, Any] = {
+        "summary": markdown(_plan_summary(plan, is_even=quality["even"])),
+        "quality": table(quality_rows(quality)),
+        "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
+        "evenly_shuffled": quality["even"],
+        "contexts": plan.contexts,
+        "shards": plan.shards,
+        "contexts_in_a_shard": plan.shard_size,
+        "contexts_left_out": plan.contexts_left_out,
+        "tokens": plan.tokens,
+        "tokens_dropped": plan.tokens_dropped,
+        "pad_tokens": plan.pad_tokens,
+        "pad_share": round(plan.pad_tokens / (plan.contexts * plan.sequence_length), 6),
+    }
+    metadata["tar_bytes" if is_exact else "tar_bytes_about"] = tar_bytes
+    metadata["memory_bytes_per_worker"] = engine.memory_bytes
+    return metadata
+
+
+def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
+    contexts = format_count(plan.contexts, "context")
+    tars = format_count(plan.shards, "tar")
+    tokens = format_count(plan.tokens, "token")
+    sources = format_count(len(plan.table.sources), "source")
+    length = plan.sequence_length
+    summary = f"**{contexts} of {length:,} tokens in {tars}**, {tokens} of {sources}; "
+    summary += f"{plan.tokens_dropped:,} dropped, {plan.pad_tokens:,} padded."
+    if not is_even:
+        summary += " **The order is not even**: see `quality`."
+    return summary
+
+
+def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
+    """Write one group of tars, and return its materialisation; its data version is that of the plan."""
+    project = run.project
+    name = run.key.subject
+    plan, _ = current_plan(project, name)
+    # Tars of an interrupted run are complete, and not written again.
+    is_new = snapshot_before(project, project.outputs.place(webdataset_recipe(name, plan.digest)))
+    tars = write_group(project, name, int(run.key.part or 0))
+    run.finish(plan)
+    new_tars = [tar for tar in tars if is_new(f"{tar.stem}.tar")]
+    return dg.MaterializeResult(
+        metadata=tars_metadata(tars, new_tars, run.seconds), data_version=dg.DataVersion(plan.digest)
+    )
+
+
+def tars_metadata(tars: Sequence[TarFacts], new_tars: Sequence[TarFacts], seconds: float) -> dict[str, Any]:
+    """Return the metadata of one group of tars.
+
+    Args:
+        tars: All tars of the group.
+        new_tars: Those that were written now.
+        seconds: In which these were written.
+    """
+    n_sequences = sum(tar.sequences for tar in tars)
+    size = sum(tar.size_bytes for tar in tars)
+    contexts = format_count(n_sequences, "context")
+    n_tars = format_count(len(tars), "tar")
+    summary = f"**{n_tars}, {contexts}**, {format_bytes(size)}; {len(new_tars):,} written now."
+    rows: list[dict[str, str]] = []
+    for tar in tars:
+        row = {
+            "tar": f"{tar.stem}.tar",
+            "sequences": f"{tar.sequences:,}",
+            "size": format_bytes(tar.size_bytes),
+            "sha256": f"{tar.sha256[:16]}…",
+        }
+        rows.append(row)
+    metadata: dict[str, Any] = {
+        "summary": markdown(summary),
+        "tars": table(rows, len(rows)),
+        "dagster/partition_row_count": n_sequences,
+        "shards": len(tars),
+        "sequences": n_sequences,
+        "tokens": sum(tar.tokens for tar in tars),
+        "size_bytes": size,
+        "seconds": round(seconds, 3),
+    }
+    if new_tars:
+        new_tokens = sum(tar.tokens for tar in new_tars)
+        metadata["tokens_per_second"] = per_second(new_tokens, seconds)
+    return metadata
+
+
+def webdataset_page(run: AssetRun) -> dict[str, Any]:
+    """Write the lists of a webdataset, and return its metadata."""
+    return webdataset_metadata(run.project, run.make())
+
+
+def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of a complete webdataset: its sources, and how it is read."""
+    facts = manifest.facts
+    contexts = format_count(facts["sequences"], "context")
+    tars = format_count(facts["shards"], "tar")
+    tokens = format_count(facts["tokens"], "token")
+    size = format_bytes(sum(shard["size_bytes"] for shard in facts["shards_written"]))
+    length = facts["sequence_length"]
+    summary = f"**{contexts} of {length:,} tokens in {tars}**, {tokens}, {size}."
+    rows: list[dict[str, str]] = []
+    for source in facts["sources"]:
+        row = {
+            "corpus": source["name"],
+            "tokens": f"{source['tokens']:,}",
+            "contexts": f"{source['contexts']:,}",
+            "dropped": f"{source['tokens_dropped']:,}",
+            "padded": f"{source['pad_tokens']:,}",
+        }
+        rows.append(row)
+    return {
+        "summary": markdown(summary),
+        "read_it": markdown(*_reader_texts(project, manifest)),
+        "sources": table(rows, len(rows)),
+        "dagster/row_count": facts["sequences"],
+        **facts_of(
+            manifest,
+            "shards",
+            "sequences",
+            "sequence_length",
+            "tokens",
+            "pad_tokens",
+            "tokens_dropped",
+            "contexts_left_out",
+        ),
+    }
+
+
+def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
+    """Return how OpenLM and webdataset read the tars."""
+    first_number = shard_stem(0).removeprefix("shard-")
+    last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
+    tars = f"shard-{{{first_number}..{last_number}}}.tar"
+    folder = manifest.url()
+    texts: list[str] = []
+    if is_remote(folder):
+        # webdataset reads a bucket through a command.
+        lists = f"{folder}/{MANIFEST_NAME}"
+        url = f"pipe:aws s3 cp {folder}/{tars} -"
+    else:
+        texts.append(f"In {code(place(project, folder).path or folder)}:")
+        lists = MANIFEST_NAME
+        url = tars
+    texts.append(f"OpenLM: {code(f'--dataset-manifest {lists}')}")
+    texts.append(f"webdataset: {code(f'webdataset.WebDataset({url!r})')}")
+    return texts

@@ -1,0 +1,145 @@
+"""Rows of the tables that show what a split of a nanoset reads: plain values, which terminal and UI render."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+"""Heading → number or text."""
+BAR_COLUMNS = 30
+"""Characters of the bar of a part that is all of train."""
+
+
+def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return what a split takes of each dataset, and the tokens of an epoch.
+
+    Columns that say nothing about any of the datasets are left out.
+
+    Args:
+        members: `corpus` and the JSON values of `MemberCoverage`. Those of earlier versions have no
+            `tokens_taken`.
+    """
+    rows: list[Row] = []
+    for member in members:
+        max_epochs = member["max_epochs"]
+        unused_tokens = member["tokens_unseen"]
+        row = {
+            "corpus": member["corpus"],
+            "weight": _percent(member["weight"]),
+            "share": _percent(member["share"]),
+            "samples": f"{member['samples_given']:,}",
+            "read before": f"{member.get('before', 0):,}",
+            "unused samples": f"{member['surplus']:,}",
+            "tokens": _count(member.get("tokens_taken")),
+            "epochs": f"{member['epochs']:.2f}",
+            "limit": "none" if max_epochs is None else f"{max_epochs:g}",
+            "tokens per epoch": f"{member['tokens']:,}",
+            "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
+        }
+        rows.append(row)
+
+    uninformative = set()
+    if all(row["weight"] == row["share"] for row in rows):
+        uninformative.add("share")
+    if all(row["read before"] == "0" for row in rows):
+        uninformative.add("read before")
+    if all(row["unused samples"] == "0" for row in rows):
+        uninformative.add("unused samples")
+    if not any(row["tokens"] for row in rows):
+        uninformative.add("tokens")
+    if all(row["limit"] == "none" for row in rows):
+        uninformative.add("limit")
+    return _without_columns(rows, uninformative)
+
+
+def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return what a split reads of each corpus, through all views and packs of it.
+
+    Columns that say nothing about any of the corpora are left out.
+
+    Args:
+        corpora: The JSON values of `CorpusCoverage`.
+    """
+    rows: list[Row] = []
+    for corpus in corpora:
+        row = {
+            "corpus": corpus["corpus"],
+            "read through": ", ".join(corpus["members"]),
+            "tokens": f"{corpus['tokens']:,}",
+            "unique tokens": f"{corpus['unique_tokens']:,}",
+            "repeated tokens": f"{corpus['repeated_tokens']:,}",
+            "padding": f"{corpus['padding']:,}",
+            "epochs": f"{corpus['epochs']:.2f}",
+            "most epochs": f"{corpus['most_epochs']:.2f}",
+        }
+        rows.append(row)
+
+    uninformative = set()
+    if all(row["read through"] == row["corpus"] for row in rows):
+        uninformative.add("read through")
+    if all(row["padding"] == "0" for row in rows):
+        uninformative.add("padding")
+    if all(row["most epochs"] == row["epochs"] for row in rows):
+        uninformative.add("most epochs")
+    return _without_columns(rows, uninformative)
+
+
+def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the tokens of all corpora of a split together, by the JSON values of `CorpusCoverage`."""
+    totals: dict[str, Any] = {}
+    for name in ("tokens", "unique_tokens", "repeated_tokens", "padding"):
+        totals[name] = sum(corpus[name] for corpus in corpora)
+    return totals
+
+
+def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
+    """Return a last row for `corpus_rows`: all corpora together."""
+    available_tokens = sum(corpus["tokens_available"] for corpus in corpora)
+    tokens_read = sum(corpus["epochs"] * corpus["tokens_available"] for corpus in corpora)
+    epochs = tokens_read / available_tokens if available_tokens else 0.0
+    row: Row = {"corpus": "all", "epochs": f"{epochs:.2f}"}
+    for name, count in corpus_totals(corpora).items():
+        row[name.replace("_", " ")] = count
+    return row
+
+
+def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return what each part of a mixture gets, with a bar as long as its share of train.
+
+    Args:
+        parts: The JSON values of `MixRow`, groups before their members.
+    """
+    rows: list[Row] = []
+    for part in parts:
+        indent = "· " * part["depth"]
+        requested = part["asked"]
+        epochs = part["epochs"]
+        bar = "█" * round(BAR_COLUMNS * part["given"])
+        row = {
+            "part": f"{indent}{part['name']}",
+            "requested": "" if requested is None else _percent(requested),
+            "share": _percent(part["given"]),
+            "tokens": _count(part["tokens"]),
+            "epochs": "" if epochs is None else f"{epochs:.2f}",
+            "decided by": part["decided_by"],
+            "of train": bar or "▏",
+        }
+        rows.append(row)
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
+
+
+def _count(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _without_columns(rows: Iterable[Row], headings: Collection[str]) -> list[Row]:
+    """Return rows without some of their columns."""
+    shown_rows: list[Row] = []
+    for row in rows:
+        shown_rows.append({name: value for name, value in row.items() if name not in headings})
+    return shown_rows

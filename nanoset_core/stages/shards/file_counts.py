@@ -1,0 +1,120 @@
+"""What became of each file of a corpus: its lines, documents, rejected lines and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.shards.document_table import LineNumbers, counts_by_file
+from nanoset_core.stages.shards.losses import read_rejects, stored_sizes
+from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS
+from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+
+MAX_ROWS_READ = 2_000_000
+"""Rows of tables of documents and rejects that are read at most: some tenths of a second."""
+
+
+@dataclass(slots=True)
+class FileCounts:
+    """What became of one file, or of the part of it in some shards."""
+
+    stored_bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    rejected: int = 0
+    skipped: int = 0
+    """Documents without tokens."""
+    purged: int = 0
+    """Erased documents that were left out."""
+    may_have_skipped: bool = False
+    """Whether a shard with this file and others skipped documents: it does not say of which file they were."""
+
+    @property
+    def lines(self) -> int | None:
+        """The lines of the file; None if that is not known."""
+        if self.may_have_skipped:
+            return None
+        return self.documents + self.rejected + self.skipped + self.purged
+
+    def add(self, other: FileCounts) -> None:
+        """Add the counts of another part of the file."""
+        self.stored_bytes += other.stored_bytes
+        self.documents += other.documents
+        self.tokens += other.tokens
+        self.rejected += other.rejected
+        self.skipped += other.skipped
+        self.purged += other.purged
+        self.may_have_skipped |= other.may_have_skipped
+
+
+def file_counts(
+    inventory: Inventory,
+    tokenized: Manifest,
+    shards: Sequence[Manifest],
+    *,
+    max_files: int,
+    max_rows: int = MAX_ROWS_READ,
+) -> dict[str, FileCounts] | None:
+    """Return path → what became of the first files of a corpus, in document order.
+
+    The manifest of a shard that holds one file alone has its counts. For other shards, the tables of documents and
+    rejects are read.
+
+    Args:
+        inventory: The files of the corpus.
+        tokenized: The version of the tokenized corpus.
+        shards: All its shards, in document order.
+        max_files: No more shards are looked at once the counts of more files than this are known.
+        max_rows: Rows of tables that are read at most; files after that are left out.
+
+    Returns:
+        The counts, or None if the shards are not cut as the inventory's files would be today.
+    """
+    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+    if len(ranges) != len(shards):
+        return None
+
+    counts_by_path: dict[str, FileCounts] = {}
+    rows_left = max_rows
+    for source, shard in zip(ranges, shards, strict=True):
+        if len(source.files) > 1:
+            rows_left -= shard.facts["documents"] + shard.facts["rejected"]
+        if rows_left < 0:
+            # The start of its first file may be in the shard before: those counts are not the whole file's.
+            counts_by_path.pop(source.files[0], None)
+            break
+        for path, counts in _counts_in_shard(source, shard).items():
+            counts_by_path.setdefault(path, FileCounts()).add(counts)
+        if len(counts_by_path) > max_files:
+            break
+    return counts_by_path
+
+
+def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
+    """Return path → what became of a file's part in one shard."""
+    facts = shard.facts
+    if len(source.files) == 1:
+        counts = FileCounts(
+            stored_bytes=facts["stored_bytes"],
+            documents=facts["documents"],
+            tokens=facts["tokens"],
+            rejected=facts["rejected"],
+            skipped=facts["skipped"],
+            purged=facts.get("purged", 0),
+        )
+        return {source.files[0]: counts}
+
+    # The manifest has only the sum of the skipped documents, and no table lists them.
+    may_have_skipped = bool(facts["skipped"])
+    counts_by_path = {path: FileCounts(may_have_skipped=may_have_skipped) for path in source.files}
+    for path, size in stored_sizes(source.pieces).items():
+        counts_by_path[path].stored_bytes = size
+    for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():
+        counts_by_path[path].documents = counted.documents
+        counts_by_path[path].tokens = counted.tokens
+    if facts["rejected"]:
+        for reject in read_rejects(shard.path(REJECTS), LineNumbers()):
+            if not reject.is_fault:
+                counts_by_path[reject.file].rejected += 1
+    return counts_by_path
