@@ -88,7 +88,7 @@ def main() -> None:
         file = Path(name)
         own = list(read_texts(file.parent, stat_file(file.parent, file.name), found.text_keys))
         texts |= {(number, line): text for line, text in own}
-        source.add(number, own)
+        source.add(number, own, file)
     begun = time.process_time()
     grams = source.grams(found.ngram)
     evaluation = Evaluation(source.vocabulary, grams)

@@ -80,9 +80,10 @@ def linked(folder: Path, megabytes: int, rounds: int) -> None:
 
 
 def prepare(folder: Path, megabytes: int) -> Path:
-    """A pair of documents of about 1,000 tokens."""
+    """Write a pair of documents of 1,000 tokens, the last of them an end token."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 50_000, megabytes * 500_000, dtype=np.uint16)
+    tokens[999::1000] = 50_000
     with MMapIndexedDatasetBuilder(folder / "pair", np.uint16) as builder:
         for first in range(0, len(tokens), 1000):
             builder.add_document(tokens[first : first + 1000])

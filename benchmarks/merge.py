@@ -14,7 +14,7 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 MERGE = """
 import sys
 from pathlib import Path
-from nanoset_core.formats.indexed import merge_indexed_datasets
+from nanoset_core.formats.indexed.builder import merge_indexed_datasets
 parts = sorted(path.with_suffix("") for path in Path(sys.argv[1]).glob("*.bin"))
 merge_indexed_datasets(parts, sys.argv[2])
 """

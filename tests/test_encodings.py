@@ -33,8 +33,9 @@ def asks_the_locale(call: ast.Call) -> bool:
         return name in ASKING or (name in STARTERS and bool(given & {"text", "universal_newlines"}))
     words = [value.value for value in (*call.args, *(word.value for word in call.keywords)) if hasattr(value, "value")]
     is_binary = any(isinstance(word, str) and re.fullmatch("[rwax+]*b[rwax+]*", word) for word in words)
+    is_own_method = owner is not None and bool(call.args) and not isinstance(call.args[0], ast.Constant)
     has_its_own = isinstance(owner, ast.Name) and (owner.id in OWNERS or owner.id[0].isupper())
-    return not is_binary and not has_its_own
+    return not (is_binary or is_own_method or has_its_own)
 
 
 def calls(source: str) -> Iterator[ast.Call]:
@@ -64,6 +65,7 @@ def test_every_text_is_opened_as_utf_8(folder):
         ("open(path)", True),
         ("open(path, 'w', encoding='utf-8')", False),
         ("Project.open(path)", False),
+        ("self.datasets.open(manifest)", False),
         ("subprocess.run(command, text=True)", True),
         ("subprocess.run(command)", False),
     ],

@@ -163,8 +163,12 @@ def test_paths_in_errors_from_workers_stay_safe():
 PRINTING = {
     *("nanoset_core/cli/echo.py", "nanoset_core/cli/terminal.py", "nanoset_core/cli/progress.py"),
     "nanoset_core/stages/handoff/preflight.py",
+    *("nanoset_core/config.py", "nanoset_core/shuffling.py", "nanoset_core/stages/pbin/settings.py"),
 }
-"""`echo` itself, tables, JSON, bars, and a script that runs without this package; each makes visible what it prints."""
+"""`echo` itself, tables, JSON, bars, and a script that runs without this package: each makes visible what it prints.
+
+The last three warn of names that are deprecated.
+"""
 
 
 def calls(path: Path) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormerNameWarning, raised
 from nanoset_core.outputs.names import check_corpora
+from nanoset_core.untrusted import visible
 
 KEY = "pbin"
 FORMER_KEY = "packed"
@@ -29,4 +30,4 @@ def pbin_errors(file: Path, names: tuple[str, ...], former_names: tuple[str, ...
 def warn_of_former_key(file: Path) -> None:
     """Warn that a nanoset.yaml uses the key's former name; Python prints the warning once."""
     text = f"{file}: `{FORMER_KEY}` is the former name of `{KEY}`: rename the key"
-    warnings.warn(text, FormerNameWarning, stacklevel=2)
+    warnings.warn(visible(text), FormerNameWarning, stacklevel=2)

@@ -155,10 +155,10 @@ def _define_json(source: TokenizerFile) -> Definition:
         fingerprint,
         None,
         examination.model_changes,
-        examination.added_tokens,
+        tuple(examination.added_tokens),
         _sentences(source, examination.notices),
         examination.drops_characters,
-        examination.new_names,
+        tuple(examination.new_names),
     )
 
 
