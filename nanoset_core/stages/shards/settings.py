@@ -1,4 +1,4 @@
-"""Settings from text to tokens: the tokenizer, documents, corpora that differ, tokenization."""
+"""The sections `tokenizer`, `documents`, `tokenization`, `corpora` and `attributes` of nanoset.yaml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name, check_text_key
-from nanoset_core.records.parsing import broken
+from nanoset_core.records.parsing import Rule, broken
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
@@ -150,30 +150,46 @@ class AttributesSpec:
 
 
 def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """Yield an error for each column that cannot be kept."""
-    where, found = f"{file}: {path}", Counter(columns)
-    rules = ((not name or name in TAKEN_COLUMNS, "taken", f".{name}", repr(name)) for name in found)
-    yield from broken(where, _TEXTS, *rules, *((count > 1, "twice", f".{name}", None) for name, count in found.items()))
+    """Yield an error for each column that cannot be kept.
+
+    Args:
+        file: nanoset.yaml.
+        path: The key that lists the columns.
+        columns: Their names.
+    """
+    counts = Counter(columns)
+    rules: list[Rule] = []
+    for name in counts:
+        is_taken = not name or name in TAKEN_COLUMNS
+        rules.append((is_taken, "taken", f".{name}", repr(name)))
+    for name, count in counts.items():
+        rules.append((count > 1, "twice", f".{name}", None))
+    yield from broken(f"{file}: {path}", _TEXTS, *rules)
 
 
 def tokenization_errors(
     file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
+    """Yield an error for an invalid text key or column, and for each token that is needed and not named."""
     yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
     yield from column_errors(file, "documents.columns", documents.columns)
-    end, begin = 'for example eod: "<|endoftext|>"', 'for example bos: "<s>"'
-    for option, key, token, example in (
-        ("append_eod", "eod", "end-of-document", end),
-        ("prepend_bos", "bos", "begin-of-document", begin),
-    ):
-        if getattr(spec, option) and getattr(tokenizer, key) is None:
-            remedy = f"name it, {example}, or set tokenization.{option} to false"
-            yield ConfigError(f"{option} needs an {token} token", where=f"{file}: tokenizer.{key}", remedy=remedy)
+    if spec.append_eod and tokenizer.eod is None:
+        yield _unnamed_token(file, "append_eod", "eod", "end-of-document", "<|endoftext|>")
+    if spec.prepend_bos and tokenizer.bos is None:
+        yield _unnamed_token(file, "prepend_bos", "bos", "begin-of-document", "<s>")
+
+
+def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) -> ConfigError:
+    """Return the error for an option of tokenization that needs a token, if nanoset.yaml does not name the token."""
+    return ConfigError(
+        f"{option} needs an {token} token",
+        where=f"{file}: tokenizer.{key}",
+        remedy=f'name it, for example {key}: "{example}", or set tokenization.{option} to false',
+    )
 
 
 def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
-    """Yield an error for each name of a corpus, its folder or its text key that cannot be."""
+    """Yield an error for an invalid name of a corpus or its folder, and for invalid keys and patterns of files."""
     where = f"{file}: corpora.{name}"
     yield from raised(check_corpus_name, name, where)
     if spec.folder is not None:
@@ -182,13 +198,24 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
         yield from raised(check_text_key, spec.text_key, f"{where}.text_key")
     yield from column_errors(file, f"corpora.{name}.columns", spec.columns or ())
     if spec.files == ():
-        remedy = 'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
-        yield ConfigError("no files are named", where=f"{where}.files", remedy=remedy)
-    for key in ("files", "exclude"):
-        for number, pattern in enumerate(getattr(spec, key) or ()):
-            if not pattern.strip("/") or ".." in pattern.split("/"):
-                what, expected = "this pattern fits no file", "a pattern of paths below the corpus's folder"
-                remedy = "write it as a name or path there, such as train-*.parquet"
-                yield ConfigError(
-                    what, where=f"{where}.{key}[{number}]", found=repr(pattern), expected=expected, remedy=remedy
-                )
+        yield ConfigError(
+            "no files are named",
+            where=f"{where}.files",
+            remedy='name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files',
+        )
+    yield from _pattern_errors(f"{where}.files", spec.files or ())
+    yield from _pattern_errors(f"{where}.exclude", spec.exclude or ())
+
+
+def _pattern_errors(where: str, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
+    """Yield an error for each pattern that no path below a corpus's folder can fit."""
+    for number, pattern in enumerate(patterns):
+        if pattern.strip("/") and ".." not in pattern.split("/"):
+            continue
+        yield ConfigError(
+            "this pattern fits no file",
+            where=f"{where}[{number}]",
+            found=repr(pattern),
+            expected="a pattern of paths below the corpus's folder",
+            remedy="write it as a name or path there, such as train-*.parquet",
+        )
