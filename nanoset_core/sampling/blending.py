@@ -35,7 +35,10 @@ _CHUNK = 1 << 16
 
 
 def build_blending_indices(
-    weights: Sequence[float] | NDArray[np.float64], size: int, *, work: SpeculationCost | None = None
+    weights: Sequence[float] | NDArray[np.float64],
+    size: int,
+    *,
+    work: SpeculationCost | None = None,
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Return the dataset that each sample of a blend is from, and its number there.
 
@@ -108,8 +111,9 @@ def samples_taken(weights: tuple[float, ...], start: int, stop: int, *, exact: b
     values = np.ascontiguousarray(weights, dtype=np.float64)
     if not exact:
         shares = values / values.sum()
-        estimates = np.floor(shares * stop + 0.5) - np.floor(shares * start + 0.5)
-        return tuple(int(estimate) for estimate in estimates)
+        taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,)
+        taken_before_start = np.floor(shares * start + 0.5)
+        return tuple(int(count) for count in taken_before_stop - taken_before_start)
 
     counts = np.zeros(len(values), np.int64)
     for first_sample, picks in greedy_segments(values, stop):
@@ -181,7 +185,8 @@ def _retake_beyond_sizes(weights: NDArray[np.float64], sizes: NDArray[np.int64],
     counts = np.bincount(blend.dataset_index[:first_wrong], minlength=len(sizes))
     for sample in range(first_wrong, len(blend.dataset_index)):
         time = float(max(sample, 1))
-        errors = np.where(counts == sizes, -np.inf, weights * time - counts)
+        errors = weights * time - counts  # (n_datasets,)
+        errors[counts == sizes] = -np.inf
         dataset = int(np.argmax(errors))
         blend.dataset_index[sample] = dataset
         blend.dataset_sample_index[sample] = counts[dataset]

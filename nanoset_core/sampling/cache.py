@@ -26,7 +26,12 @@ from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
+from nanoset_core.sampling.indices import (
+    BlendIndices,
+    MemberIndices,
+    build_blend_indices,
+    build_member_indices,
+)
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder, sha256_file
@@ -38,7 +43,15 @@ _THREADS = min(2, os.cpu_count() or 1)
 _PIECE_BYTES = 1 << 24
 _DESCRIPTION = "description"
 """The part of a set that is text. It completes the set for a trainer, so that it is written last."""
-_UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_UNREADABLE = (
+    FileNotFoundError,
+    NotADirectoryError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 """Errors of reading a sidecar that is missing, or not ours."""
 
 
@@ -329,7 +342,10 @@ def _write(path: Path, pieces: list[memoryview]) -> None:
 
 
 def _open_arrays(
-    files: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], folder: Path, access: FileAccess | None
+    files: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    folder: Path,
+    access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
     """Map index files into memory, and return part → array; `shapes` maps each part to the shape that was planned."""
     arrays = {}

@@ -23,7 +23,13 @@ DEFAULT_SPLIT = "969,30,1"
 """Default shares of train, valid and test; those of Megatron-LM's --split."""
 
 DOCUMENTS = "inter_document_masking"
-MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask", DOCUMENTS)
+MASKS = (
+    "reset_position_ids",
+    "reset_attention_mask",
+    "eod_mask_loss",
+    "create_attention_mask",
+    DOCUMENTS,
+)
 """Options that change what a sample contains, but no index file."""
 END_MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
 """Those of them that need the id of the end-of-document token."""
@@ -333,7 +339,8 @@ PlainBlend = str | FrozenDict[str, float] | tuple[str, ...]
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
     blends = list(blend_per_split)
-    if len(blends) != len(SPLITS) or all(blend is None for blend in blends):
+    has_data = any(blend is not None for blend in blends)
+    if len(blends) != len(SPLITS) or not has_data:
         raise ConfigError(
             "not a blend per split",
             where="blend_per_split",

@@ -92,7 +92,11 @@ def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested
 
 
 def blend_names(
-    rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
+    rules: Preset,
+    split: SplitName,
+    members: Sequence[MemberPlan],
+    weights: Sequence[float],
+    size: int | None,
 ) -> IndexNames:
     """Return the names of the index files of a blend.
 

@@ -128,7 +128,11 @@ class EpochLimits:
 
 
 def documents_read_too_often(
-    config: NanosetConfig, split: SplitName, limits: Mapping[str, float], reader: LengthReader, corpora: CorpusReader
+    config: NanosetConfig,
+    split: SplitName,
+    limits: Mapping[str, float],
+    reader: LengthReader,
+    corpora: CorpusReader,
 ) -> list[ExceededLimit]:
     """Return the documents with several copies that a split reads more often than it may.
 

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Picks = NDArray[np.uint8] | NDArray[np.uint16]
 """Dataset numbers: uint8 up to 255 datasets, else uint16."""
 
@@ -58,9 +60,7 @@ class SpeculationCost:
     """Samples that were taken one by one: short segments, and the rest of a segment whose budget was used up."""
 
 
-def greedy_segments(
-    weights: NDArray[np.float64], size: int, cost: SpeculationCost | None = None
-) -> Iterator[tuple[int, Picks]]:
+def greedy_segments(weights: FloatArray, size: int, cost: SpeculationCost | None = None) -> Iterator[tuple[int, Picks]]:
     """Yield (first sample, dataset of each sample from there on) for segment after segment of a blend.
 
     Args:
@@ -69,7 +69,7 @@ def greedy_segments(
         cost: Counts what the work costs.
     """
     cost = SpeculationCost() if cost is None else cost
-    dtype: np.dtype = np.dtype(np.uint8 if len(weights) <= 255 else np.uint16)
+    dtype = _picks_dtype(len(weights))
     shares = simplex_projection(weights)
     counts = np.zeros(len(weights))  # (n_datasets,) samples taken of each dataset before the segment
 
@@ -87,7 +87,13 @@ def greedy_segments(
         yield start, picks
 
 
-def block_shape(shares: NDArray[np.float64], n_samples: int) -> tuple[int, int]:
+def _picks_dtype(n_datasets: int) -> np.dtype:
+    if n_datasets <= 255:
+        return np.dtype(np.uint8)
+    return np.dtype(np.uint16)
+
+
+def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
     """Return (number of blocks, samples of a block) for a segment.
 
     Blocks have to be long enough to forget a wrong start: then most repairs end early.
@@ -105,7 +111,7 @@ def block_shape(shares: NDArray[np.float64], n_samples: int) -> tuple[int, int]:
     return _divide_up(n_samples, block_samples), block_samples
 
 
-def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], start: int, picks: Picks) -> None:
+def take_one_by_one(weights: FloatArray, counts: FloatArray, start: int, picks: Picks) -> None:
     """Pick the datasets of samples by the rule itself, one sample after the other.
 
     Args:
@@ -125,13 +131,13 @@ def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], s
 
 
 def speculate(
-    weights: NDArray[np.float64],
-    counts: NDArray[np.float64],
+    weights: FloatArray,
+    counts: FloatArray,
     start: int,
     picks: Picks,
     shape: tuple[int, int],
     cost: SpeculationCost,
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """Pick the datasets of a segment's samples in blocks.
 
     Args:
@@ -163,8 +169,10 @@ def speculate(
     n_right = int(wrong[0]) if len(wrong) else n_blocks
     n_done = min(n_right * block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
-    last_block = picks[(n_right - 1) * block_samples : n_done]
-    counts_after: NDArray[np.float64] = blocks.start_counts[n_right - 1] + np.bincount(last_block, minlength=n_datasets)
+    last_block = n_right - 1
+    picks_of_last_block = picks[last_block * block_samples : n_done]
+    counts_after: FloatArray = blocks.start_counts[last_block].copy()
+    counts_after += np.bincount(picks_of_last_block, minlength=n_datasets)
 
     # The plain loop takes the rest, if there is one.
     cost.sequential += len(picks) - n_done
@@ -177,8 +185,8 @@ class _SpeculatedBlocks:
 
     def __init__(
         self,
-        weights: NDArray[np.float64],
-        counts: NDArray[np.float64],
+        weights: FloatArray,
+        counts: FloatArray,
         start: int,
         shape: tuple[int, int],
         dtype: np.dtype,
@@ -199,12 +207,13 @@ class _SpeculatedBlocks:
         # (n_blocks, n_datasets) samples taken of each dataset after each block
         self.end_counts = lanes.counts()
 
-    def wrong(self) -> NDArray[np.int64]:
+    def wrong(self) -> IntArray:
         """Return the blocks that did not start with the counts with which the block before them ended."""
-        is_wrong = (self.end_counts[:-1] != self.start_counts[1:]).any(axis=1)  # (n_blocks - 1,)
+        expected_counts = self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
+        is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
         return np.flatnonzero(is_wrong) + 1
 
-    def repair(self, wrong: NDArray[np.int64], cost: SpeculationCost) -> float:
+    def repair(self, wrong: IntArray, cost: SpeculationCost) -> float:
         """Run blocks again, from the counts with which the blocks before them ended.
 
         A block that comes to the same counts as before, at the same sample, has met its old course, and stops: from
@@ -253,7 +262,9 @@ class _SpeculatedBlocks:
             differences = differences[is_apart]
             if not len(running):
                 break
-            lanes = lanes_of(self.weights, lanes.counts()[is_apart], self.first_samples[running] + n_done)
+            counts = lanes.counts()[is_apart]
+            next_samples = self.first_samples[running] + n_done
+            lanes = lanes_of(self.weights, counts, next_samples)
 
         # Blocks that never met their old course end with other counts.
         self.end_counts[running] += differences
@@ -270,7 +281,7 @@ def _step_cost(n_datasets: int, n_lanes: int) -> float:
     return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
 
 
-def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> NDArray[np.int64]:
+def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
     """Count how often each lane picked each dataset.
 
     Args:
@@ -287,9 +298,7 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> NDArray[np.i
     return counts.reshape(n_lanes, n_datasets)
 
 
-def guess_counts(
-    weights: NDArray[np.float64], counts_before: NDArray[np.float64], first_samples: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def guess_counts(weights: FloatArray, counts_before: FloatArray, first_samples: IntArray) -> FloatArray:
     """Guess how many samples of each dataset were taken before some samples, without looking at these.
 
     A dataset is taken when its error, weight * t - count, is larger than those of all others. Compared with a rarely
@@ -327,7 +336,7 @@ def guess_counts(
     return np.ascontiguousarray(counts.T)
 
 
-def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def simplex_projection(weights: FloatArray) -> FloatArray:
     """Return the share that each dataset has in the long run.
 
     These are the weights minus a common amount, but not below 0, so that they add up to 1: weights need not.
@@ -340,13 +349,14 @@ def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     descending = np.sort(weights)[::-1]
     # (n_datasets,) entry k: what must be subtracted if the k + 1 largest weights remain above 0
-    amounts = (np.cumsum(descending) - 1.0) / np.arange(1, len(weights) + 1)
+    n_largest = np.arange(1, len(weights) + 1)
+    amounts = (np.cumsum(descending) - 1.0) / n_largest
     last_above = np.flatnonzero(descending > amounts)[-1]
-    shares: NDArray[np.float64] = np.maximum(weights - amounts[last_above], 0.0)
+    shares: FloatArray = np.maximum(weights - amounts[last_above], 0.0)
     return shares
 
 
-def lanes_of(weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]) -> Lanes:
+def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> Lanes:
     """Return lanes in the layout that is faster for their number.
 
     Args:
@@ -363,7 +373,7 @@ def lanes_of(weights: NDArray[np.float64], counts: NDArray[np.float64], first_sa
 class Lanes(ABC):
     """Blocks that are advanced together, one sample at a time."""
 
-    def __init__(self, first_samples: NDArray[np.int64], numbers_of_step: int) -> None:
+    def __init__(self, first_samples: IntArray, numbers_of_step: int) -> None:
         """Args: numbers_of_step: numbers that a step needs in scratch arrays, which decides how many go together."""
         self._next_samples = first_samples.astype(np.float64)  # (n_lanes,)
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
@@ -378,20 +388,18 @@ class Lanes(ABC):
             self._take(times, chunk)
 
     @abstractmethod
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> FloatArray:
         """Return the samples taken of each dataset, shape (n_lanes, n_datasets)."""
 
     @abstractmethod
-    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         """Fill `picks` with the datasets of samples with these `times`, both of shape (n_steps, n_lanes)."""
 
 
 class RowLanes(Lanes):
     """One row for each lane: fast for few lanes, and for many datasets."""
 
-    def __init__(
-        self, weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
         n_lanes, n_datasets = counts.shape
         super().__init__(first_samples, numbers_of_step=n_lanes * n_datasets)
         self._weights = weights  # (n_datasets,)
@@ -399,10 +407,10 @@ class RowLanes(Lanes):
         self._flat_counts = self._counts.reshape(-1)
         self._row_starts = np.arange(n_lanes) * n_datasets  # (n_lanes,) position of each lane in _flat_counts
 
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> FloatArray:
         return self._counts.copy()
 
-    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         dues = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
         datasets = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
         positions = np.empty_like(self._row_starts)  # (n_lanes,)
@@ -417,9 +425,7 @@ class RowLanes(Lanes):
 class ColumnLanes(Lanes):
     """One column for each lane: fast for many lanes of few datasets, since numpy reduces along columns fast."""
 
-    def __init__(
-        self, weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
         n_lanes, n_datasets = counts.shape
         super().__init__(first_samples, numbers_of_step=n_lanes)
         self._weights = np.ascontiguousarray(weights[:, None])  # (n_datasets, 1)
@@ -427,12 +433,13 @@ class ColumnLanes(Lanes):
         self._flat_counts = self._counts.reshape(-1)
         self._columns = np.arange(n_lanes)  # (n_lanes,)
         # (n_datasets, 1) the first dataset has the highest rank, since it wins a tie
-        self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
+        ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)
+        self._ranks = ranks[:, None]
 
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> FloatArray:
         return np.ascontiguousarray(self._counts.T)
 
-    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         n_datasets, n_lanes = self._counts.shape
         errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
         is_largest = np.empty(errors.shape, bool)

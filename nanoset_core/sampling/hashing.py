@@ -59,7 +59,9 @@ def hash_texts(array: Any) -> NDArray[np.uint64]:
 
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
-    borders = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    # A slice of an array shares the buffers of the whole array.
+    first = array.offset
+    borders = np.frombuffer(offsets, np.int64)[first : first + len(array) + 1]
     if data is None:  # all strings are empty
         data = b""
     return hash_ranges(np.frombuffer(data, np.uint8), borders)
@@ -87,20 +89,33 @@ def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
     # (n_words,) number of each word in its text
     numbers = np.arange(words_per_text.sum(), dtype=np.int64) - np.repeat(first_words, words_per_text)
 
-    # Read every word from where it starts, which is no multiple of 8 bytes: a view with a stride of one byte does it.
-    padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
-    padded[: len(data)] = data
-    words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-    words = words_at_bytes[np.repeat(borders[:-1], words_per_text) + _WORD_BYTES * numbers]  # (n_words,)
-
-    # Clear the bytes of the last words that are not of their texts. A shift by 64 bits is not defined: the word of an
-    # empty text is cleared in another way.
-    n_bytes = np.repeat(lengths, words_per_text) - _WORD_BYTES * numbers  # (n_words,) of the text from the word on
-    n_bytes = np.clip(n_bytes, 0, _WORD_BYTES).astype(np.uint64)
-    shifts = U64(8) * (U64(_WORD_BYTES) - np.maximum(n_bytes, U64(1)))
-    words = np.where(n_bytes == 0, U64(0), words & (_ALL_BITS >> shifts))
+    # Read the words, and clear those bytes of a text's last word that are not of the text.
+    word_starts = np.repeat(borders[:-1], words_per_text) + _WORD_BYTES * numbers
+    words = _words_at(data, word_starts)  # (n_words,)
+    del word_starts  # freed, since numpy is slower with memory that it has not used before
+    bytes_left = np.repeat(lengths, words_per_text) - _WORD_BYTES * numbers
+    words &= _masks(bytes_left)
+    del bytes_left
 
     # Mix every word with its number, add the words of each text up, and mix the sums with the lengths.
-    mixed_words = mix(words + (numbers.astype(np.uint64) + U64(1)) * STEP)
-    sums = np.add.reduceat(mixed_words, first_words)  # (n_texts,)
+    words += (numbers.astype(np.uint64) + U64(1)) * STEP
+    sums = np.add.reduceat(mix(words), first_words)  # (n_texts,)
     return mix(sums + lengths.astype(np.uint64))
+
+
+def _words_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the 8 bytes from each start on, with zeros after the end of the data, shape (len(starts),)."""
+    padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
+    padded[: len(data)] = data
+    # A view with a stride of one byte, since words start anywhere.
+    words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+    return words_at_bytes[starts]
+
+
+def _masks(bytes_left: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return a mask of the first bytes of each word: as many as are left of the text, at most 8."""
+    n_bytes = np.clip(bytes_left, 0, _WORD_BYTES).astype(np.uint64)
+    # A shift by 64 bits is not defined: the word of an empty text gets its mask otherwise.
+    masks = _ALL_BITS >> (U64(8) * (U64(_WORD_BYTES) - np.maximum(n_bytes, U64(1))))
+    masks[n_bytes == 0] = 0
+    return masks

@@ -160,8 +160,8 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
         InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each other.
         ConfigError: The split starts outside of a dataset.
     """
-    splits_with_share = [split for split, share in zip(SPLITS, config.shares(), strict=True) if share > 0]
-    split = splits_with_share[0]
+    share_by_split = dict(zip(SPLITS, config.shares(), strict=True))
+    split = next(split for split, share in share_by_split.items() if share > 0)
     tokens_by_prefix = tokens_in(config, split, reader or LengthReader())
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
@@ -295,11 +295,13 @@ class _Mixer:
         return _Node(path, part, node.tokens, node.children, target, target, target)
 
     def _group(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        children = tuple(self._node(child, (*path, name), limit) for name, child in part.parts.items())
+        children = []
+        for name, child in part.parts.items():
+            children.append(self._node(child, (*path, name), limit))
         tokens = sum(child.tokens for child in children)
         min_amount = plain_sum(child.min_amount for child in children)
         max_amount = plain_sum(child.max_amount for child in children)
-        return _Node(path, part, tokens, children, min_amount, min(max_amount, 1.0))
+        return _Node(path, part, tokens, tuple(children), min_amount, min(max_amount, 1.0))
 
     def _corpus(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
         prefix = self.prefix_by_path[path]

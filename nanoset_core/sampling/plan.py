@@ -21,10 +21,24 @@ from nanoset_core.sampling.blending import samples_taken
 from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.descriptions import blend_names, member_names
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, rows_by_bookends, rows_by_cuts, split_bookends
+from nanoset_core.sampling.splits import (
+    SPLITS,
+    Rows,
+    SplitName,
+    rows_by_bookends,
+    rows_by_cuts,
+    split_bookends,
+)
 from nanoset_core.storage.access import FileAccess
 
-__all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
+__all__ = [
+    "BlendPlan",
+    "LengthReader",
+    "MemberPlan",
+    "SplitPlan",
+    "largest_epoch_size",
+    "plan_split",
+]
 
 _LAST_EPOCH_SHARE = 0.80
 _MIN_NANOTRON_TOKENS = 2
@@ -46,13 +60,18 @@ class LengthReader:
             MissingError, FormatError: The `.idx` is missing or damaged.
         """
         if prefix not in self._known:
-            path = index_here(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
+            path = self._local_path(prefix)
             lengths = read_idx(path).sequence_lengths
             if self._access is not None and self._access.capacity is not None:
                 # A mapped file keeps its space on the disk, even if the cache has deleted it to make room for others.
                 lengths = lengths.copy()
             self._known[prefix] = lengths, hashlib.sha256(map_file(path)).hexdigest()
         return self._known[prefix]
+
+    def _local_path(self, prefix: str) -> Path:
+        if self._access is None:
+            return index_here(prefix)
+        return self._access.fetch(idx_path(prefix))
 
     def suppose(self, prefix: str, lengths: NDArray[np.int32]) -> None:
         """Set the lengths of a dataset that does not exist yet."""
@@ -84,7 +103,9 @@ class SplitData:
     @property
     def has_share(self) -> bool:
         """Whether the split has a share of the datasets that all splits have in common."""
-        return self.shares is not None and self.shares[SPLITS.index(self.split)] > 0
+        if self.shares is None:
+            return False
+        return self.shares[SPLITS.index(self.split)] > 0
 
     def part_of(self, prefix: str) -> DatasetPart:
         """Return what the split has of a dataset.
@@ -128,7 +149,11 @@ def _prefixes(config: NanosetConfig, split: SplitName) -> list[str]:
 
 
 def plan_split(
-    config: NanosetConfig, split: SplitName, reader: LengthReader | None = None, *, exact: bool = True
+    config: NanosetConfig,
+    split: SplitName,
+    reader: LengthReader | None = None,
+    *,
+    exact: bool = True,
 ) -> SplitPlan | None:
     """Plan one split.
 
@@ -201,7 +226,10 @@ def tokens_in(config: NanosetConfig, split: SplitName, reader: LengthReader) -> 
 
 
 def too_few_tokens(
-    config: NanosetConfig, split: SplitName, reader: LengthReader, names: Sequence[str] | None = None
+    config: NanosetConfig,
+    split: SplitName,
+    reader: LengthReader,
+    names: Sequence[str] | None = None,
 ) -> str:
     """Return a text with the tokens that a split has of each dataset, and those that a sample needs.
 
@@ -215,8 +243,11 @@ def too_few_tokens(
     prefixes = _prefixes(config, split)
     if not names:
         names = [Path(prefix).name for prefix in prefixes]
-    counts = [f"{name} {data.part_of(prefix).tokens:,}" for name, prefix in zip(names, prefixes, strict=True)]
-    return f"tokens of {split}: {', '.join(counts)}; a sample takes {config.sample_tokens:,}"
+    texts = []
+    for name, prefix in zip(names, prefixes, strict=True):
+        tokens = data.part_of(prefix).tokens
+        texts.append(f"{name} {tokens:,}")
+    return f"tokens of {split}: {', '.join(texts)}; a sample takes {config.sample_tokens:,}"
 
 
 def no_training_sample(config: NanosetConfig, found: str) -> InputError:
@@ -526,11 +557,13 @@ class _Planner:
             is_last_separate = separate_last_epoch(epochs, part.tokens, samples, self.config.step, self.config.overlap)
             return Order(0, part.rows, epochs, is_last_separate)
         if order.rows != part.rows:
+            start, stop = part.rows
+            start_before, stop_before = order.rows
             raise ConfigError(
                 "train has other sequences of a dataset than the phases before, so that their order cannot go on",
                 where=self.where,
-                found=f"{prefix}: sequences {part.rows[0]:,} to {part.rows[1]:,}",
-                expected=f"{order.rows[0]:,} to {order.rows[1]:,}: the `split` of these phases",
+                found=f"{prefix}: sequences {start:,} to {stop:,}",
+                expected=f"{start_before:,} to {stop_before:,}: the `split` of these phases",
             )
         return order
 

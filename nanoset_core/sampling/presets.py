@@ -291,7 +291,14 @@ _MEGATRON_010 = replace(
 _NEMO = Preset(
     name="nemo",
     member_kind="GPTDataset",
-    member_keys=("class", "data_prefix", "index_split", "num_samples", "sequence_length", "random_seed"),
+    member_keys=(
+        "class",
+        "data_prefix",
+        "index_split",
+        "num_samples",
+        "sequence_length",
+        "random_seed",
+    ),
     member_file="{basename}_{split}_indexmap_{samples}ns_{sequence_length}sl_{seed}s_{part}",
     member_parts=("doc_idx.npy", "sample_idx.npy", "shuffle_idx.npy"),
     blend_kind="BlendableDataset",
@@ -323,7 +330,15 @@ _NEMO = Preset(
 _NANOTRON_000 = Preset(
     name="nanotron-000",
     member_kind="Nanoset",
-    member_keys=("class", "path_prefix", "num_samples", "index_split", "split", "random_seed", "sequence_length"),
+    member_keys=(
+        "class",
+        "path_prefix",
+        "num_samples",
+        "index_split",
+        "split",
+        "random_seed",
+        "sequence_length",
+    ),
     member_file=_HASHED,
     member_parts=_MEGATRON.member_parts,
     blend_kind="BlendedNanoset",
@@ -384,7 +399,15 @@ _NANOTRON_MAIN_BYTES = replace(
     wraps="never",
 )
 
-_ALL = (_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000, _NANOTRON_MAIN, _NANOTRON_MAIN_BYTES)
+_ALL = (
+    _MEGATRON,
+    _MEGATRON_010,
+    _NEMO,
+    _NANOTRON,
+    _NANOTRON_000,
+    _NANOTRON_MAIN,
+    _NANOTRON_MAIN_BYTES,
+)
 PRESETS = {preset.name: preset for preset in _ALL}
 """Name → preset."""
 

@@ -10,11 +10,18 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.corpora import SharedLimit
-from nanoset_core.sampling.epoch_limits import EpochLimits, epochs_needed, epochs_of_earlier_phases, most_samples
+from nanoset_core.sampling.epoch_limits import (
+    EpochLimits,
+    epochs_needed,
+    epochs_of_earlier_phases,
+    most_samples,
+)
 from nanoset_core.sampling.plan import largest, plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
+Shares = Mapping[str, float]
+"""Prefix → share of a split's samples, or the largest share."""
 _SHARE_UNITS = 1 << 40
 """Shares are searched for in multiples of 2**-40.
 
@@ -82,14 +89,19 @@ def _limited_weights(config: NanosetConfig, splits: tuple[SplitName, ...], limit
     return filled
 
 
-def _share_texts(max_shares: Mapping[str, float]) -> list[str]:
-    limited = {prefix: share for prefix, share in max_shares.items() if share < math.inf}
-    return [f"{Path(prefix).name} at most {share:.4f}" for prefix, share in limited.items()]
+def _share_texts(max_shares: Shares) -> list[str]:
+    texts = []
+    for prefix, share in max_shares.items():
+        if share < math.inf:
+            texts.append(f"{Path(prefix).name} at most {share:.4f}")
+    return texts
 
 
 def _room_texts(rooms: Sequence[_SharedRoom]) -> list[str]:
-    limits = [room.limit for room in rooms]
-    texts = [f"documents in {' and '.join(limit.holders)} at most {limit.limit:g} times" for limit in limits]
+    texts = []
+    for room in rooms:
+        holders = " and ".join(room.limit.holders)
+        texts.append(f"documents in {holders} at most {room.limit.limit:g} times")
     return list(dict.fromkeys(texts))
 
 
@@ -153,7 +165,7 @@ class _SharedRoom:
     epochs_before: Mapping[str, float]
     """Prefix → epochs that earlier phases read."""
 
-    def fits(self, shares: Mapping[str, float]) -> bool:
+    def fits(self, shares: Shares) -> bool:
         """Return whether the limit is kept if the datasets have these shares of the split."""
         epochs = dict(self.epochs_before)
         consumed = _consumed(self.config, self.plan.split)
@@ -165,7 +177,11 @@ class _SharedRoom:
 
 
 def _shared_rooms(
-    shared: Sequence[SharedLimit], size: int, plan: SplitPlan, config: NanosetConfig, limits: EpochLimits
+    shared: Sequence[SharedLimit],
+    size: int,
+    plan: SplitPlan,
+    config: NanosetConfig,
+    limits: EpochLimits,
 ) -> list[_SharedRoom]:
     epochs_before: Mapping[str, float] = {}
     if plan.split == "train" and shared:
@@ -173,7 +189,7 @@ def _shared_rooms(
     return [_SharedRoom(limit, size, plan, config, epochs_before) for limit in shared]
 
 
-def fill_shares(shares: Mapping[str, float], max_shares: Mapping[str, float]) -> dict[str, float] | None:
+def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
     """Return shares that add up to 1, none above its maximum, and the others in their old proportion.
 
     Args:
@@ -188,14 +204,14 @@ def fill_shares(shares: Mapping[str, float], max_shares: Mapping[str, float]) ->
         scaled = _scaled_to_rest(shares, fixed)
         if not scaled:
             return None
-        too_large = [prefix for prefix, share in scaled.items() if share > max_shares[prefix]]
+        too_large = _above(scaled, max_shares)
         if not too_large:
             return _in_order(shares, {**fixed, **scaled})
         for prefix in too_large:
             fixed[prefix] = max_shares[prefix]
 
 
-def _scaled_to_rest(shares: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
+def _scaled_to_rest(shares: Shares, fixed: Shares) -> dict[str, float]:
     """Return the shares that are not fixed, scaled so that all add up to 1."""
     free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
     rest = 1.0 - plain_sum(fixed.values())
@@ -203,14 +219,17 @@ def _scaled_to_rest(shares: Mapping[str, float], fixed: Mapping[str, float]) -> 
     return {prefix: share / total * rest for prefix, share in free.items()}
 
 
-def _in_order(shares: Mapping[str, float], filled: Mapping[str, float]) -> dict[str, float]:
+def _above(shares: Shares, max_shares: Shares) -> set[str]:
+    """Return the datasets whose share is larger than it may be."""
+    return {prefix for prefix, share in shares.items() if share > max_shares[prefix]}
+
+
+def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
     """Return filled shares in the order of the datasets."""
     return {prefix: filled[prefix] for prefix in shares}
 
 
-def fill_shares_together(
-    shares: Mapping[str, float], max_shares: Mapping[str, float], rooms: Sequence[_SharedRoom]
-) -> dict[str, float] | None:
+def fill_shares_together(shares: Shares, max_shares: Shares, rooms: Sequence[_SharedRoom]) -> dict[str, float] | None:
     """Return shares as `fill_shares`, if some limits hold for several datasets together.
 
     All free shares grow from 0 in their old proportion. When a limit is reached, the datasets for which it holds keep
@@ -235,7 +254,8 @@ def fill_shares_together(
         # Fix the datasets that reach a limit first.
         level = largest(_SHARE_UNITS, growth.fits)
         for prefix in growth.over_limit(level + 1):
-            fixed[prefix] = min(growth.full_shares[prefix] * level / _SHARE_UNITS, max_shares[prefix])
+            share = growth.full_shares[prefix] * level / _SHARE_UNITS
+            fixed[prefix] = min(share, max_shares[prefix])
             if not fixed[prefix]:
                 return None
 
@@ -244,18 +264,18 @@ def fill_shares_together(
 class _Growth:
     """Free shares that grow together, from 0 at level 0 to what is left for them at level `_SHARE_UNITS`."""
 
-    fixed: Mapping[str, float]
+    fixed: Shares
     """Shares that do not grow any more."""
-    full_shares: Mapping[str, float]
+    full_shares: Shares
     """The free shares, fully grown."""
-    max_shares: Mapping[str, float]
+    max_shares: Shares
     rooms: Sequence[_SharedRoom]
 
     def over_limit(self, level: int) -> set[str]:
         """Return the datasets with a free share whose limits are broken at a level."""
         scale = (level + 0.5) / _SHARE_UNITS
         grown = {prefix: share * scale for prefix, share in self.full_shares.items()}
-        over = {prefix for prefix, share in grown.items() if share > self.max_shares[prefix]}
+        over = _above(grown, self.max_shares)
         for room in self.rooms:
             if not room.fits({**self.fixed, **grown}):
                 over |= room.limit.copies.keys() & self.full_shares.keys()
