@@ -139,10 +139,15 @@ class Project:
         return DaskScheduler(spec.address, at, spec.wait_seconds, where)
 
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
+        """Return the settings with a name in a section of nanoset.yaml, or raise ConfigError."""
         if name not in specs:
-            where, expected = f"{self.config.file}: {key}", one_of(specs, "none: it is empty")
-            remedy = remedy_for_name(name, specs, "correct the name, or add it there")
-            raise ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
+            raise ConfigError(
+                "no such name",
+                where=f"{self.config.file}: {key}",
+                found=repr(name),
+                expected=one_of(specs, "none: it is empty"),
+                remedy=remedy_for_name(name, specs, "correct the name, or add it there"),
+            )
         return specs[name]
 
 
@@ -178,6 +183,10 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 def names_of(project: Project, name: str) -> set[str]:
     """Return a name, and those of the views, packs and corpora that the output of that name is made from."""
     config = project.config
-    specs = [specs[name] for specs in (config.nanosets, config.webdatasets) if name in specs]
-    named = {name}.union(*(spec.corpora for spec in specs))
-    return named | {base_of(config.derived, one) for one in named}
+    names = {name}
+    if name in config.nanosets:
+        names.update(config.nanosets[name].corpora)
+    if name in config.webdatasets:
+        names.update(config.webdatasets[name].corpora)
+    corpora = {base_of(config.derived, source) for source in names}
+    return names | corpora
