@@ -336,7 +336,7 @@ ASSET = dg.AssetKey("packed_dataset")
 def project(make_project):
     def open_project(packed="[web, books]"):
         rest = CONFIG[CONFIG.index("nanosets:") :]
-        file = make_project(replacements={rest: f"packed: {packed}\n"})
+        file = make_project(replacements={rest: f"pbin: {packed}\n"})
         return Project.open(file)
 
     return open_project
