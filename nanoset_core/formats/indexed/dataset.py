@@ -133,14 +133,14 @@ class MMapIndexedDataset:
         self._file.fetch_span(0, self._file.size)
         return self._tokens
 
-    def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
-        """Return the array `tokens` for reading the bytes [starts, stops) alone: others may not be downloaded yet.
+    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
+        """Return the array `tokens` for reading the bytes [begins, ends) alone: others may not be downloaded yet.
 
         Args:
-            starts: First byte of each range in the .bin, int64, shape (n_ranges,).
-            stops: Byte after each range, int64, shape (n_ranges,).
+            begins: First byte of each range in the .bin, int64, shape (n_ranges,).
+            ends: Byte after each range, int64, shape (n_ranges,).
         """
-        self._file.fetch(starts, stops)
+        self._file.fetch(begins, ends)
         return self._tokens
 
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
