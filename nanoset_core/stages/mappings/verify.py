@@ -55,7 +55,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
     """
     key = Key(name, split)
     output = INDEX_MAPPINGS.layout.name_of(key)
-    report = Report(f"{STAGE}/{output}")
+    report = Report(f"{STAGE}/{name}/{split}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, STAGE, output)
         report.figures["samples"] = manifest.facts["samples"]
