@@ -44,13 +44,23 @@ class Target:
 
     def verify(self, deep: bool, run: Run = run_here) -> Report:
         """Verify the outputs; `run` has the parts of deep work done, here or elsewhere."""
-        reports = [node.stage.verify(self.project, node.key, deep=deep, run=run) for node in self.nodes]
+        reports: list[Report] = []
+        for node in self.nodes:
+            report = node.stage.verify(self.project, node.key, deep=deep, run=run)
+            reports.append(report)
+            if not report.passed and self._is_missing(node):
+                break  # of what is not built, the first output is named alone
+
         if len(reports) == 1:
             return reports[0]
         whole = Report(_row_label(self.nodes))
         for report in reports:
             whole.include(report)
         return whole
+
+    def _is_missing(self, node: Node) -> bool:
+        layout = node.stage.layout
+        return self.project.outputs.current(layout.folder, layout.name_of(node.key)) is None
 
     def matches(self, pattern: str) -> bool:
         """Return whether a pattern selects it, or what it belongs to: web, pretrain/train, pre*, x/packs."""

@@ -41,14 +41,12 @@ ROWS = [[(i * 31 + j) % 5000 for j in range(16)] for i in range(6)]
 def formats(scratch: Path) -> list[Format]:
     """All of them, made in an empty folder."""
     pair = _pair(scratch)
-    wide, old = scratch / "wide.pbin", scratch / "old.pbin"
+    wide = scratch / "wide.pbin"
     write_pbin(wide, [np.array(tokens) for tokens in DOCUMENTS], token_bytes=2)
-    old.write_bytes(_layout_b())
     return [
         Format(".idx", pair, "x.idx", _read_pair, _is_pair),
         Format(".bin", pair, "x.bin", _read_pair, _is_pair),
         Format(".pbin", {"x.pbin": wide.read_bytes()}, "x.pbin", _read_packed, _is_packed),
-        Format(".pbin of 2024", {"x.pbin": old.read_bytes()}, "x.pbin", _read_packed, _is_packed),
         *(_tar_formats(member) for member in ("npy", "json.gz", "json")),
         Format("tar of ours", {"x.tar": tar("npy")}, "x.tar", _read_shard, _is_shard, mend=mend_tar),
         Format("manifest.jsonl", _webdataset(), "manifest.jsonl", _read_shards, _is_listed),
@@ -89,15 +87,6 @@ def _is_pair(folder: Path, value: Any) -> bool:
     return sound and value == (DTYPE_CODES[code].str, sequences, documents, modes)
 
 
-def _layout_b() -> bytes:
-    flat = [token for tokens in DOCUMENTS for token in tokens]
-    entries, offset = [], 12
-    for tokens in DOCUMENTS:
-        entries.append((offset, 4 * len(tokens)))
-        offset += 4 * len(tokens)
-    return struct.pack(">QI", 4 * len(flat), 4) + np.array(flat, ">u4").tobytes() + pickle.dumps(entries)
-
-
 def _read_packed(folder: Path) -> Any:
     dataset = PackedDataset(folder / "x.pbin")
     return dataset.layout, dataset.token_bytes, dataset.index_facts.merge_faults, [d.tolist() for d in dataset]
@@ -111,7 +100,7 @@ class _Plain(pickle.Unpickler):
 def _is_packed(folder: Path, value: Any) -> bool:
     layout, token_bytes, faults, documents = value
     data = (folder / "x.pbin").read_bytes()
-    order, header, first = {"A": (">", 8, 8), "B": (">", 12, 12), "C": ("<", 12, 12), "D": ("<", 12, 0)}[layout]
+    order, header, first = {"A": (">", 8, 8), "C": ("<", 12, 12), "D": ("<", 12, 0)}[layout]
     (size,) = struct.unpack_from(f"{order}Q", data)
     stored = 4 if layout == "A" else struct.unpack_from(f"{order}I", data, 8)[0]
     entries = _Plain(io.BytesIO(data[header + size :])).load()

@@ -11,6 +11,7 @@ import base64
 import functools
 import json
 import random
+import runpy
 import sys
 import tempfile
 import unicodedata
@@ -149,9 +150,9 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 def small_tokenizers(folder: Path) -> list[Path]:
     """Of every kind, trained on the spot."""
-    from tokenizers.engines.conftest import CHARACTER_KINDS, KINDS
-
-    made = {folder / f"{kind}.json": make for kind, make in {**KINDS, **CHARACTER_KINDS}.items()}
+    conftest = runpy.run_path(str(Path(__file__).parents[1] / "tokenizers" / "engines" / "conftest.py"))
+    kinds = {**conftest["KINDS"], **conftest["CHARACTER_KINDS"]}
+    made = {folder / f"{kind}.json": make for kind, make in kinds.items()}
     for path, make in made.items():
         make().save(str(path))
     return list(made)

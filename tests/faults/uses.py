@@ -136,6 +136,8 @@ def commands(group: click.Group = nanoset, before: str = "") -> Iterator[str]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
+        if command.hidden:
+            continue  # a former name of another command
         if isinstance(command, click.Group):
             yield from commands(command, f"{before}{name} ")
         else:

@@ -19,7 +19,7 @@ from nanoset_core.project.project import Project
 AFTERWARDS = """
 import json, sys
 from nanoset_core.cli.entry import main
-from nanoset_core.versions import status
+from nanoset_core.project import survey
 
 def code(*words):
     try:
@@ -27,7 +27,7 @@ def code(*words):
     except SystemExit as ended:
         return ended.code or 0
 
-status.READ_BYTES = 0
+survey.READ_BYTES = 0
 print(json.dumps([code("status"), code("verify"), code("gc", "--yes")]))
 """
 SECONDS = 2.5

@@ -15,7 +15,7 @@ from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards import tokenize
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.access import FileAccess
@@ -53,7 +53,7 @@ def test_rows_are_found_by_their_values(tmp_path):
 
 def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypatch):
     config = make_project()
-    monkeypatch.setattr(tokenization, "MANY_SHARDS", 1)
+    monkeypatch.setattr(tokenize, "_MANY_SHARDS", 1)
     make_corpora(project := Project.open(config), "web")
     dataset = project.outputs.current("datasets", "web")
     known = Lineage(dataset_of(project.outputs, dataset))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -98,9 +99,8 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.stages.pbin.selection import merge_pbin
-    from nanoset_core.stages.shards.inputs import check_different
 
-    check_different(files)
+    _check_names(files)
 
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
         return asdict(merge_pbin(sources, target, listener=listener))
@@ -128,13 +128,12 @@ def shuffle(
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
-    from nanoset_core.stages.shards.inputs import check_different
 
     if (chunk is None) != (chunks is None):
         raise click.UsageError("--chunk and --chunks go together")
     if chunk is None and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks")
-    check_different(files)
+    _check_names(files)
 
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
         if chunk is None or chunks is None:
@@ -271,6 +270,20 @@ def _fault(index: IndexFacts) -> str:
         tokens = f"its documents have {index.tokens:,} of them"
         return f"the index does not go through the tokens from end to end: {tokens}"
     return ""
+
+
+def _check_names(files: Sequence[Location]) -> None:
+    """Refuse a file that is given under two names; one that is given twice under one name is noted, and read twice.
+
+    Raises:
+        InputError: Two names lead to the same file.
+    """
+    from nanoset_core.stages.shards.inputs import check_different
+
+    for file, times in Counter(files).items():
+        if times > 1:
+            print_notices([f"{file} is read {times:,} times, as it is named"])
+    check_different(list(dict.fromkeys(files)))
 
 
 def _make_pbin(

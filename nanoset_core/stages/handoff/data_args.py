@@ -16,7 +16,7 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import EXAMPLE, TrainerSpec, trainer_errors
 from nanoset_core.stages.mappings.settings import ScheduleSpec
-from nanoset_core.storage.location import location
+from nanoset_core.storage.location import Location, location
 from nanoset_core.storage.regular_files import read_regular
 
 _SHARED_DATA = ("data_path", "data_args_path", "per_split_data_args_path")
@@ -79,10 +79,19 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     if has_weights:
         prefixes = list(words[1::2])
     _check_words(words, prefixes, where, has_weights=has_weights)
-    check_different_datasets(map(location, prefixes), where, "name it once, with the sum of its weights")
+    datasets = [_dataset_location(prefix, where) for prefix in prefixes]
+    check_different_datasets(datasets, where, "name it once, with the sum of its weights")
     if has_weights:
         return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
     return prefixes[0] if len(prefixes) == 1 else prefixes
+
+
+def _dataset_location(prefix: str, where: object) -> Location:
+    """Return the location that a prefix names; an error says that the prefix comes from `where`."""
+    try:
+        return location(prefix)
+    except ConfigError as error:
+        raise error.at(where) from error
 
 
 def _check_words(words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool) -> None:

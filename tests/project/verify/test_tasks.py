@@ -8,7 +8,6 @@ import pytest
 from built_project import one, poke
 
 from nanoset_core.errors import FormatError, NanosetError
-from nanoset_core.project import verify
 from nanoset_core.project.verify import Target, targets, verify_by
 from nanoset_core.stages.dataset import token_ranges as ranges
 from nanoset_core.stages.pbin import verify as packed
@@ -44,7 +43,7 @@ def said(reports):
 
 def test_the_reports_are_those_of_one_process(project, tmp_path, small_parts):
     chosen, elsewhere = targets(project), Elsewhere(tmp_path)
-    assert said(verify_by(elsewhere, chosen)) == said(target.run(True) for target in chosen)
+    assert said(verify_by(elsewhere, chosen)) == said(target.verify(True) for target in chosen)
     assert elsewhere.done.count("look_at") > 50
 
 
@@ -55,7 +54,7 @@ def test_so_are_findings(copy, tmp_path, small_parts):
     poke(sorted(project.outputs.folder.glob("shards/web/*/tokens.bin"))[1], 10, b"\xff\xff")
     poke(sorted(project.outputs.folder.glob("webdatasets/*/*/*.tar"))[-1], 5000, b"\xff")
     chosen = targets(project)
-    here = [target.run(True) for target in chosen]
+    here = [target.verify(True) for target in chosen]
     assert sum(not report.passed for report in here) >= 3
     for found, wanted in zip(verify_by(Elsewhere(tmp_path), chosen), here, strict=True):
         assert (found.output, found.passed) == (wanted.output, wanted.passed)
@@ -90,16 +89,17 @@ def same(part):
     return Report("same", figures={"sum": part})
 
 
-def verify_numbers(project, numbers, deep, run):
+def verify_numbers(target, deep, run):
     report = Report("numbers", figures={"sum": 0})
-    run(report, Parts(same, numbers))
+    run(report, Parts(same, target.outputs))
     return report
 
 
 def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "verify_output", verify_numbers)
+    monkeypatch.setattr(Target, "verify", verify_numbers)
+    monkeypatch.setattr(Target, "is_bound_to_machine", False)
     lists = ([], [1, 2, 3], [], [4, -1, -2], [])
-    found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, verify_numbers, (one,)) for one in lists]))
+    found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, numbers) for numbers in lists]))
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]
     assert [[finding.what for finding in report.findings] for report in found] == [[], [], [], ["it is negative"], []]
 

@@ -111,7 +111,7 @@ def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer
     assert {one["name"]: one["nulls"] for one in facts["columns"]} == nulls
     kinds = ["string", "double", "int", "string", "null"]
     assert [one["kind"] for one in facts["columns"]] == kinds
-    assert [*COLUMNS.warnings(project, require(project, COLUMNS, Key("web")))] != []
+    assert list(COLUMNS.show(project, require(project, COLUMNS, Key("web"))).warnings) != []
 
 
 @pytest.mark.parametrize("range_mib", [0.001, 0.01, 64])

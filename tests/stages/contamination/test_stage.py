@@ -229,8 +229,8 @@ def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shar
     assert question.startswith("2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors")
     assert instruction.startswith("1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents")
     assert "120 hold 100% of a.jsonl:1: 'read the passage below" in instruction
-    assert CONTAMINATION.show(project, made_of(shared)).figures["contaminated"] == 2
-    assert CONTAMINATION.show(project, made_of(shared)).details["boilerplate only"] == "119"
+    assert CONTAMINATION.show(shared, made_of(shared)).figures["contaminated"] == 2
+    assert CONTAMINATION.show(shared, made_of(shared)).details["boilerplate only"] == "119"
 
 
 def test_an_older_output_is_summarized_from_its_table(shared):
@@ -238,7 +238,7 @@ def test_an_older_output_is_summarized_from_its_table(shared):
     older = replace(made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"})
 
     assert list(CONTAMINATION.show(shared, older).warnings) == list(CONTAMINATION.show(shared, made).warnings)
-    assert CONTAMINATION.show(project, older).figures == CONTAMINATION.show(project, made).figures
+    assert CONTAMINATION.show(shared, older).figures == CONTAMINATION.show(shared, made).figures
 
 
 def test_a_block_names_boilerplate_apart_and_still_blocks(shared):

@@ -363,7 +363,7 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         (file.parent / "raw" / "web" / f"{name}.jsonl").write_bytes(jsonl(some))
     project = Project.open(file)
     make_corpora(project)
-    with pytest.raises(MissingError, match="document_columns"):
+    with pytest.raises(MissingError, match="columns/web has not been built"):
         views.make_view(project, "good")
     made = columns.keep_columns(project, "web")
     views.make_view(project, "plain")
