@@ -16,7 +16,7 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import Parts, Report, Run, look_at, run_here
-from nanoset_core.stages.stage import BoundToMachine, CorpusStage, InParts, Key, Node
+from nanoset_core.stages.stage import BoundToMachine, CorpusStage, InParts, Key, Node, current_version
 
 _PLAIN_KINDS = ("corpus", "webdataset")
 """Kinds of rows that are selected by the name of their subject alone."""
@@ -59,8 +59,7 @@ class Target:
         return whole
 
     def _is_missing(self, node: Node) -> bool:
-        layout = node.stage.layout
-        return self.project.outputs.current(layout.folder, layout.name_of(node.key)) is None
+        return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
         """Return whether a pattern selects it, or what it belongs to: web, pretrain/train, pre*, x/packs."""
