@@ -37,9 +37,11 @@ _LEAST_ROOM = 20
 _SPLITS = ((1000, DEFAULT_SPLIT), (100, "98,1,1"), (20, "90,5,5"), (10, "90,10,0"), (5, "80,20,0"), (0, "1,0,0"))
 """How often a part may be cut in and still be large enough, at least → split."""
 _LEAST_SPLIT = 5
-_STEPS, _MOST_BATCH = 250, 512
-_OF_EPOCH = 0.95
-"""Of an epoch, by estimate, that a first run takes, so that it reads hardly a text twice."""
+_MIN_STEPS = 250
+"""Steps that a first run has at least, if there is text for them."""
+_MAX_BATCH = 512
+_EPOCH_SHARE = 0.95
+"""Share of an epoch that a first run takes: the epoch is an estimate, and few texts are to be read twice."""
 
 Ask = Callable[[str, Sequence[str]], str | None]
 """Asks a user a question with some answers; None where there is no terminal."""
@@ -349,21 +351,36 @@ def _noted_split(split: str) -> str | Noted:
 
 def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
     """Return a run of about one epoch, so that the handoffs of all trainers name one number of samples."""
-    samples = {kind: int(count / length) for kind, count in tokens.items()}
+    samples = {split: int(count / length) for split, count in tokens.items()}
     train = samples["train"]
     if train < 1:
         return Noted({"iterations": 100_000, "global_batch_size": 512})
-    batch = min(1 << max(int(math.log2(train / _STEPS)), 0), _MOST_BATCH) if train > _STEPS else 1
-    iterations = max(int(train * _OF_EPOCH / batch), 1)
-    interval = min(max(iterations // 10, 1), 1000)
-    times = {"valid": iterations // interval + 1, "test": 1}
-    evaluated = [samples[kind] * _OF_EPOCH / times[kind] for kind in SPLITS[1:] if samples.get(kind)]
-    # An evaluation reads valid: without a sample of it there is none.
-    evaluations = min(max(int(min(evaluated) / batch), 1), 100) if samples.get("valid") else 0
-    values = {"iterations": iterations, "global_batch_size": batch, "eval_interval": interval}
-    about = float(f"{tokens['train']:.2g}")
-    why = f"About one epoch, by the first MiB of each corpus: {about:,.0f} tokens, {train:,} samples."
-    return Noted(values | {"eval_iters": evaluations}, why)
+
+    # The largest power of two that leaves at least _MIN_STEPS steps.
+    batch = 1
+    if train > _MIN_STEPS:
+        batch = min(1 << max(int(math.log2(train / _MIN_STEPS)), 0), _MAX_BATCH)
+    iterations = max(int(train * _EPOCH_SHARE / batch), 1)
+    eval_interval = min(max(iterations // 10, 1), 1000)
+
+    # Each evaluation during the run reads new samples of valid; test is read once, at the end.
+    eval_iterations = 0
+    if samples.get("valid"):
+        evaluations: dict[SplitName, int] = {"valid": iterations // eval_interval + 1, "test": 1}
+        samples_at_once = [
+            samples[split] * _EPOCH_SHARE / count for split, count in evaluations.items() if samples.get(split)
+        ]
+        eval_iterations = min(max(int(min(samples_at_once) / batch), 1), 100)
+
+    rounded_tokens = float(f"{tokens['train']:.2g}")
+    note = f"About one epoch, by the first MiB of each corpus: {rounded_tokens:,.0f} tokens, {train:,} samples."
+    settings = {
+        "iterations": iterations,
+        "global_batch_size": batch,
+        "eval_interval": eval_interval,
+        "eval_iters": eval_iterations,
+    }
+    return Noted(settings, note)
 
 
 def _defaults(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
