@@ -108,7 +108,8 @@ class S3Store(Store):
 
     def client(self, read_seconds: int | None = None) -> Any:
         """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as usual."""
-        return new_client(os.getpid(), self.server, read_seconds or s3_requests.READ_SECONDS)
+        timeout = read_seconds or s3_requests.READ_SECONDS
+        return new_client(os.getpid(), self.server, self.server.address, timeout)
 
     def ask(
         self,

@@ -24,7 +24,8 @@ class S3Reader(S3Store):
     """
 
     def client(self, read_seconds: int | None = None) -> Any:
-        client = _client(os.getpid(), self.server, read_seconds or s3_requests.READ_SECONDS)
+        timeout = read_seconds or s3_requests.READ_SECONDS
+        client = _client(os.getpid(), self.server, self.server.address, timeout)
         return client or S3Store.client(self, read_seconds)
 
 
@@ -60,8 +61,11 @@ class _Client:
 
 
 @functools.cache
-def _client(process: int, server: Server, read_seconds: int) -> _Client | None:
-    """Return the client of a process, shared by its threads; None where s3fs is not installed."""
+def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
+    """Return the s3fs client of a process, shared by its threads, or None without s3fs.
+
+    The arguments are those of `new_client`.
+    """
     try:
         from aiobotocore.session import AioSession
         from s3fs import S3FileSystem

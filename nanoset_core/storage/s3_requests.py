@@ -67,8 +67,15 @@ class Server(NamedTuple):
 
 
 @functools.cache
-def new_client(process: int, server: Server, read_seconds: int) -> Any:
+def new_client(process: int, server: Server, address: str | None, read_seconds: int) -> Any:
     """Return the S3 client of a process for all buckets of a server, shared by its threads.
+
+    Args:
+        process: ID of the process. A forked child must not share its parent's connections.
+        server: how the server is reached.
+        address: `server.address`. boto3 reads it from the environment when it creates a client, so a
+            client that was created for another address is not reused.
+        read_seconds: how long to wait for the next bytes of an answer.
 
     Raises:
         StorageError: boto3 is not installed, or the AWS configuration lacks what is named.

@@ -362,6 +362,16 @@ def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(new_clients
     assert public.meta.endpoint_url == "http://127.0.0.1:9"
 
 
+def test_a_client_is_not_reused_for_another_address_in_the_environment(new_clients, monkeypatch):
+    store = S3Store("b", "p")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8")
+    assert store.client().meta.endpoint_url == "http://127.0.0.1:8"
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    assert store.client().meta.endpoint_url == "http://127.0.0.1:9"
+
+
 def test_stores_have_copies_apart(tmp_path):
     folders = {copies_folder(S3Store("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
     assert len(folders) == 3
