@@ -1,8 +1,9 @@
 """Print how dense the code of each folder is: `make size`.
 
-Code is read far more often than it is written, and dense lines are what makes it slow to read. Code bases that readers
-find easy have 4.3 to 4.5 syntax-tree nodes on a line of code, about 10 comprehensions and 30 to 70 comments per 1,000
-lines, and almost no assignments of tuples. The gauge fails on nothing: it shows where to look.
+Code is read far more often than it is written, and dense lines are what makes it slow to read. Code
+bases that readers find easy have 4.3 to 4.5 syntax-tree nodes on a line of code, about 10
+comprehensions and 30 to 70 comments per 1,000 lines, and almost no assignments of tuples. The gauge
+fails on nothing: it shows where to look.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ TOP = Path(__file__).parents[1]
 HEAVY_NODES = 20
 """Nodes on one line from which on it has to be taken apart to be read."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-HEADINGS = ("folder", "files", "lines", "nodes/line", "heavy %", "tuples", "compr.", "nested", "cond.", "comments")
+HEADINGS = (
+    "folder",
+    "files",
+    "lines",
+    "nodes/line",
+    "heavy %",
+    "tuples",
+    "compr.",
+    "nested",
+    "cond.",
+    "comments",
+)
 FORMAT = "{:32} {:>5} {:>7} {:>10} {:>8} {:>7} {:>7} {:>7} {:>6} {:>9}"
 
 

@@ -2,9 +2,10 @@
 
 python -m benchmarks.alone tokenizers|gigatoken TOKENIZER.JSON EOD PREFIX FILE...
 
-The first is the plain way, what others are measured by: one process, a loop over lines. The second is what
-Megatron-LM's preprocess_data_fast.py does once its imports are done: the library reads the files, and holds all tokens.
-EOD is an id; a document without tokens gets it too, as there, but not in the plain way.
+The first is the plain way, what others are measured by: one process, a loop over lines. The second
+is what Megatron-LM's preprocess_data_fast.py does once its imports are done: the library reads the
+files, and holds all tokens. EOD is an id; a document without tokens gets it too, as there, but not
+in the plain way.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def gigatoken(tokenizer_json: str, files: list[str]) -> tuple[int, Batches]:
         yield awkward.to_numpy(awkward.flatten(lists)), awkward.to_numpy(awkward.num(lists, axis=1))
 
     content = json.loads(Path(tokenizer_json).read_bytes())
-    tokens = content["model"]["vocab"].keys() | {token["content"] for token in content["added_tokens"]}
+    tokens = content["model"]["vocab"].keys() | {
+        token["content"] for token in content["added_tokens"]
+    }
     return len(tokens), batches()
 
 
@@ -52,8 +55,14 @@ def tokenizers(tokenizer_json: str, files: list[str]) -> tuple[int, Batches]:
         for file in files:
             with Path(file).open(encoding="utf-8") as lines:
                 while texts := [json.loads(line)["text"] for line in islice(lines, 1000)]:
-                    ids = [found.ids for found in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-                    yield np.concatenate([np.array(each, np.int64) for each in ids]), np.array(list(map(len, ids)))
+                    ids = [
+                        found.ids
+                        for found in tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+                    ]
+                    yield (
+                        np.concatenate([np.array(each, np.int64) for each in ids]),
+                        np.array(list(map(len, ids))),
+                    )
 
     return tokenizer.get_vocab_size(), batches()
 

@@ -3,8 +3,9 @@
 python -m benchmarks.cluster [--megabytes 128] [--range-mib 16] [--workers 2] [--rounds 1]
     [--sleepers 8] [--tasks 64] [--seconds 0.5]
 
-Tasks that only sleep are run by one worker and by many: how much faster are those, whatever this machine's processors
-are busy with? And a corpus in a bucket (a moto server on this machine plays it) is tokenized, merged and packed by
+Tasks that only sleep are run by one worker and by many: how much faster are those, whatever this
+machine's processors are busy with? And a corpus in a bucket (a moto server on this machine plays
+it) is tokenized, merged and packed by
 workers: how much processor time does each side take?
 """
 
@@ -113,7 +114,14 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
 
 def main() -> None:
     arguments = options(
-        __doc__, megabytes=128.0, range_mib=16.0, workers=2, sleepers=8, tasks=64, seconds=0.5, rounds=1
+        __doc__,
+        megabytes=128.0,
+        range_mib=16.0,
+        workers=2,
+        sleepers=8,
+        tasks=64,
+        seconds=0.5,
+        rounds=1,
     )
     os.environ.update({name: os.environ.get(name, value) for name, value in KEYS.items()})
     with tempfile.TemporaryDirectory() as temporary:
@@ -124,9 +132,13 @@ def main() -> None:
         for workers in (1, arguments.sleepers):
             wall = napping(folder / f"sleep-{workers}", workers, arguments.tasks, arguments.seconds)
             alone = alone or wall
-            print(f"| {workers} | {arguments.tasks} | {arguments.seconds} | {wall:.1f} | {alone / wall:.1f} |")
+            print(
+                f"| {workers} | {arguments.tasks} | {arguments.seconds} | {wall:.1f} | {alone / wall:.1f} |"
+            )
         text, tokenizer = _text(folder / "demo", arguments.megabytes)
-        print(f"\n{text:,.0f} MB of text, tasks of {arguments.range_mib:g} MiB, {arguments.workers} worker(s)\n")
+        print(
+            f"\n{text:,.0f} MB of text, tasks of {arguments.range_mib:g} MiB, {arguments.workers} worker(s)\n"
+        )
         print("| stage | tasks | CPU s of the workers | CPU s here | share | ms here a task |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
         with moto_server() as endpoint, cluster(folder / "cluster", arguments.workers) as address:
@@ -134,14 +146,27 @@ def main() -> None:
             for number in range(arguments.rounds):
                 config = folder / f"project-{number}" / "nanoset.yaml"
                 config.parent.mkdir()
-                places = {"bucket": BUCKET, "number": number, "endpoint": endpoint, "address": address}
-                settings = {"raw": folder / "demo" / "raw", "demo": tokenizer.parent, "range_mib": arguments.range_mib}
-                config.write_text(PROJECT.format(**places, **settings, corpus=CORPUS), encoding="utf-8")
+                places = {
+                    "bucket": BUCKET,
+                    "number": number,
+                    "endpoint": endpoint,
+                    "address": address,
+                }
+                settings = {
+                    "raw": folder / "demo" / "raw",
+                    "demo": tokenizer.parent,
+                    "range_mib": arguments.range_mib,
+                }
+                config.write_text(
+                    PROJECT.format(**places, **settings, corpus=CORPUS), encoding="utf-8"
+                )
                 tasks, costs = worked(config, address)
                 for stage, (here, there) in costs.items():
                     count = tasks if stage == "tokenize" else 1
                     share = here / (here + there)
-                    print(f"| {stage} | {count} | {there:.2f} | {here:.2f} | {share:.1%} | {here / count * 1e3:.0f} |")
+                    print(
+                        f"| {stage} | {count} | {there:.2f} | {here:.2f} | {share:.1%} | {here / count * 1e3:.0f} |"
+                    )
 
 
 def _text(demo: Path, megabytes: float) -> tuple[float, Path]:

@@ -1,10 +1,11 @@
-"""Another checkout of this project against this one: whole commands in turn, each on the same input, from nothing.
+"""Another checkout of this project against this one: whole commands in turn, each on the same
+input, from nothing.
 
-    git worktree add ../before COMMIT
-    python -m benchmarks.commits ../before --tokenizer T/tokenizer.json --input corpus/*.jsonl [--only NAME …]
+    git worktree add ../before COMMIT python -m benchmarks.commits ../before --tokenizer
+    T/tokenizer.json --input corpus/*.jsonl [--only NAME …]
 
-Prints, for each command, this checkout's processor time, wall time and memory as ratios to the other's (medians of
-pairs), and whether both wrote the same bytes.
+Prints, for each command, this checkout's processor time, wall time and memory as ratios to the
+other's (medians of pairs), and whether both wrote the same bytes.
 """
 
 from __future__ import annotations
@@ -66,14 +67,17 @@ def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
         return lambda folder: [*TOOL, *(word.replace("{}", str(folder)) for word in words)]
 
     def tokenize(*words: str) -> Callable[[Path], list[str]]:
-        return command("tokenize", *tokenizer, "--append-eod", *text, *words, "--output-prefix", "{}/t")
+        return command(
+            "tokenize", *tokenizer, "--append-eod", *text, *words, "--output-prefix", "{}/t"
+        )
 
     def unbuilt(folder: Path, checkout: Path) -> None:
         shutil.copytree(shared / "demo", folder / "project", symlinks=True)
 
     def built(folder: Path, checkout: Path) -> None:
         shutil.copytree(shared / "built", folder / "project", symlinks=True)
-        nanoset(checkout, "build", "--config", f"{folder}/project/nanoset.yaml")  # names of caches hold its place
+        # names of caches hold its place
+        nanoset(checkout, "build", "--config", f"{folder}/project/nanoset.yaml")
 
     def project(*words: str) -> Callable[[Path], list[str]]:
         return command(*words, "--config", "{}/project/nanoset.yaml")
@@ -82,28 +86,54 @@ def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
         Case("import", lambda folder: ["-c", IMPORT], prints="function"),
         Case("tokenize, numpy", tokenize("--engine", "numpy", "--workers", "1"), PAIR),
         Case("tokenize, 2 workers", tokenize("--workers", "2"), PAIR),
-        Case("merge", command("merge", "--input", f"{shared}/parts", "--output-prefix", "{}/t_text_document"), PAIR),
-        Case("pack", command("pack", "write", pair, "-o", "{}/t.pbin", "--vocab-size", "50257"), ["t.pbin"]),
-        Case("map", command("map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", "{}/c"), ["c"]),
-        Case("shuffle npy", command("shuffle", "--input", pair, "--seqlen", "2049", "--output", "{}/o"), ["o"]),
+        Case(
+            "merge",
+            command("merge", "--input", f"{shared}/parts", "--output-prefix", "{}/t_text_document"),
+            PAIR,
+        ),
+        Case(
+            "pack",
+            command("pack", "write", pair, "-o", "{}/t.pbin", "--vocab-size", "50257"),
+            ["t.pbin"],
+        ),
+        Case(
+            "map",
+            command("map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", "{}/c"),
+            ["c"],
+        ),
+        Case(
+            "shuffle npy",
+            command("shuffle", "--input", pair, "--seqlen", "2049", "--output", "{}/o"),
+            ["o"],
+        ),
         Case("build", project("build"), ["project/data"], unbuilt),
         Case("build, nothing to do", project("build"), prepare=built, prints="nothing was made"),
         Case("status", project("status"), prepare=built, prints="pretrain"),
         Case("verify --deep", project("verify", "--deep"), prepare=built, prints="0 errors"),
         Case("gc", project("gc"), prepare=built, prints="."),
-        Case("read samples", lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"], (), built, "samples"),
+        Case(
+            "read samples",
+            lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"],
+            (),
+            built,
+            "samples",
+        ),
     ]
 
 
 def main() -> None:
-    arguments = options(__doc__, "other", tokenizer=(str,), input=[], eod="<|endoftext|>", rounds=5, only=[""])
+    arguments = options(
+        __doc__, "other", tokenizer=(str,), input=[], eod="<|endoftext|>", rounds=5, only=[""]
+    )
     arguments.input = [str(Path(file).resolve()) for file in arguments.input]
     arguments.tokenizer = str(Path(arguments.tokenizer).resolve())
     checkouts = {"other": arguments.other.resolve(), "this": HERE}
     with tempfile.TemporaryDirectory() as name:
         shared = Path(name, "shared")
         prepare(shared, arguments, checkouts["other"])
-        print("| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | bytes |")
+        print(
+            "| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | bytes |"
+        )
         print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
         for case in cases(arguments, shared):
             if case.name.startswith(tuple(arguments.only)):
@@ -115,10 +145,20 @@ def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None
     for name in ("pair", "parts", "demo"):
         (shared / name).mkdir(parents=True)
     tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
-    nanoset(checkout, "tokenize", *tokenizer, "--input", *arguments.input, "--output-prefix", f"{shared}/pair/tokens")
+    nanoset(
+        checkout,
+        "tokenize",
+        *tokenizer,
+        "--input",
+        *arguments.input,
+        "--output-prefix",
+        f"{shared}/pair/tokens",
+    )
     for part in range(8):
         for ending in (".bin", ".idx"):
-            (shared / "parts" / f"part-{part}{ending}").hardlink_to(f"{shared}/pair/tokens_text_document{ending}")
+            (shared / "parts" / f"part-{part}{ending}").hardlink_to(
+                f"{shared}/pair/tokens_text_document{ending}"
+            )
     nanoset(checkout, "demo", str(shared / "built"))
     shutil.copytree(shared / "built" / "raw", shared / "demo" / "raw")
     for name in ("nanoset.yaml", "tokenizer.json"):
@@ -126,14 +166,18 @@ def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None
 
 
 def code_of(checkout: Path) -> dict[str, str]:
-    """Environment in which Python takes the code of one checkout, and not that of the folder it is started in."""
+    """Environment in which Python takes the code of one checkout, and not that of the folder it is
+    started in.
+    """
     return {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
 
 
 def nanoset(checkout: Path, *words: str) -> None:
     """Run a command of one checkout, which has to end well."""
     quiet, environment = subprocess.DEVNULL, os.environ | code_of(checkout)
-    subprocess.run([sys.executable, *TOOL, *words], env=environment, check=True, stdout=quiet, stderr=quiet)
+    subprocess.run(
+        [sys.executable, *TOOL, *words], env=environment, check=True, stdout=quiet, stderr=quiet
+    )
 
 
 def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
@@ -148,7 +192,10 @@ def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> Non
             case.prepare(folder, checkouts[name])
 
         words = [sys.executable, *case.command(folder)]
-        makes, finish = [folder / made for made in case.makes], lambda: contents.update({name: digest(folder)})
+        makes, finish = (
+            [folder / made for made in case.makes],
+            lambda: contents.update({name: digest(folder)}),
+        )
         return Command(words, makes, case.prints, code_of(checkouts[name]), prepare, finish)
 
     costs = interleaved({name: command(name) for name in checkouts}, rounds)
@@ -172,13 +219,22 @@ def ratio(this: list[float], other: list[float]) -> str:
 
 
 def digest(folder: Path) -> str:
-    """Of every output below a folder: names and bytes, but for Dagster's history and what is hidden."""
+    """Of every output below a folder: names and bytes, but for Dagster's history and what is
+    hidden.
+    """
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in name.split("/")):
-            with path.open("rb") as file:  # in pieces: a command's peak begins at the memory of what starts it
-                total.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and not any(part.startswith(".") for part in name.split("/"))
+        ):
+            # in pieces: a command's peak begins at the memory of what starts it
+            with path.open("rb") as file:
+                total.update(
+                    f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
+                )
     return total.hexdigest()
 
 

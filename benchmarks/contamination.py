@@ -1,10 +1,13 @@
 """Texts of evaluations in documents: time, and how many planted ones are found, copied and edited.
 
-    python -m benchmarks.contamination --tokenizer tokenizer.json --input web.jsonl --evaluations gsm8k.jsonl …
+    python -m benchmarks.contamination --tokenizer tokenizer.json --input web.jsonl --evaluations
+    gsm8k.jsonl …
         [--text-keys question answer] [--plants 3000] [--ngram 5] [--threshold 0.55]
 
-The input is JSON lines with `text`; matches in it as it is are printed, to be judged. Planted texts lie in documents of
-it: as they are, in capitals with a line break for each space, with one word changed, and with one of ten, six at most
+The input is JSON lines with `text`; matches in it as it is are printed, to be judged. Planted texts
+lie in documents of
+it: as they are, in capitals with a line break for each space, with one word changed, and with one
+    of ten, six at most
 (of five changes three put another word in the place, one takes a word out, one puts one in).
 """
 
@@ -93,32 +96,48 @@ def main() -> None:
     grams = source.grams(found.ngram)
     evaluation = Evaluation(source.vocabulary, grams)
     print(f"{facts_of(source, grams)}; {time.process_time() - begun:.1f} s of CPU for the n-grams")
-    sought = [texts[source.places[number]] for number in np.flatnonzero(grams.totals >= LEAST_LETTERS).tolist()]
+    sought = [
+        texts[source.places[number]]
+        for number in np.flatnonzero(grams.totals >= LEAST_LETTERS).tolist()
+    ]
     with tempfile.TemporaryDirectory() as folder, open(found.input, "rb") as lines:
         documents = written(Path(folder), engine, (orjson.loads(line)["text"] for line in lines))
         matches = as_it_is(evaluation, documents, found.threshold)
         for match in matches[:SHOWN]:
-            print(f"  {match.share:.2f} {texts[source.places[match.text]][:100]!r}: {match.words[:100]!r}")
+            print(
+                f"  {match.share:.2f} {texts[source.places[match.text]][:100]!r}: {match.words[:100]!r}"
+            )
     with open(found.input, "rb") as lines:
         hosts = [orjson.loads(line)["text"] for line in islice(lines, 5 * found.plants)]
     planted(evaluation, engine, hosts, sought, found.plants, found.threshold)
 
 
-def as_it_is(evaluation: Evaluation, documents: MMapIndexedDataset, threshold: float) -> list[Match]:
+def as_it_is(
+    evaluation: Evaluation, documents: MMapIndexedDataset, threshold: float
+) -> list[Match]:
     """Look through documents, and say what that takes."""
     search(evaluation, documents, threshold)
     begun, used = time.monotonic(), time.process_time()
     matches = search(evaluation, documents, threshold)
     wall, cpu = time.monotonic() - begun, time.process_time() - used
     count = len(documents.document_indices) - 1
-    print(f"{count:,} documents of {documents.token_count / count:,.0f} tokens: {wall / count * 1e6:.1f} µs a document")
-    print(f"  ({cpu / count * 1e6:.1f} µs of CPU, {wall / documents.token_count * 1e9:.1f} ns a token)")
+    print(
+        f"{count:,} documents of {documents.token_count / count:,.0f} tokens: {wall / count * 1e6:.1f} µs a document"
+    )
+    print(
+        f"  ({cpu / count * 1e6:.1f} µs of CPU, {wall / documents.token_count * 1e9:.1f} ns a token)"
+    )
     print(f"  {len({match.document for match in matches}):,} of them hold a text")
     return matches
 
 
 def planted(
-    evaluation: Evaluation, engine: Engine, hosts: list[str], texts: list[str], plants: int, threshold: float
+    evaluation: Evaluation,
+    engine: Engine,
+    hosts: list[str],
+    texts: list[str],
+    plants: int,
+    threshold: float,
 ) -> None:
     """Plant texts into documents, and say how many of these are found."""
     rng = random.Random(1)
@@ -134,9 +153,13 @@ def planted(
     for name, change in kinds.items():
         with tempfile.TemporaryDirectory() as folder:
             lines = (
-                f"{(host := rng.choice(hosts)[:2000])[:1000]}\n{change(rng, text)}\n{host[1000:]}" for text in chosen
+                f"{(host := rng.choice(hosts)[:2000])[:1000]}\n{change(rng, text)}\n{host[1000:]}"
+                for text in chosen
             )
-            held = {match.document for match in search(evaluation, written(Path(folder), engine, lines), threshold)}
+            held = {
+                match.document
+                for match in search(evaluation, written(Path(folder), engine, lines), threshold)
+            }
         print(f"| {name} | {len(held) / len(chosen):.1%} |", flush=True)
 
 

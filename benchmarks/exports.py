@@ -1,10 +1,12 @@
-"""Exports against `cp`, and against the formats' own writers where they are installed, in one process, in turn.
+"""Exports against `cp`, and against the formats' own writers where they are installed, in one
+process, in turn.
 
 python -m benchmarks.exports [--megabytes N] [--linked N] [--length N] [--rounds N]
 
-Exports that share tokens: of `--linked` MB, beside `cp` of the .bin to the disk, and datatrove's own writer of tokens.
-Exports in samples: each writes the same tokens from a .bin to a new folder; the format's own reader then reads all of
-them back. Ours also hashes what it writes, and syncs it to the disk.
+Exports that share tokens: of `--linked` MB, beside `cp` of the .bin to the disk, and datatrove's
+own writer of tokens. Exports in samples: each writes the same tokens from a .bin to a new folder;
+the format's own reader then reads all of them back. Ours also hashes what it writes, and syncs it
+to the disk.
 """
 
 from __future__ import annotations
@@ -35,11 +37,17 @@ def main() -> None:
         folder, length = Path(name), arguments.length
         prefix = prepare(folder, arguments.megabytes)
         for kind, (needs, theirs, read) in PEERS.items():
-            calls: dict[str, Callable[[], Path]] = {"nanoset": lambda kind=kind: ours(prefix, folder, kind, length)}
+            calls: dict[str, Callable[[], Path]] = {
+                "nanoset": lambda kind=kind: ours(prefix, folder, kind, length)
+            }
             has_peer = importlib.util.find_spec(needs) is not None
             if has_peer:
-                calls[f"{needs}'s own writer"] = lambda theirs=theirs: theirs(prefix, folder / "theirs", length)
-            is_same = same(np.fromfile(f"{prefix}.bin", np.uint16), length, read if has_peer else None)
+                calls[f"{needs}'s own writer"] = lambda theirs=theirs: theirs(
+                    prefix, folder / "theirs", length
+                )
+            is_same = same(
+                np.fromfile(f"{prefix}.bin", np.uint16), length, read if has_peer else None
+            )
             head(f"{kind}, {arguments.megabytes:,} MB in samples of {length:,} tokens")
             show(interleaved_calls(calls, arguments.rounds, is_same))
 
@@ -76,7 +84,11 @@ def linked(folder: Path, megabytes: int, rounds: int) -> None:
     if importlib.util.find_spec("datatrove") is not None:
         calls["datatrove's own writer, tokens given"] = datatroves_own
     head(f"shared tokens, {megabytes:,} MB")
-    show(interleaved_calls(calls, rounds, lambda one, other: one.stat().st_size == other.stat().st_size))
+    show(
+        interleaved_calls(
+            calls, rounds, lambda one, other: one.stat().st_size == other.stat().st_size
+        )
+    )
 
 
 def prepare(folder: Path, megabytes: int) -> Path:
@@ -106,7 +118,9 @@ def mds_writer(prefix: Path, folder: Path, length: int) -> Path:
     from streaming import MDSWriter
 
     tokens = np.memmap(f"{prefix}.bin", np.uint16, "r")
-    with MDSWriter(columns={"tokens": "ndarray:uint16"}, out=str(emptied(folder)), size_limit=FILE_BYTES) as writer:
+    with MDSWriter(
+        columns={"tokens": "ndarray:uint16"}, out=str(emptied(folder)), size_limit=FILE_BYTES
+    ) as writer:
         for first in range(0, len(tokens), length):
             writer.write({"tokens": tokens[first : first + length]})
     return folder
@@ -137,14 +151,23 @@ def read_mds(folder: Path, length: int) -> Any:
 def read_litdata(folder: Path, length: int) -> Any:
     from litdata import StreamingDataset, TokensLoader
 
-    return iter(StreamingDataset(str(folder), item_loader=TokensLoader(block_size=length), shuffle=False))
+    return iter(
+        StreamingDataset(str(folder), item_loader=TokensLoader(block_size=length), shuffle=False)
+    )
 
 
-PEERS = {"mds": ("streaming", mds_writer, read_mds), "litdata": ("litdata", litdata_writer, read_litdata)}
+PEERS = {
+    "mds": ("streaming", mds_writer, read_mds),
+    "litdata": ("litdata", litdata_writer, read_litdata),
+}
 
 
-def same(tokens: np.ndarray, length: int, read: Callable[[Path, int], Any] | None) -> Callable[[Path, Path], bool]:
-    """Whether the reader reads all tokens, or all whole samples; without it, whether there are as many bytes."""
+def same(
+    tokens: np.ndarray, length: int, read: Callable[[Path, int], Any] | None
+) -> Callable[[Path, Path], bool]:
+    """Whether the reader reads all tokens, or all whole samples; without it, whether there are as
+    many bytes.
+    """
 
     def is_same(_: Path, folder: Path) -> bool:
         if read is None:

@@ -1,10 +1,14 @@
-"""What each stage takes as corpora grow: shards of made-up text in a store that answers late, documents of one dataset.
+"""What each stage takes as corpora grow: shards of made-up text in a store that answers late,
+documents of one dataset.
 
-    python -m benchmarks.growth [--shards 100 1000 10000] [--documents 1000000 10000000] [--milliseconds 10]
+    python -m benchmarks.growth [--shards 100 1000 10000] [--documents 1000000 10000000]
+    [--milliseconds 10]
 
-Shards: one file of text each, made by 32 workers (threads of one process) with a store, here a folder, in which each
-request waits. Documents: an .idx of made-up lengths beside a .bin of zeros without blocks on the disk, mapped by
-`nanoset map`. Memory of the first is what it grows by; of the second anonymous memory, without the mapped .idx.
+Shards: one file of text each, made by 32 workers (threads of one process) with a store, here a
+    folder, in which each
+request waits. Documents: an .idx of made-up lengths beside a .bin of zeros without blocks on the
+disk, mapped by `nanoset map`. Memory of the first is what it grows by; of the second anonymous
+memory, without the mapped .idx.
 """
 
 from __future__ import annotations
@@ -86,7 +90,9 @@ requests: Counter[str] = Counter()
 
 @dataclass(frozen=True, slots=True)
 class LateStore(LocalStore):
-    """A folder as a bucket would be: each request waits, small objects have digests as marks, joining is its own."""
+    """A folder as a bucket would be: each request waits, small objects have digests as marks,
+    joining is its own.
+    """
 
     seconds: float = 0.0
 
@@ -95,7 +101,9 @@ class LateStore(LocalStore):
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         found = LocalStore.read_stored(self, name)
-        return None if found is None else (found[0], replace(found[1], mark=etag_of_bytes(found[0])))
+        return (
+            None if found is None else (found[0], replace(found[1], mark=etag_of_bytes(found[0])))
+        )
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         for number, found in enumerate(LocalStore.list(self, folder)):
@@ -180,7 +188,9 @@ def with_shards(shards: int, seconds: float) -> None:
         write_demo(folder / "demo", megabytes=2)
         write_files(folder / "raw" / "web", shards)
         samples = max(128, shards * DOCUMENTS // 500)
-        (folder / "nanoset.yaml").write_text(CONFIG.format(demo=folder / "demo", samples=samples), encoding="utf-8")
+        (folder / "nanoset.yaml").write_text(
+            CONFIG.format(demo=folder / "demo", samples=samples), encoding="utf-8"
+        )
         time.sleep(2.1)  # what was written just before it was read is read again
 
         def project(copies: str = "copies") -> Project:
@@ -195,7 +205,9 @@ def with_shards(shards: int, seconds: float) -> None:
 
         def last_document() -> None:
             dataset = current_dataset(elsewhere := project("elsewhere"), "web")
-            Lineage(dataset_of(elsewhere.outputs, dataset)).origins([dataset.facts["documents"] - 1])
+            Lineage(dataset_of(elsewhere.outputs, dataset)).origins(
+                [dataset.facts["documents"] - 1]
+            )
 
         stages: dict[str, Callable[[], object]] = {
             "inventory": lambda: make_inventory(project(), "web"),
@@ -218,7 +230,8 @@ def with_shards(shards: int, seconds: float) -> None:
             "another machine: the last document": last_document,
             "a third machine: status": lambda: status("third"),
         }
-        engine_choice(project().config.tokenizer_file, "auto")  # else each thread would make and prove its own
+        # else each thread would make and prove its own
+        engine_choice(project().config.tokenizer_file, "auto")
         for stage, work in stages.items():
             measured(stage, shards, work)
         (folder / "raw" / "web" / "zz.jsonl").write_bytes(text(shards))
@@ -239,7 +252,9 @@ def text(number: int) -> bytes:
     lines = []
     for document in range(number * DOCUMENTS, (number + 1) * DOCUMENTS):
         chosen = (WORDS[(document * 7 + at * at) % len(WORDS)] for at in range(6 + document % 9))
-        lines.append(json.dumps({"id": document, "text": " ".join(chosen)}).encode().ljust(119) + b"\n")
+        lines.append(
+            json.dumps({"id": document, "text": " ".join(chosen)}).encode().ljust(119) + b"\n"
+        )
     return b"".join(lines)
 
 
@@ -316,12 +331,21 @@ def write_dataset(prefix: Path, documents: int) -> None:
 
 
 def main() -> None:
-    arguments = options(__doc__, shards=[100, 1000, 10_000], documents=[1_000_000, 10_000_000], milliseconds=10.0)
+    arguments = options(
+        __doc__, shards=[100, 1000, 10_000], documents=[1_000_000, 10_000_000], milliseconds=10.0
+    )
     for what, sizes, work in (
-        ("shards", arguments.shards, lambda size: apart(with_shards, size, arguments.milliseconds / 1000)),
+        (
+            "shards",
+            arguments.shards,
+            lambda size: apart(with_shards, size, arguments.milliseconds / 1000),
+        ),
         ("documents", arguments.documents, with_documents),
     ):
-        print(f"\n| stage | {what} | wall s | CPU s | memory MB | requests |\n| --- |{' ---: |' * 5}", flush=True)
+        print(
+            f"\n| stage | {what} | wall s | CPU s | memory MB | requests |\n| --- |{' ---: |' * 5}",
+            flush=True,
+        )
         for size in map(int, sizes):
             work(size)
 

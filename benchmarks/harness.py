@@ -1,4 +1,6 @@
-"""Runs whole commands, or calls in this process, in turn (A B C A B C …); prints their costs as ratios to the first."""
+"""Runs whole commands, or calls in this process, in turn (A B C A B C …); prints their costs as
+ratios to the first.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,23 @@ def options(doc: str | None, *folders: str, **defaults: Any) -> argparse.Namespa
     Args:
         doc: that text.
         folders: names of words that come first.
-        defaults: option → its default, whose type is that of the option; a list takes several words, an empty one has
-            to be given, and so has a type in a tuple.
+        defaults: option → its default, whose type is that of the option; a list takes several
+            words, an empty one has to be given, and so has a type in a tuple.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in folders:
         parser.add_argument(name, type=Path)
     for name, default in defaults.items():
         given: dict[str, Any] = {"default": default, "type": type(default)}
         if isinstance(default, list):
-            given = {"nargs": "+", "default": default, "type": type(next(iter(default), "")), "required": not default}
+            given = {
+                "nargs": "+",
+                "default": default,
+                "type": type(next(iter(default), "")),
+                "required": not default,
+            }
         elif isinstance(default, tuple):
             given = {"type": default[0], "required": True}
         parser.add_argument(f"--{name.replace('_', '-')}", **given)
@@ -67,7 +76,9 @@ class Command:
 
     def __post_init__(self) -> None:
         if not self.makes and not self.prints:
-            raise ValueError(f"{' '.join(self.words)}: say what the command makes or prints, so that it can be seen")
+            raise ValueError(
+                f"{' '.join(self.words)}: say what the command makes or prints, so that it can be seen"
+            )
 
     def reset(self) -> None:
         """Take away what an earlier run left, which could spare this one its work."""
@@ -79,13 +90,19 @@ class Command:
         """Raise RuntimeError where the run did not do its work."""
         missing = [str(path) for path in self.makes if not holds_bytes(path)]
         if missing:
-            raise RuntimeError(f"{' '.join(self.words)} did not make {', '.join(missing)}:\n{output[-3000:]}")
+            raise RuntimeError(
+                f"{' '.join(self.words)} did not make {', '.join(missing)}:\n{output[-3000:]}"
+            )
         if not re.search(self.prints, output, re.MULTILINE):
-            raise RuntimeError(f"{' '.join(self.words)} did not print {self.prints!r}:\n{output[-3000:]}")
+            raise RuntimeError(
+                f"{' '.join(self.words)} did not print {self.prints!r}:\n{output[-3000:]}"
+            )
         self.look()
 
 
-IMPORT_NUMPY = Command([sys.executable, "-c", "import numpy; print(numpy.__name__)"], prints="^numpy$")
+IMPORT_NUMPY = Command(
+    [sys.executable, "-c", "import numpy; print(numpy.__name__)"], prints="^numpy$"
+)
 """What a process costs that does nothing yet."""
 
 
@@ -128,12 +145,17 @@ def run(command: Command) -> tuple[float, float, float]:
     if process.returncode:
         raise RuntimeError(f"{' '.join(command.words)} failed:\n{output[-3000:]}")
     command.check(output)
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return max(cpu, 0.01), wall, usage.ru_maxrss / 1024  # the system counts in hundredths of a second
+    cpu = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
+    # the system counts in hundredths of a second
+    return max(cpu, 0.01), wall, usage.ru_maxrss / 1024
 
 
 def interleaved(commands: Mapping[str, Command], rounds: int) -> dict[str, Cost]:
-    """Run every command once a round, `rounds` times, after one round that is not counted; each run from nothing."""
+    """Run every command once a round, `rounds` times, after one round that is not counted; each run
+    from nothing.
+    """
     costs = {name: Cost() for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
@@ -191,19 +213,29 @@ def head(title: str, megabytes: float = 0) -> None:
 
 
 def show(costs: Mapping[str, Cost], megabytes: float = 0, label: str = "") -> None:
-    """Print rows of a Markdown table: medians, spread of the CPU, ratios to the first row in the same round."""
+    """Print rows of a Markdown table: medians, spread of the CPU, ratios to the first row in the
+    same round.
+    """
     first = next(iter(costs.values()))
     for name, cost in costs.items():
         pairs = [(cost.cpu, first.cpu), (cost.wall, first.wall)]
-        cpu_ratio, wall_ratio = (statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs)
+        cpu_ratio, wall_ratio = (
+            statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs
+        )
         cpu, wall = statistics.median(cost.cpu), statistics.median(cost.wall)
-        cells = [label + name, f"{cpu:.3g} ({min(cost.cpu):.3g}–{max(cost.cpu):.3g})", f"{wall:.3g}"]
+        cells = [
+            label + name,
+            f"{cpu:.3g} ({min(cost.cpu):.3g}–{max(cost.cpu):.3g})",
+            f"{wall:.3g}",
+        ]
         cells += [f"{cpu_ratio:.2f}", f"{wall_ratio:.2f}"]
         cells += [f"{megabytes / cpu:.1f}", f"{max(cost.peak):,.0f}"] if megabytes else []
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def compare(commands: Mapping[str, Command], rounds: int, megabytes: float, title: str = "command") -> None:
+def compare(
+    commands: Mapping[str, Command], rounds: int, megabytes: float, title: str = "command"
+) -> None:
     """Run commands in turn and print a table of what they took."""
     costs = interleaved(commands, rounds)
     head(title, megabytes)

@@ -1,9 +1,11 @@
-"""The mapping kernels against megatron-core's compiled helpers, in turn within one process; all results must be equal.
+"""The mapping kernels against megatron-core's compiled helpers, in turn within one process; all
+results must be equal.
 
-python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend] [--big N]
+python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend] [--big
+N]
 
---samples are those of the blends. Rows of a peer that isn't installed are left out. --big adds the peak memory of a
-process that builds one large blend, such as of 100000000 samples.
+--samples are those of the blends. Rows of a peer that isn't installed are left out. --big adds the
+peak memory of a process that builds one large blend, such as of 100000000 samples.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ PEER = "C++ helper"
 
 def main() -> None:
     most = 10_000_000
-    arguments = options(__doc__, documents=most, samples=most, rounds=3, only="sample,permutations,blend", big=0)
+    arguments = options(
+        __doc__, documents=most, samples=most, rounds=3, only="sample,permutations,blend", big=0
+    )
     if arguments.big:
         big(arguments.big)  # first: what this process holds would count as its children's peak
     helpers = peer()
@@ -58,15 +62,24 @@ def peer() -> ModuleType | None:
 
 def sample_index(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
     """Sample index of one epoch of documents of about 1,000 tokens, lengths spread widely."""
-    sizes = np.maximum(np.random.default_rng(0).lognormal(6.4, 1.0, arguments.documents), 1).astype(np.int32)
-    documents = build_document_index((0, len(sizes)), 1, np.random.RandomState(1), separate_last_epoch=False)
+    sizes = np.maximum(np.random.default_rng(0).lognormal(6.4, 1.0, arguments.documents), 1).astype(
+        np.int32
+    )
+    documents = build_document_index(
+        (0, len(sizes)), 1, np.random.RandomState(1), separate_last_epoch=False
+    )
     tokens = int(sizes.sum(dtype=np.int64))
     head(f"sample index, {len(sizes):,} documents, {tokens:,} tokens")
     for length in (2048, 4096):
         ours = partial(build_sample_index, sizes, documents, length, 1, tokens)
-        calls: dict[str, Callable[[], Any]] = {"1 thread": ours, "2 threads": partial(ours, threads=2)}
+        calls: dict[str, Callable[[], Any]] = {
+            "1 thread": ours,
+            "2 threads": partial(ours, threads=2),
+        }
         if helpers is not None:
-            theirs = partial(helpers.build_sample_idx_int32, sizes, documents, length, 1, tokens, True, 1)
+            theirs = partial(
+                helpers.build_sample_idx_int32, sizes, documents, length, 1, tokens, True, 1
+            )
             calls = {PEER: theirs, **calls}
         show(interleaved_calls(calls, arguments.rounds, equal), label=f"S = {length}, ")
 
@@ -88,13 +101,18 @@ def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
         return index
 
     def our_documents() -> np.ndarray:
-        return build_document_index((0, count), 1, np.random.RandomState(1), separate_last_epoch=False)
+        return build_document_index(
+            (0, count), 1, np.random.RandomState(1), separate_last_epoch=False
+        )
 
     def our_shuffle() -> np.ndarray:
         return build_shuffle_index(count, count, np.random.RandomState(1))
 
     head(f"permutations of {count:,}")
-    pairs = {"document index": (peers_documents, our_documents), "shuffle index": (peers_shuffle, our_shuffle)}
+    pairs = {
+        "document index": (peers_documents, our_documents),
+        "shuffle index": (peers_shuffle, our_shuffle),
+    }
     for name, (theirs, ours) in pairs.items():
         calls = {"the peer's numpy": theirs, "ours": ours}
         show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
@@ -129,7 +147,9 @@ def blends(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
             show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
 
 
-def peers_blend(helpers: ModuleType, weights: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def peers_blend(
+    helpers: ModuleType, weights: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
     """As megatron-core's `BlendedDataset` calls it."""
     dataset_index, numbers = np.zeros(size, np.int16), np.zeros(size, np.int64)
     helpers.build_blending_indices(dataset_index, numbers, weights, len(weights), size, False)
@@ -141,7 +161,9 @@ def big(samples: int) -> None:
     _, _, empty = run(Command([sys.executable, "-c", BIG, "1"], prints="^1$"))
     cpu, _, peak = run(Command([sys.executable, "-c", BIG, str(samples)], prints=f"^{samples}$"))
     output = samples * 10 / 2**20
-    print(f"\nblend of {samples:,}: {cpu:.1f} CPU s, peak {peak:,.0f} MB, of which {output:,.0f} MB are the result and")
+    print(
+        f"\nblend of {samples:,}: {cpu:.1f} CPU s, peak {peak:,.0f} MB, of which {output:,.0f} MB are the result and"
+    )
     print(f"{empty:,.0f} MB a process with numpy; {peak - output - empty:,.0f} MB of scratch")
 
 

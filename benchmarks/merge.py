@@ -1,4 +1,6 @@
-"""Merging indexed datasets, against `cat` of the same .bin files: python -m benchmarks.merge [--parts N]."""
+"""Merging indexed datasets, against `cat` of the same .bin files: python -m benchmarks.merge
+[--parts N].
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,19 @@ merge_indexed_datasets(parts, sys.argv[2])
 def main() -> None:
     arguments = options(__doc__, parts=64, megabytes=2000, rounds=5)
     with tempfile.TemporaryDirectory() as folder:
-        parts, merged, joined = Path(folder, "parts"), Path(folder, "merged"), Path(folder, "joined.bin")
+        parts, merged, joined = (
+            Path(folder, "parts"),
+            Path(folder, "merged"),
+            Path(folder, "joined.bin"),
+        )
         parts.mkdir()
         write_parts(parts, arguments.parts, arguments.megabytes * 1_000_000 // arguments.parts)
 
         pair = [merged.with_suffix(".bin"), merged.with_suffix(".idx")]
         commands = {
-            "cat + sync": Command(["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"], [joined]),
+            "cat + sync": Command(
+                ["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"], [joined]
+            ),
             "merge": Command([sys.executable, "-c", MERGE, str(parts), str(merged)], pair),
         }
         compare(commands, arguments.rounds, arguments.megabytes)

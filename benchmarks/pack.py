@@ -48,11 +48,14 @@ def writing(folder: Path, megabytes: int, rounds: int) -> None:
     packed = Path(f"{out}.pbin")
     commands = {
         "cat + sync": Command(
-            ["sh", "-c", f"cat {folder}/parts/*.bin > {out}.bin && sync {out}.bin"], [Path(f"{out}.bin")]
+            ["sh", "-c", f"cat {folder}/parts/*.bin > {out}.bin && sync {out}.bin"],
+            [Path(f"{out}.bin")],
         ),
         "pack": Command([*script, PACK, str(folder / "pair"), str(packed)], [packed]),
         "pack merge": Command([*script, JOIN, str(packed), *packs], [packed]),
-        "pack shuffle": Command([*script, SHUFFLE, str(folder / "whole.pbin"), str(packed)], [packed]),
+        "pack shuffle": Command(
+            [*script, SHUFFLE, str(folder / "whole.pbin"), str(packed)], [packed]
+        ),
     }
     compare(commands, rounds, megabytes, f"{megabytes:,} MB of tokens in documents of 1,000")
 
@@ -82,19 +85,27 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
     samples = [number % len(stream) for number in numbers]
 
     open_index: dict[str, Any] = {"nanoset": lambda: len(PackedDataset(big))}
-    read_documents: dict[str, Any] = {"nanoset": lambda: sum(len(ours[number]) for number in numbers)}
+    read_documents: dict[str, Any] = {
+        "nanoset": lambda: sum(len(ours[number]) for number in numbers)
+    }
     read_samples: dict[str, Any] = {
         "nanoset": lambda: sum(int(stream[number][0]) for number in samples),
         "nanoset, batches of 64": lambda: sum(
-            int(stream.batch(samples[first : first + 64])[:, 0].sum()) for first in range(0, len(samples), 64)
+            int(stream.batch(samples[first : first + 64])[:, 0].sum())
+            for first in range(0, len(samples), 64)
         ),
     }
     if HAS_PEER:
-        from modalities.dataloader.dataset import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
+        from modalities.dataloader.dataset import (
+            PackedMemMapDatasetBase,
+            PackedMemMapDatasetContinuous,
+        )
 
         base = PackedMemMapDatasetBase(small, sample_key="x", load_index=True)
         theirs = PackedMemMapDatasetContinuous(small, "x", 2049, True)
-        open_index["Modalities"] = lambda: len(PackedMemMapDatasetBase(big, sample_key="x", load_index=True))
+        open_index["Modalities"] = lambda: len(
+            PackedMemMapDatasetBase(big, sample_key="x", load_index=True)
+        )
         read_documents["Modalities"] = lambda: sum(len(base[number]["x"]) for number in numbers)
         read_samples["Modalities"] = lambda: sum(int(theirs[number]["x"][0]) for number in samples)
     for title, group in (

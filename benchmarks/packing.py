@@ -1,10 +1,13 @@
-"""Best-fit packing of made-up lengths like those of the web, from an .idx to which document lies where in which pack.
+"""Best-fit packing of made-up lengths like those of the web, from an .idx to which document lies
+where in which pack.
 
-    python -m benchmarks.packing [--millions 1] [--lengths 2048 8192] [--folder FOLDER] [--olmo PYTHON]
+    python -m benchmarks.packing [--millions 1] [--lengths 2048 8192] [--folder FOLDER] [--olmo
+    PYTHON]
 
-Lengths are lognormal with a median of 600 tokens and a sigma of 1.2. `--olmo`: a Python with OLMo-core, whose
-`InstancePacker` gets the same pieces, in this machine's memory; the number of packs has to be the same. Nothing is
-written but the .idx: packing writes as fast as tokens are copied.
+Lengths are lognormal with a median of 600 tokens and a sigma of 1.2. `--olmo`: a Python with
+OLMo-core, whose `InstancePacker` gets the same pieces, in this machine's memory; the number of
+packs has to be the same. Nothing is written but the .idx: packing writes as fast as tokens are
+copied.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ def pack(path: Path, length: int) -> None:
     """Plan and assign, and print what it took."""
     started, before = time.perf_counter(), time.process_time()
     index = read_idx(path, validate=False)
-    lengths, cut = document_lengths(index.sequence_lengths, index.document_indices), PieceRule(length)
+    lengths, cut = (
+        document_lengths(index.sequence_lengths, index.document_indices),
+        PieceRule(length),
+    )
     opened = time.perf_counter()
     histogram = LengthHistogram.of(lengths)
     counted = time.perf_counter()
@@ -67,7 +73,10 @@ def pack(path: Path, length: int) -> None:
         tokens += int(window.lengths.sum())
     assert (packs, tokens) == (plan.packs, histogram.tokens)
     done, cpu = time.perf_counter(), time.process_time() - before
-    padding, peak = 1 - tokens / (packs * length), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    padding, peak = (
+        1 - tokens / (packs * length),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    )
     steps = f"{opened - started:.1f} | {counted - opened:.2f} | {planned - counted:.2f} | {done - planned:.1f}"
     print(
         f"| {length:,} | {packs:,} | {padding:.5%} | {steps} | {done - started:.1f} | {cpu:.1f} | {peak:.1f} GB |",
@@ -82,20 +91,37 @@ def compare(path: Path, length: int, python: str, folder: Path) -> None:
     pieces = np.concatenate([np.full(int(cut.whole(lengths).sum()), length), rest[rest > 0]])
     np.save(folder / "pieces.npy", pieces)
     words = [python, "-c", OLMO, str(folder / "pieces.npy"), str(length)]
-    packs, wall, cpu, peak = subprocess.run(words, check=True, capture_output=True).stdout.decode().split()
+    packs, wall, cpu, peak = (
+        subprocess.run(words, check=True, capture_output=True).stdout.decode().split()
+    )
     assert int(packs) == plan_packs(LengthHistogram.of(lengths).pieces(cut), length).packs
     took = f"{float(wall):.1f} | {float(cpu):.1f} | {float(peak):.1f} GB"
     print(f"| {length:,} | {int(packs):,} | OLMo-core: | | | | | {took} |", flush=True)
 
 
 def main() -> None:
-    arguments = options(__doc__, millions=1.0, lengths=[2048, 8192, 32768, 131072], folder="", olmo="")
+    arguments = options(
+        __doc__, millions=1.0, lengths=[2048, 8192, 32768, 131072], folder="", olmo=""
+    )
     documents = int(arguments.millions * 1_000_000)
     with tempfile.TemporaryDirectory(dir=arguments.folder or None) as temporary:
         folder, path = Path(temporary), Path(temporary, "web.idx")
         write_idx(path, documents)
-        print(f"{documents:,} documents; seconds until the .idx is opened, lengths are counted, and so on")
-        columns = ["length", "packs", "padding", "opened", "counted", "planned", "assigned", "all", "CPU", "peak"]
+        print(
+            f"{documents:,} documents; seconds until the .idx is opened, lengths are counted, and so on"
+        )
+        columns = [
+            "length",
+            "packs",
+            "padding",
+            "opened",
+            "counted",
+            "planned",
+            "assigned",
+            "all",
+            "CPU",
+            "peak",
+        ]
         print(f"| {' | '.join(columns)} |\n{'| ---: ' * len(columns)}|")
         for length in arguments.lengths:
             process = multiprocessing.get_context("spawn").Process(target=pack, args=(path, length))

@@ -1,4 +1,5 @@
-"""Reading documents: our reader on plain, gzip, zstd (and parquet) files, against a loop of json.loads.
+"""Reading documents: our reader on plain, gzip, zstd (and parquet) files, against a loop of
+json.loads.
 
 python -m benchmarks.read [--megabytes M]
 """

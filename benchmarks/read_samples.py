@@ -1,9 +1,10 @@
-"""Reading random samples, against megatron-core's `GPTDataset` on the same files; all tokens must be equal.
+"""Reading random samples, against megatron-core's `GPTDataset` on the same files; all tokens must
+be equal.
 
 python -m benchmarks.read_samples [--megatokens N] [--sequence-length S]
 
---lengths are mean tokens of a document, --samples are read in each round. Rows of megatron-core (with torch) are left
-out where it isn't installed. Files are in the page cache.
+--lengths are mean tokens of a document, --samples are read in each round. Rows of megatron-core
+(with torch) are left out where it isn't installed. Files are in the page cache.
 """
 
 from __future__ import annotations
@@ -39,11 +40,18 @@ class Tokenizer:
 
 def main() -> None:
     lengths = [100, 500, 3000]
-    arguments = options(__doc__, megatokens=200, lengths=lengths, sequence_length=2048, samples=4096, rounds=5)
+    arguments = options(
+        __doc__, megatokens=200, lengths=lengths, sequence_length=2048, samples=4096, rounds=5
+    )
     head(f"{arguments.samples:,} samples, S = {arguments.sequence_length}")
     for mean in arguments.lengths:
         with tempfile.TemporaryDirectory() as folder:
-            config = write(Path(folder), arguments.megatokens * 1_000_000 // mean, mean, arguments.sequence_length)
+            config = write(
+                Path(folder),
+                arguments.megatokens * 1_000_000 // mean,
+                mean,
+                arguments.sequence_length,
+            )
             compare(config, mean, arguments.samples, arguments.rounds)
 
 
@@ -75,7 +83,10 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
     # name → (what to call, with each of what)
     reads: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
     if theirs is not None:
-        reads["megatron-core's query"] = (lambda k: theirs._query_document_sample_shuffle_indices(k)[0], wanted)
+        reads["megatron-core's query"] = (
+            lambda k: theirs._query_document_sample_shuffle_indices(k)[0],
+            wanted,
+        )
         reads["GPTDataset[k]"] = (theirs.__getitem__, wanted)
     reads["nanoset[k]"] = (nanoset.__getitem__, wanted)
     reads["nanoset.tokens(k)"] = (nanoset.tokens, wanted)
@@ -85,7 +96,9 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
         if not np.array_equal(np.concatenate([rows(call(each)) for each in given]), expected):
             raise RuntimeError(f"{name} gives other tokens")
     calls = {name: partial(read_all, *read) for name, read in reads.items()}
-    costs = interleaved_calls(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1]))
+    costs = interleaved_calls(
+        calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1])
+    )
     show(costs, label=f"documents of {mean:,} tokens, ")
 
 
@@ -109,7 +122,9 @@ def megatron(config: NanosetConfig) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+            from megatron.core.datasets.blended_megatron_dataset_builder import (
+                BlendedMegatronDatasetBuilder,
+            )
             from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
         except ImportError as error:
             print(f"megatron-core is left out: {error}", file=sys.stderr)
@@ -127,7 +142,9 @@ def megatron(config: NanosetConfig) -> Any:
             eod_mask_loss=False,
             create_attention_mask=False,
         )
-        return BlendedMegatronDatasetBuilder(GPTDataset, [None, None, None], lambda: True, theirs).build()[0]
+        return BlendedMegatronDatasetBuilder(
+            GPTDataset, [None, None, None], lambda: True, theirs
+        ).build()[0]
 
 
 if __name__ == "__main__":

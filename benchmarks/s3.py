@@ -1,4 +1,5 @@
-"""The demo with its outputs in a bucket, beside the demo with a local root: wall time of the builds, and of reading.
+"""The demo with its outputs in a bucket, beside the demo with a local root: wall time of the
+builds, and of reading.
 
     python -m benchmarks.s3 [--folder demo-s3] [--megabytes 24] [--rounds 2]
 
@@ -31,7 +32,11 @@ from nanoset_core.storage.s3 import S3Store
 
 BUCKET = "demo"
 MADE = r"Made ([1-9]\d*) of \1 outputs"
-KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @contextmanager
@@ -57,7 +62,9 @@ def moto_server() -> Iterator[str]:
 
 
 def build(config: Path, prints: str = MADE) -> float:
-    """Build a project in a process of its own; → seconds. Raises RuntimeError where it prints something else."""
+    """Build a project in a process of its own; → seconds. Raises RuntimeError where it prints
+    something else.
+    """
     command = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(config)]
     _, wall, _ = run(Command(command, prints=prints))
     return wall
@@ -100,7 +107,9 @@ def main() -> None:
         times: dict[str, list[float]] = {"local": [], "s3": []}
         for number in range(arguments.rounds):
             times["local"].append(build(with_root(demo, folder / "local", "data", None)))
-            times["s3"].append(build(with_root(demo, folder / "s3", f"s3://{BUCKET}/round-{number}", endpoint)))
+            times["s3"].append(
+                build(with_root(demo, folder / "s3", f"s3://{BUCKET}/round-{number}", endpoint))
+            )
         again = build(folder / "s3" / "nanoset.yaml", "nothing was made")
         print(
             f"build: local {min(times['local']):.1f} s, s3 {min(times['s3']):.1f} s: "
@@ -110,8 +119,12 @@ def main() -> None:
 
 
 def compare_reading(folder: Path, place: S3Store) -> None:
-    """Samples per second from the local root, and from the bucket before and after their blocks are here."""
-    local = load_nanoset(load_config(folder / "local" / "nanoset.yaml").root_folder, "pretrain", "train")
+    """Samples per second from the local root, and from the bucket before and after their blocks are
+    here.
+    """
+    local = load_nanoset(
+        load_config(folder / "local" / "nanoset.yaml").root_folder, "pretrain", "train"
+    )
     with tempfile.TemporaryDirectory(dir=folder) as mirror:
         storage = StorageSpec(endpoint_url=place.endpoint_url, mirror=mirror)
         remote = load_nanoset(f"s3://{BUCKET}/round-0", "pretrain", "train", storage)
@@ -122,10 +135,18 @@ def compare_reading(folder: Path, place: S3Store) -> None:
             f"reading {len(samples):,} samples for the first time: {time.perf_counter() - started:.2f} s; same: {same}"
         )
         batches = np.array_split(samples, len(samples) // 64)
-        for name, method, parts in (("one by one", "tokens", samples.tolist()), ("batches of 64", "batch", batches)):
-            rates = [[speed(getattr(at, method), parts, len(samples)) for at in (local, remote)] for _ in range(3)]
+        for name, method, parts in (
+            ("one by one", "tokens", samples.tolist()),
+            ("batches of 64", "batch", batches),
+        ):
+            rates = [
+                [speed(getattr(at, method), parts, len(samples)) for at in (local, remote)]
+                for _ in range(3)
+            ]
             here, there = (max(column) for column in zip(*rates, strict=True))
-            print(f"{name}: local {here:,.0f} samples/s, s3 once cached {there:,.0f}: {there / here:.2f}x")
+            print(
+                f"{name}: local {here:,.0f} samples/s, s3 once cached {there:,.0f}: {there / here:.2f}x"
+            )
 
 
 if __name__ == "__main__":

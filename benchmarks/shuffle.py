@@ -2,7 +2,8 @@
 
 python -m benchmarks.shuffle [--megabytes M] [--memory-mib B]
 
---megabytes are those of tokens for npy, --json-megabytes for json.gz; TMPDIR names the storage to measure.
+--megabytes are those of tokens for npy, --json-megabytes for json.gz; TMPDIR names the storage to
+measure.
 """
 
 from __future__ import annotations
@@ -78,13 +79,25 @@ def main() -> None:
     arguments = options(__doc__, megabytes=1000, json_megabytes=40, memory_mib=256, rounds=5)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for member, megabytes in (("npy", arguments.megabytes), ("json.gz", arguments.json_megabytes)):
+        for member, megabytes in (
+            ("npy", arguments.megabytes),
+            ("json.gz", arguments.json_megabytes),
+        ):
             write_tokens(folder / "tokens.bin", megabytes)
-            commands = npy_rows(folder, arguments) if member == "npy" else json_rows(folder, arguments)
-            compare(commands, arguments.rounds, megabytes, f"{member}, {megabytes} MB of tokens in the cache")
+            commands = (
+                npy_rows(folder, arguments) if member == "npy" else json_rows(folder, arguments)
+            )
+            compare(
+                commands,
+                arguments.rounds,
+                megabytes,
+                f"{member}, {megabytes} MB of tokens in the cache",
+            )
 
 
-def ours(folder: Path, engine: str, member: str, budget: int, workers: int = 1, out: str = "out") -> list[str]:
+def ours(
+    folder: Path, engine: str, member: str, budget: int, workers: int = 1, out: str = "out"
+) -> list[str]:
     """Return the command that writes all shards with an engine."""
     settings = [engine, member, str(budget), str(workers)]
     return [sys.executable, "-c", OURS, str(folder / "tokens.bin"), str(folder / out), *settings]
@@ -94,10 +107,15 @@ def npy_rows(folder: Path, arguments: argparse.Namespace) -> dict[str, Command]:
     """Return engines, and plain Python, beside `cp` of the tars, each made durable."""
     subprocess.run(ours(folder, "mmap", "npy", arguments.memory_mib, out="made"), check=True)
     copy = f"mkdir {folder}/out && cp {folder}/made/*.tar {folder}/out/ && sync {folder}/out/*.tar"
-    commands = {"cp + sync": writes(folder, ["sh", "-c", copy]), "python -c 'import numpy'": IMPORT_NUMPY}
+    commands = {
+        "cp + sync": writes(folder, ["sh", "-c", copy]),
+        "python -c 'import numpy'": IMPORT_NUMPY,
+    }
     for engine in ("mmap", "buckets"):
         commands[engine] = writes(folder, ours(folder, engine, "npy", arguments.memory_mib))
-    commands["mmap, 2 workers"] = writes(folder, ours(folder, "mmap", "npy", arguments.memory_mib, 2))
+    commands["mmap, 2 workers"] = writes(
+        folder, ours(folder, "mmap", "npy", arguments.memory_mib, 2)
+    )
     return commands | {"numpy.save + tarfile": writes(folder, plain(folder, "npy"))}
 
 

@@ -1,9 +1,11 @@
-"""Views of many documents: ids taken out, hundreds in one pass, a condition beside DuckDB's, tables joined by id.
+"""Views of many documents: ids taken out, hundreds in one pass, a condition beside DuckDB's, tables
+joined by id.
 
     python -m benchmarks.views [--millions 10] [--folder FOLDER]
 
-The documents are made up: an id of 20 characters, a topic of 40, a quality of 5, 1 to 127 tokens; their tables are
-Parquet files of a million rows with zstd, as shards have them. DuckDB is timed where it is installed.
+The documents are made up: an id of 20 characters, a topic of 40, a quality of 5, 1 to 127 tokens;
+their tables are Parquet files of a million rows with zstd, as shards have them. DuckDB is timed
+where it is installed.
 """
 
 from __future__ import annotations
@@ -63,20 +65,32 @@ def write_tables(folder: Path, prefix: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    lengths, rng = read_idx(prefix.with_suffix(".idx"), validate=False).sequence_lengths, np.random.default_rng(1)
+    lengths, rng = (
+        read_idx(prefix.with_suffix(".idx"), validate=False).sequence_lengths,
+        np.random.default_rng(1),
+    )
     topics = pa.array([f"topic-{number:02d}" for number in range(TOPICS)])
     for begin in range(0, len(lengths), SHARD):
         rows = len(lengths[begin : begin + SHARD])
-        digits = np.char.add("https://", np.char.zfill(np.arange(begin, begin + rows).astype("U12"), 12))
+        digits = np.char.add(
+            "https://", np.char.zfill(np.arange(begin, begin + rows).astype("U12"), 12)
+        )
         table = pa.table(
             {
                 "id": pa.array(digits),
                 "tokens": pa.array(lengths[begin : begin + rows]),
-                "topic": pa.DictionaryArray.from_arrays(pa.array(rng.integers(0, TOPICS, rows, np.int32)), topics),
+                "topic": pa.DictionaryArray.from_arrays(
+                    pa.array(rng.integers(0, TOPICS, rows, np.int32)), topics
+                ),
                 "quality": pa.array(rng.integers(0, QUALITIES, rows)),
             }
         )
-        pq.write_table(table, folder / f"{begin // SHARD:06d}.parquet", row_group_size=1 << 16, compression="zstd")
+        pq.write_table(
+            table,
+            folder / f"{begin // SHARD:06d}.parquet",
+            row_group_size=1 << 16,
+            compression="zstd",
+        )
 
 
 def timed(what: str, work: Callable[[], Any]) -> tuple[float, Any]:
@@ -117,7 +131,9 @@ def without(folder: Path, prefix: Path, documents: int) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             (found,) = select(groups(folder), [rule], Path(scratch))
             base = read_idx(prefix.with_suffix(".idx"), validate=False)
-            assert write_view_idx(Path(scratch, "view.idx"), base, found.chunks)[1] == documents - 1000
+            assert (
+                write_view_idx(Path(scratch, "view.idx"), base, found.chunks)[1] == documents - 1000
+            )
             return sum(path.stat().st_size for path in Path(scratch).iterdir())
 
     wall, written = timed(f"1,000 ids out of {documents:,} documents", make)
@@ -127,12 +143,23 @@ def without(folder: Path, prefix: Path, documents: int) -> None:
 def many(folder: Path) -> None:
     """Choose 40 topics times 5 qualities in one pass, beside reading the columns alone."""
     rules = [
-        Rule((Where("one", parse_condition(f"topic = 'topic-{topic:02d}' and quality = {quality}", "where")),))
+        Rule(
+            (
+                Where(
+                    "one",
+                    parse_condition(
+                        f"topic = 'topic-{topic:02d}' and quality = {quality}", "where"
+                    ),
+                ),
+            )
+        )
         for topic in range(TOPICS)
         for quality in range(QUALITIES)
     ]
     names = ["quality", "tokens", "topic"]
-    reading, rows = timed("reading three columns", lambda: sum(one.read(names).num_rows for one in groups(folder)))
+    reading, rows = timed(
+        "reading three columns", lambda: sum(one.read(names).num_rows for one in groups(folder))
+    )
     wall, found = timed("200 views", lambda: chosen(folder, rules))
     assert sum(count for count, _ in found) == rows
     print(f"  {wall / reading:.1f}x the time of reading")
@@ -157,28 +184,44 @@ def condition(folder: Path) -> None:
 
 
 def joined(folder: Path, documents: int) -> None:
-    """Join a table of scores to all documents, as many rows in an order that has nothing to do with theirs."""
+    """Join a table of scores to all documents, as many rows in an order that has nothing to do with
+    theirs.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     def write_scores() -> None:
-        step = next(step for step in range(int(documents * 0.618), documents) if np.gcd(step, documents) == 1)
+        step = next(
+            step
+            for step in range(int(documents * 0.618), documents)
+            if np.gcd(step, documents) == 1
+        )
         for begin in range(0, documents, SHARD):
             numbers = np.arange(begin, min(begin + SHARD, documents)) * step % documents
             ids = np.char.add("https://", np.char.zfill(numbers.astype("U12"), 12))
-            values = {"id": ids, "score": numbers / documents, "language": np.array(["de", "en", "fr"])[numbers % 3]}
-            pq.write_table(pa.table(values), scores / f"{begin // SHARD:06d}.parquet", compression="zstd")
+            values = {
+                "id": ids,
+                "score": numbers / documents,
+                "language": np.array(["de", "en", "fr"])[numbers % 3],
+            }
+            pq.write_table(
+                pa.table(values), scores / f"{begin // SHARD:06d}.parquet", compression="zstd"
+            )
 
     def read() -> Any:
         files = [stat_file(scores, path.name) for path in sorted(scores.glob("*.parquet"))]
-        return AttributeTables(scores, files, "id", None, (), "attributes.web").read(scratch, lambda _: None)
+        return AttributeTables(scores, files, "id", None, (), "attributes.web").read(
+            scratch, lambda _: None
+        )
 
     def join() -> None:
         opened, begin = lookup.opened(), 0
         for group in groups(folder):
             rows, _ = opened.find(group.read(["id"]).column("id").combine_chunks())
             score, language = opened.take(rows)
-            assert np.array_equal(score.to_numpy(), np.arange(begin, begin + group.rows) / documents)
+            assert np.array_equal(
+                score.to_numpy(), np.arange(begin, begin + group.rows) / documents
+            )
             begin += group.rows
             with ColumnTable(scratch / "columns.parquet", ["score", "language"]) as table:
                 table.add([[score, language]])
@@ -193,7 +236,9 @@ def joined(folder: Path, documents: int) -> None:
         anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1e3
         size = sum(path.stat().st_size for path in scratch.iterdir()) / documents
         each = (wall + more) / documents * 1e6
-        print(f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of memory")
+        print(
+            f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of memory"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""What passes the wire while a project is built whose text and outputs are in a bucket: bytes and requests by stage.
+"""What passes the wire while a project is built whose text and outputs are in a bucket: bytes and
+requests by stage.
 
     python -m benchmarks.wire [--folder wire] [--megabytes 60] [--ending jsonl] [--scratch-mib 0]
 
-Moto plays the bucket in this process and counts, the bytes of bodies alone. `ending`: jsonl, jsonl.gz or parquet;
-`scratch-mib`: see Storage, 0 = all copies stay. A corpus of four files, two nanosets, a pack, tars in four groups.
+Moto plays the bucket in this process and counts, the bytes of bodies alone. `ending`: jsonl,
+jsonl.gz or parquet;
+`scratch-mib`: see Storage, 0 = all copies stay. A corpus of four files, two nanosets, a pack, tars
+    in four groups.
 """
 
 from __future__ import annotations
@@ -63,23 +66,35 @@ class Wire:
         self.up, self.requests = self.up + sent, self.requests + 1
 
 
-def write_project(folder: Path, endpoint: str, rows: list[dict[str, str]], tokenizer: Path, **how: Any) -> Path:
-    """Send rows as a corpus to a new bucket; → the nanoset.yaml of a project on it. `how`: ending, range_mib, more."""
+def write_project(
+    folder: Path, endpoint: str, rows: list[dict[str, str]], tokenizer: Path, **how: Any
+) -> Path:
+    """Send rows as a corpus to a new bucket; → the nanoset.yaml of a project on it. `how`: ending,
+    range_mib, more.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "raw" / "web").mkdir(parents=True)
     ending, step = how.pop("ending"), -(-len(rows) // 4)
     for number in range(4):
         some = rows[number * step : (number + 1) * step]
-        (folder / "raw" / "web" / f"{number}.{ending}").write_bytes(encoded(f"{number}.{ending}", some, 500))
+        (folder / "raw" / "web" / f"{number}.{ending}").write_bytes(
+            encoded(f"{number}.{ending}", some, 500)
+        )
     place = s3_server.new_bucket(endpoint, "root")
-    where = {"raw": s3_server.upload_raw(folder / "raw", place).url(), "root": place.url(), "endpoint": endpoint}
+    where = {
+        "raw": s3_server.upload_raw(folder / "raw", place).url(),
+        "root": place.url(),
+        "endpoint": endpoint,
+    }
     text = CONFIG.format(tokenizer=tokenizer, eod=EOD, **where, **({"more": ""} | how))
     (folder / "nanoset.yaml").write_text(text, encoding="utf-8")
     return folder / "nanoset.yaml"
 
 
 def by_stage(config: Path) -> Iterator[tuple[str, str, Wire]]:
-    """Build a project stage by stage, and verify it; yield (asset, "made" or "checked", what passed)."""
+    """Build a project stage by stage, and verify it; yield (asset, "made" or "checked", what
+    passed).
+    """
 
     def heard(work: Callable[[Project], object]) -> Wire:
         wire = Wire()
@@ -91,7 +106,9 @@ def by_stage(config: Path) -> Iterator[tuple[str, str, Wire]]:
         return wire
 
     def verify(project: Project, deep: bool) -> None:
-        if faults := [one for report in verify_project(project, deep=deep) for one in report.findings]:
+        if faults := [
+            one for report in verify_project(project, deep=deep) for one in report.findings
+        ]:
             raise RuntimeError(f"{faults}")
 
     for stage, shape in SHAPES.items():
@@ -137,11 +154,17 @@ def main() -> None:
     more = f", scratch_mib: {arguments.scratch_mib}" if arguments.scratch_mib else ""
     with s3_server.s3_server() as endpoint:
         how = {"ending": arguments.ending, "range_mib": 16, "more": more}
-        config = write_project(folder / "project", endpoint, rows, folder / "demo" / "tokenizer.json", **how)
+        config = write_project(
+            folder / "project", endpoint, rows, folder / "demo" / "tokenizer.json", **how
+        )
         table = [*by_stage(config)]
         text, tokens = sizes(config)
-    print(f"text {text / 1e6:.1f} MB, tokens {tokens / 1e6:.1f} MB; read as x text + x tokens, sent as x tokens")
-    print("| stage | | text read | other bytes read | sent | requests |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    print(
+        f"text {text / 1e6:.1f} MB, tokens {tokens / 1e6:.1f} MB; read as x text + x tokens, sent as x tokens"
+    )
+    print(
+        "| stage | | text read | other bytes read | sent | requests |\n| --- | --- | ---: | ---: | ---: | ---: |"
+    )
     build = Wire()
     for name, what, wire in table:
         print(row(name, what, wire, text, tokens))

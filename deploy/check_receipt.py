@@ -1,6 +1,7 @@
 """Check the receipt of `nanoset purge` without nanoset: python check_receipt.py ROOT RECEIPT.json
 
-ROOT is the folder of outputs, or s3://bucket/prefix (with s3fs). Needs fsspec and pyarrow. It looks that
+ROOT is the folder of outputs, or s3://bucket/prefix (with s3fs). Needs fsspec and pyarrow. It looks
+that
 
 - nothing is left of what was erased;
 - what was made instead has the sizes and sha256 that the receipt names, as far as it was not removed since;
@@ -57,7 +58,9 @@ def document_faults(files: fsspec.AbstractFileSystem, root: str, receipt: dict) 
         with files.open(path, "rb") as file:
             for group in pq.ParquetFile(file).iter_batches(columns=["id"]):
                 ids = (one for one in group.column("id").to_pylist() if one is not None)
-                if hits := [one for one in ids if hashlib.sha256(one.encode()).hexdigest()[:32] in erased]:
+                if hits := [
+                    one for one in ids if hashlib.sha256(one.encode()).hexdigest()[:32] in erased
+                ]:
                     yield f"{path} has {len(hits):,} of the documents"
 
 

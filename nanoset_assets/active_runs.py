@@ -21,8 +21,8 @@ from nanoset_core.stages.stage import Node
 class ActiveRuns:
     """The runs of an instance that were queued or had not ended when this object was made.
 
-    Make it before outputs are read. A run that ends between the two still counts as active, so that nothing is
-    requested for what it has just made; the next tick looks again.
+    Make it before outputs are read. A run that ends between the two still counts as active, so that
+    nothing is requested for what it has just made; the next tick looks again.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class ActiveRuns:
         assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
         corpora: set[str] = set()
         for run in self.runs:
-            is_about_corpora = run.job_name == job or not assets.isdisjoint(run.asset_selection or ())
+            is_about_corpora = run.job_name == job or not assets.isdisjoint(
+                run.asset_selection or ()
+            )
             if is_about_corpora and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
@@ -93,7 +95,9 @@ class ActiveRuns:
         return landing
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether an active run or an open backfill is to make a partition of an asset, as far as is known."""
+        """Return whether an active run or an open backfill is to make a partition of an asset, as
+        far as is known.
+        """
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True
         record = last_run(self.instance, asset, partition)
@@ -115,7 +119,9 @@ class ActiveRuns:
         return end_time(record) >= self.looked_up_at
 
 
-def last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
+def last_run(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
+) -> dg.RunRecord | None:
     """Return the last run that was to make an asset, or one partition of it."""
     planned = latest_planned(instance, asset, partition)
     if planned.run_id is None:
@@ -124,5 +130,7 @@ def last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | 
 
 
 def end_time(record: dg.RunRecord) -> float:
-    """Return when a run ended, seconds since 1970; for one that never started, when its record changed last."""
+    """Return when a run ended, seconds since 1970; for one that never started, when its record
+    changed last.
+    """
     return record.end_time or record.update_timestamp.timestamp()

@@ -26,7 +26,9 @@ def asset_path(node: Node) -> tuple[str, ...]:
 
 
 def partition_of(node: Node) -> str | None:
-    """Return the partition of an output: a corpus, split, view or group; None for an asset without partitions."""
+    """Return the partition of an output: a corpus, split, view or group; None for an asset without
+    partitions.
+    """
     if is_of_corpora(node.stage):
         return node.key.subject
     return node.key.part
@@ -50,7 +52,9 @@ def input_label(node: Node) -> str:
 
 
 def job_of(node: Node) -> str:
-    """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of outputs of corpora."""
+    """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of
+    outputs of corpora.
+    """
     name = node.stage.kind
     if not is_of_corpora(node.stage):
         name = shape_of(node.stage).job.format(subject=node.key.subject)
@@ -58,7 +62,8 @@ def job_of(node: Node) -> str:
 
 
 def check_asset_names() -> None:
-    """Check that no kind of outputs of corpora, which names a job, is also the name of an asset of corpora.
+    """Check that no kind of outputs of corpora, which names a job, is also the name of an asset of
+    corpora.
 
     Raises:
         ConfigError: One is; Dagster would refuse all definitions without naming it.

@@ -66,7 +66,8 @@ class AssetRun:
         Raises:
             dg.Failure: It could not be made.
         """
-        # If nanoset.yaml does not have the output any more, the stage fails below and says what it has instead.
+        # If nanoset.yaml does not have the output any more, the stage fails below and says what it
+        # has instead.
         config = self.project.config
         if self.key in self.stage.keys(config, (self.key.subject,)):
             for warning in settings_warnings(self.stage, config, self.key):

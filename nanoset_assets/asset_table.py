@@ -1,7 +1,8 @@
 """Stage → asset: what each stage is in Dagster. A stage without an entry becomes a plain asset.
 
-This is the only place that maps stages to Dagster. `stage_assets.py` makes the assets from it, `checks.py` the checks.
-Each page, which makes an output and describes it for the UI, is in `ui/<stage>.py`.
+This is the only place that maps stages to Dagster. `stage_assets.py` makes the assets from it,
+`checks.py` the checks. Each page, which makes an output and describes it for the UI, is in
+`ui/<stage>.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ DOCUMENT_COLUMNS = dg.TableSchema(
     [
         dg.TableColumn("file", "string", description="relative to the corpus's folder"),
         dg.TableColumn("line", "int64", description="from 1; in a Parquet or Arrow file the row"),
-        dg.TableColumn("byte_offset", "int64", description="of the line in the decompressed file; -1 for a row"),
+        dg.TableColumn(
+            "byte_offset", "int64", description="of the line in the decompressed file; -1 for a row"
+        ),
         dg.TableColumn("id", "string", description="the document's own id, if it has one"),
         dg.TableColumn("tokens", "int32", description="of the document, special ones included"),
     ]
@@ -70,13 +73,17 @@ class AssetShape:
     """What a stage is in Dagster."""
 
     asset: str
-    """Last part of the asset key. The parts before it are the key prefix and, unless it is a corpus, the subject."""
+    """Last part of the asset key. The parts before it are the key prefix and, unless it is a
+    corpus, the subject.
+    """
     description: str | None = None
     """For the UI; {subject} stands for the nanoset, webdataset or corpus."""
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""
     job: str = "{subject}"
-    """Name of the job that makes it, unless its subjects are corpora; assets of one job have the same partitions."""
+    """Name of the job that makes it, unless its subjects are corpora; assets of one job have the
+    same partitions.
+    """
     kinds: frozenset[str] = frozenset()
     """Technologies, which the UI shows as icons."""
     tag: str | None = None
@@ -88,7 +95,9 @@ class AssetShape:
     uses_workers: bool = False
     """Whether it starts worker processes: its runs are in the pool `WORKERS_POOL`."""
     is_output_required: bool = True
-    """Whether every partition of it must be made; else a run of one that nanoset.yaml does not request does nothing."""
+    """Whether every partition of it must be made; else a run of one that nanoset.yaml does not
+    request does nothing.
+    """
     is_read_by_partition: bool = False
     """Whether other assets read single partitions of it, which their dependencies name."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""The project's bucket for assets of your own next to these: dagster-aws' S3Resource, set up as `storage` says."""
+"""The project's bucket for assets of your own next to these: dagster-aws' S3Resource, set up as
+`storage` says.
+"""
 
 from __future__ import annotations
 

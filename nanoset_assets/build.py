@@ -1,4 +1,6 @@
-"""`nanoset build`: materialise what is missing or stale, in this process, into the project's Dagster history."""
+"""`nanoset build`: materialise what is missing or stale, in this process, into the project's
+Dagster history.
+"""
 
 from __future__ import annotations
 
@@ -57,20 +59,23 @@ def build(
     verbose: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> BuildReport:
-    """Discover corpora, register their partitions, and materialise every step that is missing or stale.
+    """Discover corpora, register their partitions, and materialise every step that is missing or
+    stale.
 
-    What a selected step needs is made too, if it is missing or stale. A step is left alone if its output belongs to
-    the inputs as they are now, whichever machine made it.
+    What a selected step needs is made too, if it is missing or stale. A step is left alone if its
+    output belongs to the inputs as they are now, whichever machine made it.
 
     Args:
         project: The project; its listener is called with the progress.
         instance: Where runs are recorded.
-        select: Dagster's asset selection syntax, such as `+pretrain/blend`, or names of corpora, nanosets,
-            nanoset/split and webdatasets; other steps are left as they are.
-        corpora: Only these are looked at, and built up to their datasets if nothing is selected; empty: all.
+        select: Dagster's asset selection syntax, such as `+pretrain/blend`, or names of corpora,
+            nanosets, nanoset/split and webdatasets; other steps are left as they are.
+        corpora: Only these are looked at, and built up to their datasets if nothing is selected;
+            empty: all.
         rebuild: Make the selected steps again even if they are up to date.
         verbose: Let Dagster's own log through.
-        say: Called with a line for each run that starts, which ends in "…", and with one on its end.
+        say: Called with a line for each run that starts, which ends in "…", and with one on its
+            end.
 
     Raises:
         ConfigError: The configuration asks for what cannot be, or nothing is selected.
@@ -101,9 +106,13 @@ def build(
     check_disk(project, {step.node for step in chosen}, say)
     distrusted = noted(project.outputs)
 
-    # Execute the runs of each corpus, nanoset, … together, so that no other build makes it meanwhile.
+    # Execute the runs of each corpus, nanoset, … together, so that no other build makes it
+    # meanwhile.
     report = _report_before_runs(survey, chosen, whole=not corpora)
-    options = {"tags": _run_tags(names, rebuild=rebuild), "run_config": _run_config(verbose=verbose)}
+    options = {
+        "tags": _run_tags(names, rebuild=rebuild),
+        "run_config": _run_config(verbose=verbose),
+    }
     execution = BuildRuns(project, hosted, definitions, report, counter, say, instance, options)
     location = code_location_of(instance, names.definition(OVERVIEW), DEFINITIONS_MODULE)
     with connections_kept(), runs_in_code_location(instance, location):
@@ -113,7 +122,8 @@ def build(
         survey.graph.set_failures(_failures_of(report, chosen))
 
     if chosen and noted(project.outputs, again=True) != distrusted:
-        # A tokenizer engine was found to err: what other corpora were tokenized with is stale by now.
+        # A tokenizer engine was found to err: what other corpora were tokenized with is stale by
+        # now.
         second = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
         second.made = report.made | second.made
         report = second
@@ -122,9 +132,14 @@ def build(
 
 
 def dry_run(
-    project: Project, *, select: Sequence[str] = (), corpora: Sequence[str] = (), force: bool = False
+    project: Project,
+    *,
+    select: Sequence[str] = (),
+    corpora: Sequence[str] = (),
+    force: bool = False,
 ) -> DryRun:
-    """Return what `build` would make with the same arguments; nothing is written, and no history is opened.
+    """Return what `build` would make with the same arguments; nothing is written, and no history is
+    opened.
 
     Raises:
         ConfigError: As `build`.
@@ -143,7 +158,8 @@ def _checked_corpora(project: Project, existing: Iterable[str], named: Sequence[
     """Return the corpora of the raw folder.
 
     Raises:
-        ConfigError: nanoset.yaml or `--corpus` names others, or the same text is in several corpora.
+        ConfigError: nanoset.yaml or `--corpus` names others, or the same text is in several
+            corpora.
     """
     corpora = list(existing)
     check_requested_corpora(project.config, corpora)
@@ -168,7 +184,9 @@ class _Survey:
     """Inventory that cannot be made → why."""
 
 
-def _survey(project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance, corpora: Sequence[str]) -> _Survey:
+def _survey(
+    project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance, corpora: Sequence[str]
+) -> _Survey:
     """Look at raw text and outputs, and register new corpora as partitions.
 
     Args:
@@ -202,7 +220,9 @@ def _survey(project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance,
     return _Survey(graph, state, steps, text.aside, unreadable)
 
 
-def _due_runs(survey: _Survey, selected_nodes: Collection[Node], *, rebuild: bool) -> list[list[Step]]:
+def _due_runs(
+    survey: _Survey, selected_nodes: Collection[Node], *, rebuild: bool
+) -> list[list[Step]]:
     """Return the runs that make what is selected and missing or stale, and what that needs.
 
     Args:
@@ -220,7 +240,8 @@ def _due_runs(survey: _Survey, selected_nodes: Collection[Node], *, rebuild: boo
 
 
 def _report_before_runs(survey: _Survey, chosen: Sequence[Step], *, whole: bool) -> BuildReport:
-    """Return what is known before any run: what cannot be made, and what will replace outputs of other settings.
+    """Return what is known before any run: what cannot be made, and what will replace outputs of
+    other settings.
 
     Args:
         survey: What the project has.
@@ -247,7 +268,9 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return labels of what is made from corpora that cannot be read: nanosets, webdatasets, outputs of corpora."""
+    """Return labels of what is made from corpora that cannot be read: nanosets, webdatasets,
+    outputs of corpora.
+    """
     labels: dict[str, None] = {}
     for node in graph.blocked():
         if node.stage.kind != INVENTORY.kind:
@@ -257,7 +280,9 @@ def _blocked_labels(graph: Graph) -> list[str]:
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
-    """Return label of each step whose current version has other settings → these, as `name: before → now`."""
+    """Return label of each step whose current version has other settings → these, as `name: before
+    → now`.
+    """
     settings_by_label: dict[str, list[str]] = {}
     for step in steps:
         recipe = graph.recipe(step.node)

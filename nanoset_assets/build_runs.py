@@ -42,7 +42,9 @@ class BuildReport:
     skipped: list[str] = field(default_factory=list)
     """Labels of steps that needed one that failed."""
     replaced: dict[str, list[str]] = field(default_factory=dict)
-    """Label of each chosen step whose current version has other settings → these, as `name: before → now`."""
+    """Label of each chosen step whose current version has other settings → these, as `name: before
+    → now`.
+    """
     seconds: float = 0.0
     """Of the whole build."""
 
@@ -120,9 +122,12 @@ class BuildRuns:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(StorageError):  # then each step reports the error itself
                 names = names_of(self.project, subject)
-                lease = leased(self.project.outputs.access, names, subject, on_wait=self._say_what_is_awaited)
+                lease = leased(
+                    self.project.outputs.access, names, subject, on_wait=self._say_what_is_awaited
+                )
                 stack.enter_context(lease)
-            # Before this build makes any of them, so that nothing is taken for another build's work.
+            # Before this build makes any of them, so that nothing is taken for another build's
+            # work.
             made_elsewhere = self._made_elsewhere([step for run in runs for step in run])
             for run in runs:
                 needs = [need for step in run for need in step.needs]
@@ -138,7 +143,9 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return the outputs of steps that were missing or stale and that another build has made meanwhile."""
+        """Return the outputs of steps that were missing or stale and that another build has made
+        meanwhile.
+        """
         # Looks at the outputs again, and not at what this process remembers of them.
         project = replace(self.project, seen=None)
         nodes: set[Node] = set()

@@ -27,10 +27,11 @@ class VerificationError(NanosetError, ValueError):
 
 
 def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
-    """Make a blocking check for each asset whose faults would spoil what is made of it, and those that warn.
+    """Make a blocking check for each asset whose faults would spoil what is made of it, and those
+    that warn.
 
-    The warnings of an asset are a check of their own: Dagster's conditions do not make anything of an asset whose
-    blocking check has failed.
+    The warnings of an asset are a check of their own: Dagster's conditions do not make anything of
+    an asset whose blocking check has failed.
     """
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():
@@ -40,7 +41,9 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
                 checks.append(_check(stage, hosted, subject, keys, CHECK, shape.check, _verify))
             warning = shape.warning_check
             if warning is not None:
-                checks.append(_check(stage, hosted, subject, keys, warning.name, warning.description, _warn))
+                checks.append(
+                    _check(stage, hosted, subject, keys, warning.name, warning.description, _warn)
+                )
     return checks
 
 
@@ -55,7 +58,8 @@ def _check(
 ) -> dg.AssetChecksDefinition:
     """Make one check of the asset of a stage; see `stage_asset` for its arguments."""
     with warnings.catch_warnings():
-        # Dagster calls checks by partition a preview. Without them a failed corpus could not be told from another.
+        # Dagster calls checks by partition a preview. Without them a failed corpus could not be
+        # told from another.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
         @dg.asset_check(
@@ -71,7 +75,9 @@ def _check(
     return check
 
 
-def _verify(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
+def _verify(
+    context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
+) -> dg.AssetCheckResult:
     """Verify an output: errors fail the check and block, warnings are described."""
     report = stage.verify(hosted.load_in_step(context), key)
     if not report.passed:
@@ -102,10 +108,14 @@ def _verification_error(report: Report) -> VerificationError:
     if n_more:
         what += f" (and {n_more:,} more: run `nanoset verify`)"
     where = first.output if first.where is None else f"{first.output}: {first.where}"
-    return VerificationError(what, where=where, found=first.found, expected=first.expected, remedy=first.remedy)
+    return VerificationError(
+        what, where=where, found=first.found, expected=first.expected, remedy=first.remedy
+    )
 
 
-def _warn(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
+def _warn(
+    context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
+) -> dg.AssetCheckResult:
     """Report the warnings that a stage has for an output."""
     project = hosted.load_in_step(context)
     manifest = require(project, stage, key)

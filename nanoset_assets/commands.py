@@ -61,7 +61,10 @@ RowKey = tuple[str, str, str | None]
 )
 @flag("--force", "Make the selected assets again even where they are up to date.")
 @flag("--verbose -v", "Show Dagster's own log.")
-@flag("--dry-run", "Only show what would be made and why, from how much text, on how much disk. Nothing is written.")
+@flag(
+    "--dry-run",
+    "Only show what would be made and why, from how much text, on how much disk. Nothing is written.",
+)
 @flag("--json as_json", "With --dry-run: print JSON.")
 def build(
     config: Path,
@@ -72,7 +75,9 @@ def build(
     dry_run: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
+    """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled
+    tars.
+    """
     if as_json and not dry_run:
         raise click.UsageError("--json is for --dry-run")
     project_config = load_config(config)
@@ -80,7 +85,8 @@ def build(
         _show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
         return
 
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it reports a Ctrl-C with a traceback
+    # it reports a Ctrl-C with a traceback
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     seen = Seen()
     with progress_bars() as (listener, say):
         listener(Progress(STEP, "starting", 0, 0))
@@ -113,7 +119,12 @@ def build(
 
 
 def _show_dry_run(
-    config: ProjectConfig, select: Sequence[str], corpora: Sequence[str], *, force: bool, as_json: bool
+    config: ProjectConfig,
+    select: Sequence[str],
+    corpora: Sequence[str],
+    *,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Print what a build would make. Nothing is written, the user's cache of tokenizers included."""
     with contextlib.ExitStack() as stack:
@@ -178,7 +189,11 @@ def _key(row: StatusRow) -> RowKey:
 
 
 def show_report(
-    project: Project, report: BuildReport, rows: Sequence[StatusRow] | None = None, *, is_selected: bool = False
+    project: Project,
+    report: BuildReport,
+    rows: Sequence[StatusRow] | None = None,
+    *,
+    is_selected: bool = False,
 ) -> None:
     """Print what a project holds after a build, what the build took, and what to do next.
 
@@ -214,7 +229,9 @@ def show_report(
 
 
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print the tables of `nanoset status`, with the seconds that each row took, and how many rows were made."""
+    """Print the tables of `nanoset status`, with the seconds that each row took, and how many rows
+    were made.
+    """
     from nanoset_core.cli.commands.status import print_tables
 
     # Each row stands for one or several steps of the build.
@@ -233,7 +250,9 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
-    """Return whether everything that a build was to make existed before, so that no table is worth printing."""
+    """Return whether everything that a build was to make existed before, so that no table is worth
+    printing.
+    """
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:
@@ -313,7 +332,9 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[_Split])
         is_on_disk = config.root_place is None
         has_links = is_on_disk and (manifests[0].folder.parent / "current").is_symlink()
         pointer = "current" if has_links else "current.json"
-        lines.append(f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version.")
+        lines.append(
+            f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
+        )
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
@@ -322,7 +343,9 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[_Split])
                 lines.append(f"Train on it: {manifest.url(START)} says how to start.")
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
-    lines.append(f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions")
+    lines.append(
+        f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
+    )
     return lines
 
 

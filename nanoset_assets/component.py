@@ -12,7 +12,13 @@ from dagster.components.utils.translation import TranslationFn, TranslationFnRes
 from pydantic import BaseModel, Field, WithJsonSchema, create_model, model_validator
 
 from nanoset_assets.asset_run import AssetRun
-from nanoset_assets.component_attributes import checked, located, named_projects, no_project, rendered
+from nanoset_assets.component_attributes import (
+    checked,
+    located,
+    named_projects,
+    no_project,
+    rendered,
+)
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.last_valid import definitions_from_file
@@ -33,12 +39,17 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
 
 @dg.scaffold_with(NanosetScaffolder)
 class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
-    """A nanoset project: raw text of corpora, tokenized, indexed, blended and shuffled for trainers."""
+    """A nanoset project: raw text of corpora, tokenized, indexed, blended and shuffled for
+    trainers.
+    """
 
     config: Annotated[str | None, dg.Resolver(located, model_field_type=str | None)] = Field(
-        default=None, description="Path of a nanoset.yaml; relative paths start in the folder of this file."
+        default=None,
+        description="Path of a nanoset.yaml; relative paths start in the folder of this file.",
     )
-    project: Annotated[Mapping[str, Any] | None, dg.Resolver(rendered, model_field_type=dict[str, Any])] = Field(
+    project: Annotated[
+        Mapping[str, Any] | None, dg.Resolver(rendered, model_field_type=dict[str, Any])
+    ] = Field(
         default=None,
         description="The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file.",
     )
@@ -48,7 +59,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         examples=[["llm"]],
     )
     group_prefix: str | None = Field(
-        default=None, description="Before the name of every group of assets; default: made of key_prefix."
+        default=None,
+        description="Before the name of every group of assets; default: made of key_prefix.",
     )
     corpora: dict[str, CorpusUpstream] = Field(
         default_factory=dict, description="Corpus → the assets that land its text."
@@ -65,9 +77,15 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         description="Pool of the assets that use a whole machine; default: <key_prefix>/workers. Projects that name "
         "the same one share its limit.",
     )
-    run_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all runs of its jobs.")
-    op_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of the ops of all its assets.")
-    retries: int = Field(default=0, ge=0, description="How often an asset that fails is made again within its run.")
+    run_tags: Mapping[str, str] = Field(
+        default_factory=dict, description="Tags of all runs of its jobs."
+    )
+    op_tags: Mapping[str, str] = Field(
+        default_factory=dict, description="Tags of the ops of all its assets."
+    )
+    retries: int = Field(
+        default=0, ge=0, description="How often an asset that fails is made again within its run."
+    )
     translation: Annotated[
         TranslationFn[Mapping[str, str]] | None,
         TranslationFnResolver[Mapping[str, str]](lambda node: {"node": node}),
@@ -78,14 +96,17 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the model that attributes are checked with: Dagster's own, and each key of an inline project."""
+        """Return the model that attributes are checked with: Dagster's own, and each key of an
+        inline project.
+        """
         return _attribute_model(cls)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions of the project.
 
         Raises:
-            ConfigError: Neither or both of `config` and `project` are given, or what they say cannot be.
+            ConfigError: Neither or both of `config` and `project` are given, or what they say
+                cannot be.
         """
         if self.config is None or self.project is not None:
             return definitions_of(self.hosted(context.path), self.automation)
@@ -100,7 +121,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
         Args:
             spec: As the project says it.
-            node: Its `name`, such as pretrain/blend, and its `subject`: the nanoset or webdataset, or nothing.
+            node: Its `name`, such as pretrain/blend, and its `subject`: the nanoset or webdataset,
+                or nothing.
         """
         if self.translation is None:
             return spec
@@ -125,14 +147,18 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         inline = config_from(self.project, folder / "defs.yaml")
         return self._hosted(inline, lambda: inline)
 
-    def _hosted(self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None) -> ProjectDefs:
+    def _hosted(
+        self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None
+    ) -> ProjectDefs:
         """Return the project of a configuration.
 
         Args:
             config: The configuration.
             reread: Returns it as it is now; None: its file is read.
         """
-        upstream = {name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps}
+        upstream = {
+            name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps
+        }
         return ProjectDefs.of(
             config,
             self.key_prefix,
@@ -158,7 +184,8 @@ def _folder_of(path: Path) -> Path:
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the model of a component's attributes, for `dg check yaml` and for editors."""
-    # Not "or null, or text", as Dagster would have it: of several possibilities no checker says which line is wrong.
+    # Not "or null, or text", as Dagster would have it: of several possibilities no checker says
+    # which line is wrong.
     keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
 
     def check(attributes: Any) -> Any:
@@ -167,9 +194,12 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     model = create_model(
         component.__name__,
         __base__=component.model(),
-        __validators__={"check_project": cast("Callable[..., Any]", model_validator(mode="before")(check))},
+        __validators__={
+            "check_project": cast("Callable[..., Any]", model_validator(mode="before")(check))
+        },
         project=(keys, Field(default=None)),
-        automation=(Automation, Field(default="own")),  # and no other text, as Dagster would have it
+        # and no other text, as Dagster would have it
+        automation=(Automation, Field(default="own")),
     )
     # Dagster leaves out the descriptions, which editors show.
     for name, field in component.model_fields.items():

@@ -1,4 +1,6 @@
-"""The attributes of a component in a defs.yaml: filled-in templates, and mistakes with the line that they are in."""
+"""The attributes of a component in a defs.yaml: filled-in templates, and mistakes with the line
+that they are in.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def named_projects(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def checked(component: str, attributes: Any) -> Any:
-    """Check the attributes of a component; values with templates are checked once they are filled in.
+    """Check the attributes of a component; values with templates are checked once they are filled
+    in.
 
     Args:
         component: The name of its class.
@@ -67,7 +70,9 @@ def checked(component: str, attributes: Any) -> Any:
         return attributes
     details: list[InitErrorDetails] = []
     for error, path in _mistakes(attributes):
-        details.append(InitErrorDetails(type="value_error", loc=path, input=attributes, ctx={"error": error}))
+        details.append(
+            InitErrorDetails(type="value_error", loc=path, input=attributes, ctx={"error": error})
+        )
     if details:
         raise ValidationError.from_exception_data(component, details)
     return attributes

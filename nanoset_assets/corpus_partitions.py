@@ -46,12 +46,16 @@ class PartitionChanges:
 
 
 def partition_changes(
-    config: ProjectConfig, names: Names, active_runs: ActiveRuns, text: RawText, before: KnownCorpora
+    config: ProjectConfig,
+    names: Names,
+    active_runs: ActiveRuns,
+    text: RawText,
+    before: KnownCorpora,
 ) -> PartitionChanges:
     """Return which corpora are added as partitions, and which are retired.
 
-    A corpus is retired once two looks in sequence have not found it and nothing needs it. Partitions that no look has
-    seen text of may be another project's, and stay.
+    A corpus is retired once two looks in sequence have not found it and nothing needs it.
+    Partitions that no look has seen text of may be another project's, and stay.
 
     Args:
         config: The project as it is configured now.
@@ -89,7 +93,8 @@ def partition_changes(
 def _without_targeted(
     names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
 ) -> set[str]:
-    """Return those of some partitions that no active run and no open backfill is to make; note the others.
+    """Return those of some partitions that no active run and no open backfill is to make; note the
+    others.
 
     Dagster ends a whole backfill as failed if one of the partitions that it targets is deleted.
     """
@@ -100,14 +105,18 @@ def _without_targeted(
     for corpus in sorted(corpora):
         if any(active_runs.targets(asset, corpus) for asset in assets):
             targeted.add(corpus)
-            notes.append(f"{corpus}: its partition of {set_name} stays until the run or backfill of it has ended")
+            notes.append(
+                f"{corpus}: its partition of {set_name} stays until the run or backfill of it has ended"
+            )
     return corpora - targeted
 
 
 def _add_and_delete(
     definition: dg.DynamicPartitionsDefinition, added: Iterable[str], removed: Iterable[str]
 ) -> list[PartitionsRequest]:
-    """Return the requests that add partitions to a set, and remove others; none if there is nothing to do."""
+    """Return the requests that add partitions to a set, and remove others; none if there is nothing
+    to do.
+    """
     requests: list[PartitionsRequest] = []
     new = sorted(added)
     if new:

@@ -10,20 +10,36 @@ from typing import Any
 
 import dagster as dg
 import dagster._utils.interrupts as untyped_interrupts
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+from dagster._core.definitions.definitions_load_context import (
+    DefinitionsLoadContext,
+    DefinitionsLoadType,
+)
 from dagster._core.definitions.partitions.subset.default import DefaultPartitionsSubset
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
-from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.launcher.base import (
+    CheckRunHealthResult,
+    LaunchRunContext,
+    RunLauncher,
+    WorkerStatus,
+)
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteRepositoryOrigin,
+)
 from dagster._core.scheduler.instigation import InstigatorType
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster_shared.check import CheckError
 
-from nanoset_core.execution.interruption import are_ignored, handlers_kept, ignore_sigint, received_signal
+from nanoset_core.execution.interruption import (
+    are_ignored,
+    handlers_kept,
+    ignore_sigint,
+    received_signal,
+)
 
 __all__ = [
     "CheckRunHealthResult",
@@ -58,7 +74,8 @@ INPUT_DATA_VERSION_TAG = "dagster/input_data_version"
 def latest_data_versions(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
 ) -> dict[str | None, str]:
-    """Return partition → data version of its last materialisation; None stands for an asset without partitions.
+    """Return partition → data version of its last materialisation; None stands for an asset without
+    partitions.
 
     Those that were never materialised are left out.
     """
@@ -88,7 +105,9 @@ class OpenBackfill:
     assets: frozenset[dg.AssetKey]
     """What it makes; empty for a backfill of a job, which does not say."""
     partitions: frozenset[str] | None
-    """Partitions that it targets, of any of its assets; None if Dagster's record of them cannot be read here."""
+    """Partitions that it targets, of any of its assets; None if Dagster's record of them cannot be
+    read here.
+    """
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether it is to make a partition of an asset, as far as its record tells."""
@@ -107,21 +126,29 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill targets, of any of its assets; None if they cannot be read here."""
+    """Return the partitions that a backfill targets, of any of its assets; None if they cannot be
+    read here.
+    """
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
     if backfill.asset_backfill_data is None:
         return None  # serialised by an older version, for which Dagster needs the whole workspace
     partitions: set[str] = set()
-    for subset in backfill.asset_backfill_data.target_subset.partitions_subsets_by_asset_key.values():
+    for (
+        subset
+    ) in backfill.asset_backfill_data.target_subset.partitions_subsets_by_asset_key.values():
         if not isinstance(subset, DefaultPartitionsSubset):
             return None  # such as "all", or a range: its keys depend on the definitions
         partitions.update(subset.get_partition_keys())
     return frozenset(partitions)
 
 
-def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
-    """Return asset → id of the event of its last materialisation, of any partition; ids grow with time."""
+def latest_materializations(
+    instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]
+) -> dict[dg.AssetKey, int]:
+    """Return asset → id of the event of its last materialisation, of any partition; ids grow with
+    time.
+    """
     event_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
         event = record.asset_entry.last_materialization_storage_id
@@ -150,8 +177,13 @@ def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
     if not run_by_asset:
         return []
     run_ids = sorted(set(run_by_asset.values()))
-    status_by_run = {run.run_id: run.status.value for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))}
-    return sorted(LatestRun(asset, run_id, status_by_run.get(run_id, "")) for asset, run_id in run_by_asset.items())
+    status_by_run = {
+        run.run_id: run.status.value for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))
+    }
+    return sorted(
+        LatestRun(asset, run_id, status_by_run.get(run_id, ""))
+        for asset, run_id in run_by_asset.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +196,9 @@ class PlannedRun:
     """Of the event that says so; 0 if there is none."""
 
 
-def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> PlannedRun:
+def latest_planned(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
+) -> PlannedRun:
     """Return the last run that was to make an asset, or one partition of it."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     if planned is None:
@@ -182,7 +216,9 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
 def unsound_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
-    """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
+    """Return the (asset, partition) whose last check found errors, or did not end; not those never
+    checked.
+    """
     storage = instance.event_log_storage
     unsound: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
@@ -201,11 +237,12 @@ def unsound_checks(
 
 @contextmanager
 def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM leave this block as KeyboardInterrupt, whatever part of a run they come in.
+    """Let Ctrl-C and SIGTERM leave this block as KeyboardInterrupt, whatever part of a run they
+    come in.
 
-    Dagster raises an error of its own, forgets a signal that comes between the last step and the end of the run, and
-    starts helpers that copy the run's output, which would die of a Ctrl-C with tracebacks. It also sets handlers of
-    signals that this process ignores: then it sets none.
+    Dagster raises an error of its own, forgets a signal that comes between the last step and the
+    end of the run, and starts helpers that copy the run's output, which would die of a Ctrl-C with
+    tracebacks. It also sets handlers of signals that this process ignores: then it sets none.
     """
     logs: Any = instance.compute_log_manager
     interrupts: Any = untyped_interrupts
@@ -243,7 +280,9 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return the text that the code server remembered for its runs; None if this process executes no such run."""
+    """Return the text that the code server remembered for its runs; None if this process executes
+    no such run.
+    """
     if not is_run_loading():
         return None
     text = DefinitionsLoadContext.get().reconstruction_metadata.get(key)
@@ -251,16 +290,21 @@ def remembered_for_run(key: str) -> str | None:
 
 
 def remember_for_runs(key: str, text: str) -> None:
-    """Let every process of a run that this code server launches know a text, by `remembered_for_run`."""
+    """Let every process of a run that this code server launches know a text, by
+    `remembered_for_run`.
+    """
     DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
 
 
-def code_location_of(instance: dg.DagsterInstance, sensor: str, module: str) -> RemoteRepositoryOrigin:
+def code_location_of(
+    instance: dg.DagsterInstance, sensor: str, module: str
+) -> RemoteRepositoryOrigin:
     """Return the code location that runs of this process belong to.
 
     Args:
         instance: The instance.
-        sensor: Name of a sensor of the project: the code location in which it ticked last is returned.
+        sensor: Name of a sensor of the project: the code location in which it ticked last is
+            returned.
         module: Module of the definitions; if no such sensor has ticked, the code location that
             `dagster dev -m <module>` makes is returned.
     """
@@ -269,11 +313,15 @@ def code_location_of(instance: dg.DagsterInstance, sensor: str, module: str) -> 
         last: RemoteRepositoryOrigin = max(ticked, key=_last_tick).origin.repository_origin
         return last
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
-    return RemoteRepositoryOrigin(ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME)
+    return RemoteRepositoryOrigin(
+        ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME
+    )
 
 
 def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
-    """Return what the instance has recorded of sensors; nothing for one in memory, which has no such storage."""
+    """Return what the instance has recorded of sensors; nothing for one in memory, which has no
+    such storage.
+    """
     with suppress(CheckError):
         return instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     return []
@@ -285,17 +333,22 @@ def _last_tick(state: Any) -> float:
 
 
 @contextmanager
-def runs_in_code_location(instance: dg.DagsterInstance, location: RemoteRepositoryOrigin) -> Iterator[None]:
+def runs_in_code_location(
+    instance: dg.DagsterInstance, location: RemoteRepositoryOrigin
+) -> Iterator[None]:
     """Let the runs that are executed in this process belong to a code location.
 
-    Dagster's timeline and its pages of jobs show no others. `execute_in_process` has no argument for it.
+    Dagster's timeline and its pages of jobs show no others. `execute_in_process` has no argument
+    for it.
     """
     this: Any = instance
     create_run_for_job = this.create_run_for_job
 
     def create_run_in_location(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
         origin = location.get_job_origin(job_def.name)
-        run: dg.DagsterRun = create_run_for_job(job_def=job_def, remote_job_origin=origin, **details)
+        run: dg.DagsterRun = create_run_for_job(
+            job_def=job_def, remote_job_origin=origin, **details
+        )
         return run
 
     this.create_run_for_job = create_run_in_location
@@ -309,7 +362,9 @@ def condition_sensors(
     instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, asset: dg.AssetKey
 ) -> dict[str, bool]:
     """Return the sensors that evaluate an asset's automation condition: name → whether it is on."""
-    status_by_name = {state.origin.instigator_name: state.status.value for state in _sensor_states(instance)}
+    status_by_name = {
+        state.origin.instigator_name: state.status.value for state in _sensor_states(instance)
+    }
     graph = repository.asset_graph
     is_running: dict[str, bool] = {}
     for sensor in repository.sensor_defs:
@@ -321,5 +376,7 @@ def condition_sensors(
         # Until somebody switches a sensor, its state is the one that its definition declares.
         is_on_by_default = sensor.default_status is dg.DefaultSensorStatus.RUNNING
         status = status_by_name.get(sensor.name, "DECLARED_IN_CODE")
-        is_running[sensor.name] = is_on_by_default if status == "DECLARED_IN_CODE" else status == "RUNNING"
+        is_running[sensor.name] = (
+            is_on_by_default if status == "DECLARED_IN_CODE" else status == "RUNNING"
+        )
     return is_running

@@ -1,4 +1,6 @@
-"""Everything that Dagster loads of a project: assets, checks, jobs, sensors and schedule, from one nanoset.yaml."""
+"""Everything that Dagster loads of a project: assets, checks, jobs, sensors and schedule, from one
+nanoset.yaml.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ __all__ = ["build_definitions", "definitions_of", "defs"]
 CONFIG_VARIABLE = "NANOSET_CONFIG"
 """Environment variable that names the nanoset.yaml of a code location of its own."""
 DEFINITIONS_MODULE = "nanoset_assets.definitions"
-"""This module, by which a project is a code location of its own; Dagster names the location like the module."""
+"""This module, by which a project is a code location of its own; Dagster names the location like
+the module.
+"""
 _JOB_DESCRIPTIONS = {
     "corpus": "One corpus, from files to .bin/.idx.",
     "packed": "A corpus as Modalities' .pbin.",
@@ -41,7 +45,9 @@ _JOB_DESCRIPTIONS = {
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """A code location of its own: the project named by NANOSET_CONFIG (default: nanoset.yaml in the current folder)."""
+    """A code location of its own: the project named by NANOSET_CONFIG (default: nanoset.yaml in the
+    current folder).
+    """
     return definitions_from_file(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE), _own_location)
 
 
@@ -58,21 +64,24 @@ def build_definitions(
     group_prefix: str | None = None,
     automation: Automation = "own",
 ) -> dg.Definitions:
-    """Make the definitions of one project, to be merged with others: no resource, executor or name is shared with them.
+    """Make the definitions of one project, to be merged with others: no resource, executor or name
+    is shared with them.
 
     Args:
-        config: The project: the path of its nanoset.yaml, which each run and tick reads again. While the file has a
-            mistake, definitions are those of the last version that loaded. A configuration that your code has loaded
-            is taken as it is.
-        key_prefix: Before the key of every asset, such as `llm` or ["team", "llm"]; default: what nanoset.yaml says
-            under `dagster`.
-        group_prefix: Before the name of every group of assets; default: that of nanoset.yaml, or made of key_prefix.
-        automation: What builds what is missing or stale. `own`: sensors and a schedule of the project; `host`: a
-            sensor of yours, which evaluates the automation conditions of what follows raw text; `none`: neither.
+        config: The project: the path of its nanoset.yaml, which each run and tick reads again.
+            While the file has a mistake, definitions are those of the last version that loaded. A
+            configuration that your code has loaded is taken as it is.
+        key_prefix: Before the key of every asset, such as `llm` or ["team", "llm"]; default: what
+            nanoset.yaml says under `dagster`.
+        group_prefix: Before the name of every group of assets; default: that of nanoset.yaml, or
+            made of key_prefix.
+        automation: What builds what is missing or stale. `own`: sensors and a schedule of the
+            project; `host`: a sensor of yours, which evaluates the automation conditions of what
+            follows raw text; `none`: neither.
 
     Raises:
-        ConfigError: The prefix cannot be part of a name, or differs from that of nanoset.yaml; or the file at the
-            path has mistakes, and no earlier version of it is known.
+        ConfigError: The prefix cannot be part of a name, or differs from that of nanoset.yaml; or
+            the file at the path has mistakes, and no earlier version of it is known.
     """
 
     def make(loaded: ProjectConfig) -> dg.Definitions:
@@ -84,7 +93,9 @@ def build_definitions(
 
 
 def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
-    """Make the definitions of a project: an asset for each stage and subject, a job for each subject."""
+    """Make the definitions of a project: an asset for each stage and subject, a job for each
+    subject.
+    """
     check_asset_names()
     assets_by_job = _assets_by_job(hosted)
     jobs = {name: _asset_job(hosted, name, assets) for name, assets in assets_by_job.items()}
@@ -106,7 +117,8 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
         schedules = reconcile_schedule(hosted)
 
     all_jobs = list(jobs.values())
-    if hosted.config.nanosets and STEP_JOB not in jobs:  # a nanoset, webdataset or corpus may have this name
+    # a nanoset, webdataset or corpus may have this name
+    if hosted.config.nanosets and STEP_JOB not in jobs:
         all_jobs.append(step_job(hosted))
     return dg.Definitions(
         assets=hosted.translated(assets),
@@ -135,6 +147,7 @@ def _asset_job(hosted: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinit
         assets,
         description=_JOB_DESCRIPTIONS.get(name, f"All of {name}."),
         tags=hosted.run_tags,
-        # Parallelism is in worker processes of the core; a process for each step would only add seconds.
+        # Parallelism is in worker processes of the core; a process for each step would only add
+        # seconds.
         executor_def=dg.in_process_executor,
     )

@@ -31,14 +31,16 @@ def load_materialized(
     """Open one split of the nanoset whose handoff was materialised, and no other version of it.
 
     Args:
-        event: Of `<nanoset>/handoff`, as `context.instance.get_latest_materialization_event(key)` returns it.
+        event: Of `<nanoset>/handoff`, as `context.instance.get_latest_materialization_event(key)`
+            returns it.
         split: train, valid or test.
         root: Where the outputs are now; default: where they were when the handoff was made.
         storage: How a bucket is reached; default: as the AWS configuration says.
         masks: See `load_nanoset`.
 
     Raises:
-        MissingError: There is no materialisation, or it is not one of a handoff that says where its outputs are.
+        MissingError: There is no materialisation, or it is not one of a handoff that says where its
+            outputs are.
         StaleError: The nanoset was rebuilt since.
         ConfigError, FormatError: See `load_nanoset`.
     """
@@ -63,7 +65,8 @@ def load_materialized(
             remedy="take the latest materialisation; where the outputs were moved, say by `root` where they lie",
         )
 
-    # A split may be rebuilt before its handoff: compare what was opened with what the handoff is made from.
+    # A split may be rebuilt before its handoff: compare what was opened with what the handoff is
+    # made from.
     nanoset = load_nanoset(outputs, name, split, storage, **masks)
     live_split = live_version(outputs, f"{name}/{split}").digest
     handoff_split = live.recipe["parents"][split]

@@ -32,7 +32,8 @@ class DueRuns:
 def run_of(step: Step) -> Hashable:
     """Return a key that steps of one run share.
 
-    The chain of one corpus, or the assets of one split, are a run; other steps have runs of their own.
+    The chain of one corpus, or the assets of one split, are a run; other steps have runs of their
+    own.
     """
     partition = partition_of(step.node)
     return step.node if partition is None else (job_of(step.node), partition)
@@ -41,14 +42,16 @@ def run_of(step: Step) -> Hashable:
 def due_runs(
     state: GraphState, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool = False
 ) -> DueRuns:
-    """Return the runs of what is missing or stale and can be made now, and why other outputs have to wait.
+    """Return the runs of what is missing or stale and can be made now, and why other outputs have
+    to wait.
 
     Args:
         state: The outputs of the project.
         active_runs: Those that were active before the outputs were read.
         loaded_assets: Those that a run can make.
-        again: Also take what has failed, and inventories that differ from the text, which the sensor over raw text
-            requests otherwise. An inventory whose check was cut off is taken in any case: its text has not changed.
+        again: Also take what has failed, and inventories that differ from the text, which the
+            sensor over raw text requests otherwise. An inventory whose check was cut off is taken
+            in any case: its text has not changed.
     """
     due = DueRuns()
 
@@ -89,4 +92,6 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
     digests = [step.digest for step in run]
     tags = {AUTOMATION_TAG: requested_by, names.tag(WANTED_TAG): " ".join(digests)}
     assets = [names.asset(asset_path(step.node)) for step in run]
-    return dg.RunRequest(partition_key=partition_of(run[0].node), asset_selection=assets, tags=tags, **more)
+    return dg.RunRequest(
+        partition_key=partition_of(run[0].node), asset_selection=assets, tags=tags, **more
+    )

@@ -1,4 +1,6 @@
-"""Which runs are not requested again: a run that failed would fail again, unless something has changed."""
+"""Which runs are not requested again: a run that failed would fail again, unless something has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,20 @@ from nanoset_assets.tags import CONFIG_ERROR_TAG, LOADED, UNSUCCESSFUL, WANTED_T
 from nanoset_core.project.graph import Step
 
 MAX_ATTEMPTS = 5
-"""Runs that are requested for the same output if they are killed, if the output is deleted after each of them, or if
-nanoset.yaml cannot be loaded."""
+"""Runs that are requested for the same output if they are killed, if the output is deleted after
+each of them, or if nanoset.yaml cannot be loaded."""
 RETRY_SECONDS = 600
-"""Dagster starts a killed run again within moments; if it has not after this time, it will not do so."""
+"""Dagster starts a killed run again within moments; if it has not after this time, it will not do
+so.
+"""
 
 
 def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
-    """Return why a step is not requested: its last run failed to make this very output. Returns None otherwise.
+    """Return why a step is not requested: its last run failed to make this very output. Returns
+    None otherwise.
 
-    A run that a person started bears no digest. When its failure is seen first, it is taken to have failed for the
-    output that is to be made now, and is tagged so.
+    A run that a person started bears no digest. When its failure is seen first, it is taken to have
+    failed for the output that is to be made now, and is tagged so.
     """
     asset = names.asset(asset_path(step.node))
     record = last_run(instance, asset, partition_of(step.node))
@@ -45,7 +50,9 @@ def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) ->
     return why_not_repeated(instance, record, attempts)
 
 
-def why_not_repeated(instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]) -> str | None:
+def why_not_repeated(
+    instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]
+) -> str | None:
     """Return why no other run is requested after the last one; None if one may be.
 
     Runs that ended before this process started do not count: a restart tries everything again.
@@ -71,9 +78,15 @@ def why_not_repeated(instance: dg.DagsterInstance, last: dg.RunRecord, attempts:
 
 
 def has_made(
-    instance: dg.DagsterInstance, record: dg.RunRecord, asset: dg.AssetKey, partition: str, digest: str
+    instance: dg.DagsterInstance,
+    record: dg.RunRecord,
+    asset: dg.AssetKey,
+    partition: str,
+    digest: str,
 ) -> bool:
-    """Return whether a run succeeded, and made the last materialisation of a partition, with this digest."""
+    """Return whether a run succeeded, and made the last materialisation of a partition, with this
+    digest.
+    """
     run = record.dagster_run
     if not run.is_success:
         return False

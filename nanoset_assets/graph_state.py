@@ -30,14 +30,15 @@ def load_graph_state(
 ) -> GraphState:
     """Compare a graph with what the instance knows of its project.
 
-    What is up to date, but was made by another machine or under another history, is recorded here, so that no run
-    makes it again.
+    What is up to date, but was made by another machine or under another history, is recorded here,
+    so that no run makes it again.
 
     Args:
         graph: The outputs of the project.
         instance: The instance.
         names: The names of the project.
-        active_runs: Those of the instance, looked up before any output is read; default: they are looked up here.
+        active_runs: Those of the instance, looked up before any output is read; default: they are
+            looked up here.
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
@@ -46,14 +47,16 @@ def load_graph_state(
     for node in steps:
         partitions_by_asset.setdefault(asset_path(node), set()).add(partition_of(node))
 
-    # Record outputs that the history does not know, each after what it is made from, as a run would.
+    # Record outputs that the history does not know, each after what it is made from, as a run
+    # would.
     recorded: dict[tuple[str, ...], dict[str | None, str]] = {}
     for asset, partitions in partitions_by_asset.items():
         recorded[asset] = latest_data_versions(instance, names.asset(asset), partitions)
     for node, step in steps.items():
         if not step.done or recorded[asset_path(node)].get(partition_of(node)) == step.digest:
             continue
-        # A new history knows none of a project's thousands of outputs: ask for their runs only if there are any.
+        # A new history knows none of a project's thousands of outputs: ask for their runs only if
+        # there are any.
         if active_runs.runs and node in active_runs:
             continue  # its run records it
         instance.report_runless_asset_event(_materialization_of_existing(graph, step, names))
@@ -71,7 +74,9 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
     node = step.node
     project = graph.project
     manifest = graph.current(node).manifest
-    metadata: dict[str, Any] = {"summary": "made on another machine, or recorded by another history of runs"}
+    metadata: dict[str, Any] = {
+        "summary": "made on another machine, or recorded by another history of runs"
+    }
     if manifest is not None:
         metadata |= node.stage.show(project, manifest).figures
         metadata["size_bytes"] = size_bytes(manifest)
@@ -88,7 +93,9 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return corpus → recipe of its current inventory; those without one that can be read are left out."""
+    """Return corpus → recipe of its current inventory; those without one that can be read are left
+    out.
+    """
     names = sorted(corpora)
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}

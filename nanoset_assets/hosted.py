@@ -63,7 +63,9 @@ class ProjectDefs:
     started: Callable[[Node], None] = lambda node: None
     """Is called when an output begins to be made in this process."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)
-    """Outputs that could not be made in this process, or are wrong. Dagster only says that a run failed."""
+    """Outputs that could not be made in this process, or are wrong. Dagster only says that a run
+    failed.
+    """
 
     @staticmethod
     def of(
@@ -120,8 +122,8 @@ class ProjectDefs:
         """Open the project as it is configured now, in a step of a run.
 
         Raises:
-            dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster tries neither the step nor the run again;
-                the sensors request the run again once the file is correct.
+            dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster tries neither the step
+                nor the run again; the sensors request the run again once the file is correct.
         """
         if self.building is not None:  # `nanoset build` reports errors itself
             return self.load(listener, rebuild=rebuild)
@@ -152,7 +154,8 @@ class ProjectDefs:
         return self.load_in_step(context, listener, rebuild=must_rebuild)
 
     def sensor_options(self, sensor: str, max_seconds: int | None = None) -> dict[str, Any]:
-        """Return arguments for the decorator of a sensor of this project: name, interval, and whether it is on.
+        """Return arguments for the decorator of a sensor of this project: name, interval, and
+        whether it is on.
 
         Args:
             sensor: Its name, without the project's prefix.

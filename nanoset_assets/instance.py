@@ -1,4 +1,6 @@
-"""The Dagster instance of a project: where its storage is, how it is opened, and what can be wrong with it."""
+"""The Dagster instance of a project: where its storage is, how it is opened, and what can be wrong
+with it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from nanoset_core.storage.paths import expanded
 HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
 LOCK = ".lock"
-"""Locked while an instance is opened: two processes that make Dagster's tables at once leave them broken."""
+"""Locked while an instance is opened: two processes that make Dagster's tables at once leave them
+broken.
+"""
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
 
@@ -68,7 +72,9 @@ _CANNOT_OPEN = _Fault(
     "the history cannot be opened",
     "give this user the right to write there, or make room",
 )
-_DAMAGE_REMEDY = "move the folder away and run again: a new history is begun, and what is finished is kept"
+_DAMAGE_REMEDY = (
+    "move the folder away and run again: a new history is begun, and what is finished is kept"
+)
 _FAULTS = (
     _DISK_FULL,
     _READ_ONLY,
@@ -79,7 +85,9 @@ _FAULTS = (
     _Fault("not a database", "the history is damaged", _DAMAGE_REMEDY),
     _Fault("more than one head", "the history is damaged", _DAMAGE_REMEDY),
 )
-_UNKNOWN_FAULT = _Fault("", "the history cannot be used", "see what the database says, and run again")
+_UNKNOWN_FAULT = _Fault(
+    "", "the history cannot be used", "see what the database says, and run again"
+)
 
 
 def dagster_home(config: ProjectConfig) -> Path:
@@ -136,15 +144,19 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[str | None]:
-    """Hold an exclusive lock on DAGSTER_HOME, of the kind that SQLite takes; yield the error of locking, if any.
+    """Hold an exclusive lock on DAGSTER_HOME, of the kind that SQLite takes; yield the error of
+    locking, if any.
 
-    Without the right to write to the folder there is no lock, and no error: Dagster says what it needs.
+    Without the right to write to the folder there is no lock, and no error: Dagster says what it
+    needs.
     """
     with contextlib.ExitStack() as stack:
         lock_error = None
         try:
             file = stack.enter_context((home / LOCK).open("ab"))
-            wait_for_lock(file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK)
+            wait_for_lock(
+                file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK
+            )
         except OSError as error:
             if error.filename is None:  # the error is of the lock, not of opening the file
                 lock_error = f"{error.strerror} (errno {error.errno})"

@@ -1,4 +1,6 @@
-"""The sensor over assets of the host that land text: it has corpora built as soon as their text has landed."""
+"""The sensor over assets of the host that land text: it has corpora built as soon as their text has
+landed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         if not due:
             return dg.SensorResult(skip_reason=nothing)
 
-        # Corpora that cannot be built yet; they stay due, so that the next tick looks at them again.
+        # Corpora that cannot be built yet; they stay due, so that the next tick looks at them
+        # again.
         active_runs = ActiveRuns(instance, names, hosted.upstream)
         waiting_reasons: dict[str, str] = {}
         for corpus, asset in active_runs.landing.items():
@@ -77,7 +80,9 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             tags = {names.tag(LANDED_TAG): run_key}
             requests.append(dg.RunRequest(run_key, partition_key=corpus, tags=tags))
 
-        notes = [f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons]
+        notes = [
+            f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons
+        ]
         for corpus in candidates:
             handled[corpus] = due[corpus]
         return tick_result(context, requests, notes, nothing, cursor=json.dumps(handled))
@@ -91,7 +96,8 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return corpus → the latest event of what lands it, unless it is handled or a later run has read the text.
+    """Return corpus → the latest event of what lands it, unless it is handled or a later run has
+    read the text.
 
     Args:
         instance: The instance.

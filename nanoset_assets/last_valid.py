@@ -1,8 +1,9 @@
 """Definitions of the last nanoset.yaml that loaded, for as long as the file has a mistake.
 
-A mistake in nanoset.yaml must not stop the code location: it may hold other people's assets, and every run loads all
-definitions again in a process of its own. So definitions are made from the last configuration that loaded. The steps
-and ticks of this project read the file itself, and fail with the ConfigError until it is corrected.
+A mistake in nanoset.yaml must not stop the code location: it may hold other people's assets, and
+every run loads all definitions again in a process of its own. So definitions are made from the last
+configuration that loaded. The steps and ticks of this project read the file itself, and fail with
+the ConfigError until it is corrected.
 
 There are two copies of the text:
 
@@ -42,10 +43,12 @@ def definitions_from_file(
 
     Args:
         path: The nanoset.yaml.
-        make: Makes the definitions of a configuration; what it raises is a mistake in nanoset.yaml too.
+        make: Makes the definitions of a configuration; what it raises is a mistake in nanoset.yaml
+            too.
 
     Raises:
-        ConfigError: The file has mistakes, and either no earlier version is known or definitions are being validated.
+        ConfigError: The file has mistakes, and either no earlier version is known or definitions
+            are being validated.
         MissingError: There is no such file, and no earlier version is known.
     """
     file = _absolute(path)
@@ -76,7 +79,8 @@ def definitions_from_file(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check that a nanoset.yaml can be loaded, or that definitions can be made of its last version that loaded.
+    """Check that a nanoset.yaml can be loaded, or that definitions can be made of its last version
+    that loaded.
 
     Raises:
         ConfigError, MissingError: see `definitions_from_file`.
@@ -96,7 +100,9 @@ def _is_validation() -> bool:
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path; links stay, since those of a Kubernetes ConfigMap point to another folder each time."""
+    """Return an absolute path; links stay, since those of a Kubernetes ConfigMap point to another
+    folder each time.
+    """
     return Path(os.path.abspath(Path(path).expanduser()))
 
 
@@ -153,7 +159,9 @@ def _store(file: Path, text: str) -> None:
 
 
 def _write_copy(copy: Path, data: bytes, original: Path) -> None:
-    """Write a copy of a file, with the rights of the original: those who may read that one may read the copy."""
+    """Write a copy of a file, with the rights of the original: those who may read that one may read
+    the copy.
+    """
     copy.parent.mkdir(parents=True, exist_ok=True)
     (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     mode = original.stat().st_mode & 0o777

@@ -1,7 +1,7 @@
 """How the loaded definitions differ from today's nanoset.yaml.
 
-Runs and ticks read nanoset.yaml again each time. Assets, partitions, dependencies, jobs and the intervals of sensors
-are those of the moment when the code location was loaded.
+Runs and ticks read nanoset.yaml again each time. Assets, partitions, dependencies, jobs and the
+intervals of sensors are those of the moment when the code location was loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ RELOAD = "choose Reload on the page Deployment, Code locations"
 class LoadedAssets:
     """The assets and partitions of the definitions that are loaded.
 
-    A request for any other asset or partition would fail the whole tick of a sensor, and with it every other request.
+    A request for any other asset or partition would fail the whole tick of a sensor, and with it
+    every other request.
     """
 
     parts_by_asset: Mapping[tuple[str, ...], frozenset[str | None]]
@@ -59,7 +60,8 @@ class LoadedAssets:
 
 
 def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Return what changed in nanoset.yaml since the definitions were loaded and needs a reload, as at most one note.
+    """Return what changed in nanoset.yaml since the definitions were loaded and needs a reload, as
+    at most one note.
 
     Values are read again by every run and tick, so most edits need no reload.
     """
@@ -75,7 +77,9 @@ def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of a configuration that definitions are made from: name for messages → value to compare."""
+    """Return the parts of a configuration that definitions are made from: name for messages → value
+    to compare.
+    """
     inputs: dict[str, Any] = {
         # Each tick reads `settle_seconds` again.
         "automation": replace(config.automation, settle_seconds=0),
@@ -85,7 +89,8 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     for stage in stages():
         for subject, keys in subjects_of(stage, config).items():
             if is_of_corpora(stage):
-                # Which corpora it covers is no part of the definitions: partitions are added as corpora appear.
+                # Which corpora it covers is no part of the definitions: partitions are added as
+                # corpora appear.
                 inputs[f"asset {shape_of(stage).asset}"] = None
                 continue
             outputs = inputs.setdefault(f"{stage.kind} {subject!r}", set())

@@ -1,4 +1,6 @@
-"""What everything of a project is called in Dagster: one object gives every name, so that no two projects share one."""
+"""What everything of a project is called in Dagster: one object gives every name, so that no two
+projects share one.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,28 @@ _NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one project; without a prefix assets `raw_jsonl`, partitions `corpora`, job `corpus`."""
+    """The names of one project; without a prefix assets `raw_jsonl`, partitions `corpora`, job
+    `corpus`.
+    """
 
     key_prefix: tuple[str, ...] = ()
-    """Before the key of every asset, and in the names of everything else that belongs to the project."""
+    """Before the key of every asset, and in the names of everything else that belongs to the
+    project.
+    """
     group_prefix: str | None = None
     """Before the name of every group of assets; default: made of the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
-        """Return the key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
+        """Return the key of an asset that the pipeline knows by a name, or a path such as
+        ("pretrain", "blend").
+        """
         parts = [path] if isinstance(path, str) else path
         return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """Return what the pipeline knows an asset by; None for an asset without this project's prefix."""
+        """Return what the pipeline knows an asset by; None for an asset without this project's
+        prefix.
+        """
         length = len(self.key_prefix)
         parts = tuple(key.path)
         if parts[:length] != self.key_prefix:
@@ -76,7 +86,8 @@ class Names:
 
 @lru_cache(maxsize=256)
 def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
-    # One shared object for each name: two dynamic definitions of different names would silently not match.
+    # One shared object for each name: two dynamic definitions of different names would silently not
+    # match.
     return dg.DynamicPartitionsDefinition(name=name)
 
 

@@ -26,15 +26,21 @@ from nanoset_core.records.parsing import CONFIG_FILE
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""
 CHECK = "up_to_date"
-"""The name of its check, which warns of outputs that are not what the files, settings and code of today ask for."""
+"""The name of its check, which warns of outputs that are not what the files, settings and code of
+today ask for.
+"""
 SECONDS = 60
 """Between two ticks, at least: each asks Dagster's history and reads nanoset.yaml."""
 LOOK_SECONDS = 3600
-"""Between two looks if nothing seems to have changed: each compares all outputs, as `nanoset status` does."""
+"""Between two looks if nothing seems to have changed: each compares all outputs, as `nanoset
+status` does.
+"""
 _NAMED = 3
 """Stale outputs that the log of a tick names."""
 _UNLOADABLE = "unloadable"
-_DESCRIPTION = "The whole project on one page: tokens, outputs, what is stale and why, and who has read what."
+_DESCRIPTION = (
+    "The whole project on one page: tokens, outputs, what is stale and why, and who has read what."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,11 @@ def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefi
     @dg.asset(
         key=key,
         group_name=hosted.names.group(GROUP),
-        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description="Warns of what is missing or stale, and why.")],
+        check_specs=[
+            dg.AssetCheckSpec(
+                CHECK, asset=key, description="Warns of what is missing or stale, and why."
+            )
+        ],
         owners=list(hosted.owners),
         tags=dict(hosted.tags),
         description=_DESCRIPTION,
@@ -89,7 +99,9 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
     options = hosted.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
 
-    @dg.sensor(description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **options)
+    @dg.sensor(
+        description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **options
+    )
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         before = _Cursor.parse(context.cursor)
         now = time.time()
@@ -121,7 +133,9 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
 def _unloadable(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, before: _Cursor
 ) -> dg.SensorResult:
-    """Return the tick of a project whose nanoset.yaml cannot be loaded: the check says why, once for each error."""
+    """Return the tick of a project whose nanoset.yaml cannot be loaded: the check says why, once
+    for each error.
+    """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     result = Look({}, [], [warning])
     reported = _digest(str(error))
@@ -142,8 +156,8 @@ def _change_digest(
 ) -> str:
     """Return a digest of what shows changes without looking at outputs.
 
-    These are settings, corpora, the runs of our assets and of those that depend on them, and the state of sensors that
-    evaluate conditions.
+    These are settings, corpora, the runs of our assets and of those that depend on them, and the
+    state of sensors that evaluate conditions.
     """
     names = hosted.names
     keys = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}

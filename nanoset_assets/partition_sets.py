@@ -1,8 +1,8 @@
 """Sets of partitions whose keys are corpora.
 
-A stage that every corpus has shares one set. A stage that only some corpora have, such as `packed_dataset`, has a set
-of its own, named like its asset: the other partitions of the shared set would stay missing forever, and "Materialize
-all" would end as a failed backfill.
+A stage that every corpus has shares one set. A stage that only some corpora have, such as
+`packed_dataset`, has a set of its own, named like its asset: the other partitions of the shared set
+would stay missing forever, and "Materialize all" would end as a failed backfill.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
     return names.partition_set(shape_of(stage).asset)
 
 
-def corpora_by_partition_set(config: ProjectConfig, names: Names, corpora: Iterable[str]) -> dict[str, set[str]]:
+def corpora_by_partition_set(
+    config: ProjectConfig, names: Names, corpora: Iterable[str]
+) -> dict[str, set[str]]:
     """Return name of each set of partitions → those of some corpora that belong to it."""
     present = set(corpora)
     corpora_by_set = {names.corpora_name: present}
@@ -53,7 +55,9 @@ def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
     return keys
 
 
-def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig) -> None:
+def register(
+    instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig
+) -> None:
     """Add corpora that the instance does not know as partitions of the assets that they have."""
     from sqlalchemy.exc import IntegrityError
 

@@ -1,4 +1,6 @@
-"""What the asset `overview` shows: what a project holds, what is stale and why, what it cost, and who has read it."""
+"""What the asset `overview` shows: what a project holds, what is stale and why, what it cost, and
+who has read it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Look:
     stale: list[str]
     """What is not up to date, and why."""
     warnings: list[str] = field(default_factory=list)
-    """What else keeps the project from being built: a file that cannot be loaded, or is not loaded yet."""
+    """What else keeps the project from being built: a file that cannot be loaded, or is not loaded
+    yet.
+    """
 
     @property
     def verdict(self) -> dict[str, Any]:
@@ -74,7 +78,8 @@ def look(
         automation: What builds what is missing or stale.
         project: The project as it is configured now.
         instance: The instance.
-        repository: All definitions of the code location, with assets that may read ours; None if they are not known.
+        repository: All definitions of the code location, with assets that may read ours; None if
+            they are not known.
     """
     rows = list(project_status(project))
     corpora = [row for row in rows if row.kind == "corpus"]
@@ -82,7 +87,8 @@ def look(
     stale = [row for row in rows if row.why and row.state != "not read"]
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
 
-    # First what a person has to do, then the whole in a sentence and in tables, then numbers to plot.
+    # First what a person has to do, then the whole in a sentence and in tables, then numbers to
+    # plot.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
     warnings = not_loaded(hosted.config, project.config)
     if warnings:
@@ -117,7 +123,9 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return which sensor evaluates the conditions of `automation: host`, and whether it is on; None for others."""
+    """Return which sensor evaluates the conditions of `automation: host`, and whether it is on;
+    None for others.
+    """
     if automation != "host" or repository is None:
         return None
     # Every asset but those of raw text has the condition; tokens are the first of them.
@@ -176,7 +184,8 @@ def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
 def _table_rows(
     rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowKey, float]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a table of outputs: their counts, their sizes, and how long making them took.
+    """Return the rows of a table of outputs: their counts, their sizes, and how long making them
+    took.
 
     Args:
         rows: The outputs.
@@ -212,7 +221,9 @@ class _LatestCost:
     """Of the run that took longest: later runs found the version complete."""
 
 
-def _seconds_by_row(names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]) -> Mapping[RowKey, float]:
+def _seconds_by_row(
+    names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
+) -> Mapping[RowKey, float]:
     """Return row → seconds in which its latest versions were made."""
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
@@ -228,7 +239,9 @@ def _seconds_by_row(names: Names, instance: dg.DagsterInstance, nodes: Sequence[
     return seconds_by_row
 
 
-def _latest_costs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dict[str | None, _LatestCost]:
+def _latest_costs(
+    instance: dg.DagsterInstance, asset: dg.AssetKey
+) -> dict[str | None, _LatestCost]:
     """Return partition of an asset → what its latest version cost."""
     cost_by_partition: dict[str | None, _LatestCost] = {}
     for record in instance.fetch_materializations(asset, limit=_EVENTS).records:  # the latest first
@@ -249,7 +262,9 @@ def _reader_rows(
     repository: dg.RepositoryDefinition | None,
     nodes: Sequence[Node],
 ) -> list[dict[str, Any]]:
-    """Return a row for each asset of the host that depends on an asset of ours: which version it was made from."""
+    """Return a row for each asset of the host that depends on an asset of ours: which version it
+    was made from.
+    """
     if repository is None:
         return []
     rows: list[dict[str, Any]] = []

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RawTextCursor:
-    """What a tick saw: the cursor. Without it everything is compared again, and nothing is made twice."""
+    """What a tick saw: the cursor. Without it everything is compared again, and nothing is made
+    twice.
+    """
 
     marks: dict[str, str] = field(default_factory=dict)
     """Corpus → signature of its files."""
@@ -19,7 +21,9 @@ class RawTextCursor:
     written: dict[str, float] = field(default_factory=dict)
     """Corpus → since when something writes to it, seconds since 1970."""
     members: dict[str, list[str]] = field(default_factory=dict)
-    """Name of a set of partitions that only some corpora have → corpora that this sensor has put into it."""
+    """Name of a set of partitions that only some corpora have → corpora that this sensor has put
+    into it.
+    """
 
     @staticmethod
     def from_json(cursor: str | None) -> RawTextCursor:

@@ -1,4 +1,6 @@
-"""The sensor over the raw folder: it registers corpora as partitions, and has those built whose text has changed."""
+"""The sensor over the raw folder: it registers corpora as partitions, and has those built whose
+text has changed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.stages.inventory.corpora import scan_corpora
-from nanoset_core.stages.inventory.make import inventory_recipe, overwritten_file, quiet_period, remembered_inventory
+from nanoset_core.stages.inventory.make import (
+    inventory_recipe,
+    overwritten_file,
+    quiet_period,
+    remembered_inventory,
+)
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.text.contents import Contents, some
 from nanoset_core.text.survey import RawText, is_quiescent
@@ -32,7 +39,9 @@ from nanoset_core.untrusted import visible
 
 SENSOR = "raw_text"
 PATIENCE = 20
-"""A corpus that something writes to is waited for this many times settle_seconds; then the rest of it is built."""
+"""A corpus that something writes to is waited for this many times settle_seconds; then the rest of
+it is built.
+"""
 _NAMES_SHOWN = 5
 
 
@@ -57,7 +66,13 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         project = hosted.load()
         # Runs first: what ends while files and outputs are read would else be built again.
         active_runs = ActiveRuns(instance, hosted.names, hosted.upstream)
-        tick = _Tick(hosted, project, active_runs, scan_corpora(project), RawTextCursor.from_json(context.cursor))
+        tick = _Tick(
+            hosted,
+            project,
+            active_runs,
+            scan_corpora(project),
+            RawTextCursor.from_json(context.cursor),
+        )
         tick.notes += not_loaded(hosted.config, project.config)
         try:
             return tick.result()
@@ -119,8 +134,9 @@ class _Tick:
         """Return what the tick requests.
 
         Raises:
-            NanosetError: Something is wrong with the raw folder and nothing else is to be done, so that the tick is
-                shown as failed. A tick that requests something reports it in its log, and the next one fails.
+            NanosetError: Something is wrong with the raw folder and nothing else is to be done, so
+                that the tick is shown as failed. A tick that requests something reports it in its
+                log, and the next one fails.
         """
         partitions = self._partition_requests()
         for name, contents in self.text.corpora.items():
@@ -132,12 +148,18 @@ class _Tick:
             raise _joined(self.complaints)
         self.notes += map(str, self.complaints)
         skip_reason = None if requests else self._skip_reason()
-        return dg.SensorResult(requests, skip_reason, self.after.to_json(), dynamic_partitions_requests=partitions)
+        return dg.SensorResult(
+            requests, skip_reason, self.after.to_json(), dynamic_partitions_requests=partitions
+        )
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Return the requests that add corpora as partitions and retire others; complain of what is missing."""
+        """Return the requests that add corpora as partitions and retire others; complain of what is
+        missing.
+        """
         before = KnownCorpora(set(self.before.marks), set(self.before.gone), self.before.members)
-        changes = partition_changes(self.project.config, self.hosted.names, self.active_runs, self.text, before)
+        changes = partition_changes(
+            self.project.config, self.hosted.names, self.active_runs, self.text, before
+        )
         self.after.gone.extend(changes.gone)
         self.after.members.update(changes.members)
         self.notes += changes.notes
@@ -145,7 +167,9 @@ class _Tick:
         return changes.requests
 
     def _complain(self, registered: set[str]) -> None:
-        """Report corpora that nanoset.yaml names and that have no text, unless an upstream asset lands it."""
+        """Report corpora that nanoset.yaml names and that have no text, unless an upstream asset
+        lands it.
+        """
         present = [*self.text.corpora, *self.text.faults]
         upstream = self.hosted.upstream
         awaited = sorted(upstream.keys() - {*present, *registered})
@@ -153,7 +177,9 @@ class _Tick:
             landing = ", ".join(key.to_user_string() for key in upstream[corpus])
             self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
         self.complaints += dict.fromkeys(self.text.faults.values())
-        self.complaints += raised(check_requested_corpora, self.project.config, [*present, *awaited])
+        self.complaints += raised(
+            check_requested_corpora, self.project.config, [*present, *awaited]
+        )
 
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return the runs that build what has changed, at most `MAX_REQUESTS`."""
@@ -181,7 +207,8 @@ class _Tick:
                 self.after.taken[name] = recipe.digest
         taken = dict(self.after.taken)
 
-        # Record inventories that another machine made, or under another history, with what was made from them.
+        # Record inventories that another machine made, or under another history, with what was made
+        # from them.
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(taken))
         if any(recorded.get(name) != digest for name, digest in taken.items()):
             graph = graph_over(self.project, {name: recipes[name] for name in taken})
@@ -205,7 +232,10 @@ class _Tick:
     def _is_inventory_of(self, contents: Contents, digest: str) -> bool:
         """Return whether an inventory is one of the files as they are now."""
         name = contents.corpus
-        if self.before.marks.get(name) == contents.signature and self.before.taken.get(name) == digest:
+        if (
+            self.before.marks.get(name) == contents.signature
+            and self.before.taken.get(name) == digest
+        ):
             return True
         inventory = remembered_inventory(self.project, contents)
         return inventory is not None and inventory_recipe(inventory).digest == digest
@@ -222,9 +252,10 @@ class _Tick:
     def _is_left_alone(self, corpus: _ChangedCorpus, now: float) -> bool:
         """Return whether a corpus that something writes to is not built yet.
 
-        It is not until nothing has been written for settle_seconds, so that an upload is one build. If something
-        still writes to it after PATIENCE times as long, the files that have been left alone are built, if there is
-        anything new and the other files can still be read as they were.
+        It is not until nothing has been written for settle_seconds, so that an upload is one build.
+        If something still writes to it after PATIENCE times as long, the files that have been left
+        alone are built, if there is anything new and the other files can still be read as they
+        were.
 
         Args:
             corpus: The corpus.
@@ -244,7 +275,9 @@ class _Tick:
                 return True
         changed_file = overwritten_file(project, name, corpus.contents.texts)
         if changed_file is not None:
-            self.notes.append(f"{name}: what {changed_file} held in the last build is gone, and something writes to it")
+            self.notes.append(
+                f"{name}: what {changed_file} held in the last build is gone, and something writes to it"
+            )
             return True
         del self.after.written[name]
         self.notes.append(f"{name}: built without the files that something writes to")

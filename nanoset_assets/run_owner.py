@@ -82,10 +82,11 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report this project's runs as failed if their process on this machine is gone; return their ids.
+    """Report this project's runs as failed if their process on this machine is gone; return their
+    ids.
 
-    They would look active forever. Dagster notices a killed run only while its code server lives, and never one
-    inside `nanoset build`.
+    They would look active forever. Dagster notices a killed run only while its code server lives,
+    and never one inside `nanoset build`.
     """
     tag = names.tag(OWNER_TAG)
     closed: list[str] = []

@@ -16,9 +16,12 @@ from nanoset_core.project.settings import load_config
 class ScaffoldParams(BaseModel):
     """Options of `dg scaffold defs`."""
 
-    config: str | None = Field(default=None, description="A nanoset.yaml that is there; default: a new one.")
+    config: str | None = Field(
+        default=None, description="A nanoset.yaml that is there; default: a new one."
+    )
     key_prefix: str | None = Field(
-        default=None, description="Before all asset keys; default: what the project says, or the folder's name."
+        default=None,
+        description="Before all asset keys; default: what the project says, or the folder's name.",
     )
 
 

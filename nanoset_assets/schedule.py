@@ -1,6 +1,8 @@
-"""The schedule that compares every output with the one that files, settings and code of today ask for.
+"""The schedule that compares every output with the one that files, settings and code of today ask
+for.
 
-It does what the sensor over stale outputs does, but tries again what failed, and looks at the files of raw text, too.
+It does what the sensor over stale outputs does, but tries again what failed, and looks at the files
+of raw text, too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import no_cron_line
 from nanoset_core.stages.inventory.corpora import scan_corpora
-from nanoset_core.stages.inventory.make import inventory_recipe, overwritten_file, quiet_period, remembered_inventory
+from nanoset_core.stages.inventory.make import (
+    inventory_recipe,
+    overwritten_file,
+    quiet_period,
+    remembered_inventory,
+)
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.text.survey import RawText
@@ -120,7 +127,9 @@ def _corpus_request(names: Names, corpus: str, run_key: str) -> dg.RunRequest:
     for stage in stages():
         if stage.kind == INVENTORY.kind and is_asset(stage):
             assets.append(names.asset(shape_of(stage).asset))
-    return dg.RunRequest(run_key, partition_key=corpus, asset_selection=assets, tags={AUTOMATION_TAG: SCHEDULE})
+    return dg.RunRequest(
+        run_key, partition_key=corpus, asset_selection=assets, tags={AUTOMATION_TAG: SCHEDULE}
+    )
 
 
 @dataclass(frozen=True, slots=True)

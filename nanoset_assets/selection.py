@@ -43,8 +43,8 @@ def selected(
 
     Args:
         nodes: All outputs.
-        select: Texts, of which each selects outputs: Dagster's syntax, or names and patterns. Empty: everything, or
-            the datasets of `corpora`.
+        select: Texts, of which each selects outputs: Dagster's syntax, or names and patterns.
+            Empty: everything, or the datasets of `corpora`.
         corpora: Only outputs of these are selected; empty: of any.
         definitions: The definitions of the project.
         names: Its names.
@@ -54,7 +54,9 @@ def selected(
     """
     candidates = list(nodes)
     if corpora:
-        candidates = [node for node in candidates if is_of_corpora(node.stage) and node.key.subject in corpora]
+        candidates = [
+            node for node in candidates if is_of_corpora(node.stage) and node.key.subject in corpora
+        ]
     if not select:
         if corpora:
             candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
@@ -69,21 +71,27 @@ def selected(
     return chosen
 
 
-def _matches(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names) -> list[Node]:
+def _matches(
+    nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names
+) -> list[Node]:
     """Return the outputs that a text selects by Dagster's syntax, or else by name or pattern."""
     paths = _resolve(text, definitions, names)
     if paths:
         return [node for node in nodes if asset_path(node) in paths]
-    # If it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
+    # If it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and
+    # pretrain/*.
     return [node for node in nodes if fnmatch.filter(_names_of(node), text)]
 
 
 def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
-    """Return the assets that a text selects by Dagster's syntax; none if it is not a valid selection."""
+    """Return the assets that a text selects by Dagster's syntax; none if it is not a valid
+    selection.
+    """
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=dg.BetaWarning)  # about what Dagster itself uses for groups
+            # about what Dagster itself uses for groups
+            warnings.simplefilter("ignore", category=dg.BetaWarning)
             keys = dg.AssetSelection.from_string(text).resolve(graph)
     except Exception:  # noqa: BLE001 - the parser's errors have no common class
         return set()

@@ -1,4 +1,6 @@
-"""Dagster's runs as Slurm jobs: for a Dagster that runs on one machine of a cluster whose nodes do the work."""
+"""Dagster's runs as Slurm jobs: for a Dagster that runs on one machine of a cluster whose nodes do
+the work.
+"""
 
 from __future__ import annotations
 
@@ -72,14 +74,18 @@ class _JobState:
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
-    """Submits each run by sbatch, with the environment of the launching process; reports the job's state to Dagster.
+    """Submits each run by sbatch, with the environment of the launching process; reports the job's
+    state to Dagster.
 
-    Nodes must find what the job runs under the same paths: Python, nanoset.yaml, and the folders that it names. The
-    history has to be one for several machines.
+    Nodes must find what the job runs under the same paths: Python, nanoset.yaml, and the folders
+    that it names. The history has to be one for several machines.
     """
 
     def __init__(
-        self, log_folder: str, options: Sequence[str] = (), inst_data: ConfigurableClassData | None = None
+        self,
+        log_folder: str,
+        options: Sequence[str] = (),
+        inst_data: ConfigurableClassData | None = None,
     ) -> None:
         """Args:
         log_folder: Where jobs write their logs; the nodes must see it.
@@ -99,11 +105,15 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def config_type(cls) -> Mapping[str, Any]:
         return {
             "log_folder": dg.Field(dg.StringSource, description="Where jobs write their logs."),
-            "options": dg.Field([dg.StringSource], default_value=[], description="Options of sbatch for every run."),
+            "options": dg.Field(
+                [dg.StringSource], default_value=[], description="Options of sbatch for every run."
+            ),
         }
 
     @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> Self:
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
@@ -116,7 +126,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         origin = context.job_code_origin
         if origin is None:
             raise ConfigError("the run does not say which code it is of", where=run.run_id)
-        arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True)
+        arguments = ExecuteRunArgs(
+            origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
+        )
         script = _SCRIPT.format(command=shlex.join(arguments.get_command_args()))
         options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
 
@@ -140,7 +152,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             f"nanoset-{run.job_name}",
             "--output",
             str(self._log_file("%j")),
-            # A run that Dagster knows to have started cannot start again: it is tried again as another run.
+            # A run that Dagster knows to have started cannot start again: it is tried again as
+            # another run.
             "--no-requeue",
             "--export=ALL",
             "--signal=B:TERM@120",
@@ -155,7 +168,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel a run's job, by force at the second request; return whether there was anything to cancel."""
+        """Cancel a run's job, by force at the second request; return whether there was anything to
+        cancel.
+        """
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)
         if run is None or run.is_finished or job is None:
@@ -199,7 +214,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             status = WorkerStatus.SUCCESS
         return CheckRunHealthResult(status, f"Slurm job {job} is {state.name}", run_worker_id=job)
 
-    def get_run_worker_debug_info(self, run: dg.DagsterRun, include_container_logs: bool | None = True) -> str | None:
+    def get_run_worker_debug_info(
+        self, run: dg.DagsterRun, include_container_logs: bool | None = True
+    ) -> str | None:
         """Return where the job's log is, and what Slurm knows of the job."""
         job = run.tags.get(JOB_TAG)
         if job is None:

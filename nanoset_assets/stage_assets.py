@@ -20,7 +20,9 @@ from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
 from nanoset_core.untrusted import visible
 
 GROUP = "corpora"
-"""Group of the assets whose partitions are corpora; others are in the group of their corpus, view, nanoset, …"""
+"""Group of the assets whose partitions are corpora; others are in the group of their corpus, view,
+nanoset, …
+"""
 ALL_CORPORA = ""
 """Stands for the subject of an asset whose partitions are corpora."""
 
@@ -28,13 +30,16 @@ ALL_CORPORA = ""
 class RunOptions(dg.Config):
     """What the Launchpad offers for a run of an asset."""
 
-    rebuild: bool = Field(default=False, description="Make the output again, even where it is up to date.")
+    rebuild: bool = Field(
+        default=False, description="Make the output again, even where it is up to date."
+    )
 
 
 def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """Return subject → outputs of each asset of a stage.
 
-    An asset whose partitions are corpora has the subject `ALL_CORPORA`, and one key, with that subject.
+    An asset whose partitions are corpora has the subject `ALL_CORPORA`, and one key, with that
+    subject.
     """
     if not is_asset(stage):
         return {}
@@ -54,15 +59,21 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
     return Key(subject, partition)
 
 
-def partitions_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of an asset whose outputs are `keys`; None for an asset without partitions."""
+def partitions_of(
+    stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]
+) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of an asset whose outputs are `keys`; None for an asset without
+    partitions.
+    """
     if is_of_corpora(stage):
         return partition_set_of(hosted.names, stage)
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
 
 
-def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]) -> dg.AssetsDefinition:
+def stage_asset(
+    stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]
+) -> dg.AssetsDefinition:
     """Make the asset of a stage: of one nanoset, webdataset, …, or of all corpora.
 
     Args:
@@ -73,7 +84,8 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
     """
     names = hosted.names
     shape = shape_of(stage)
-    # Computed here, where the project is now: what a run recorded stays as it was when the project is moved.
+    # Computed here, where the project is now: what a run recorded stays as it was when the project
+    # is moved.
     metadata = {"dagster/uri": _live_location(stage, hosted.config, subject), **shape.metadata}
     group = GROUP if is_of_corpora(stage) else subject
     pool = hosted.pool or names.path_name(WORKERS_POOL)
@@ -82,7 +94,8 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         key=names.asset(asset_path(Node(stage, Key(subject)))),
         deps=_dependencies(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        # Dagster's graph shows only the last part of a key. The group tells the views of two corpora apart.
+        # Dagster's graph shows only the last part of a key. The group tells the views of two
+        # corpora apart.
         group_name=names.group(group),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
@@ -95,14 +108,19 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         output_required=shape.is_output_required,
         pool=pool if shape.uses_workers else None,
     )
-    def asset(context: dg.AssetExecutionContext, config: RunOptions) -> Iterator[dg.MaterializeResult[Any]]:
+    def asset(
+        context: dg.AssetExecutionContext, config: RunOptions
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         key = key_of(context, stage, subject)
         project = hosted.open_in_run(context, rebuild=config.rebuild)
-        # "Materialize all" also runs partitions of corpora that nanoset.yaml does not request any more. If the output
-        # is required, the stage fails, and its error names what nanoset.yaml has instead.
+        # "Materialize all" also runs partitions of corpora that nanoset.yaml does not request any
+        # more. If the output is required, the stage fails, and its error names what nanoset.yaml
+        # has instead.
         if not shape.is_output_required and key not in stage.keys(project.config, (key.subject,)):
             label = label_of(Node(stage, key))
-            context.log.info(visible(f"{project.config.file} does not ask for {label}: nothing to make"))
+            context.log.info(
+                visible(f"{project.config.file} does not ask for {label}: nothing to make")
+            )
             return
         run = AssetRun(context, hosted, project, stage, key, shape.page, input_label)
         if hosted.execute is None:
@@ -124,12 +142,14 @@ def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str
 
 
 def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
-    """List what an asset depends on, and on which partitions: on no other corpora than it is made of."""
+    """List what an asset depends on, and on which partitions: on no other corpora than it is made
+    of.
+    """
     if stage is INVENTORY:
         return _landing_dependencies(hosted)
 
-    # Asset → the partitions of it that are named, in order: the keys of a dictionary. None are named of an asset
-    # with the same partitions, or of which all partitions are read.
+    # Asset → the partitions of it that are named, in order: the keys of a dictionary. None are
+    # named of an asset with the same partitions, or of which all partitions are read.
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
         for node in Node(stage, key).direct_inputs(hosted.config):
@@ -140,7 +160,8 @@ def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> lis
 
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in partitions_by_asset.items():
-        # Without a mapping, Dagster pairs equal partitions, or all of one asset with each of the other.
+        # Without a mapping, Dagster pairs equal partitions, or all of one asset with each of the
+        # other.
         mapping = None
         if partitions:
             mapping = dg.SpecificPartitionsPartitionMapping(list(partitions))
@@ -152,14 +173,16 @@ def _is_named(stage: Stage, source: Node) -> bool:
     """Return whether a dependency on an output names its partition."""
     if shape_of(source.stage).is_read_by_partition:
         return True
-    # A nanoset reads some corpora. What is made of one corpus has the same partitions as its dataset.
+    # A nanoset reads some corpora. What is made of one corpus has the same partitions as its
+    # dataset.
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 
 def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
     """List the assets of the host that land raw text.
 
-    Which corpora each of them lands is no partition mapping that Dagster could show: that of all is shown.
+    Which corpora each of them lands is no partition mapping that Dagster could show: that of all is
+    shown.
     """
     keys: dict[dg.AssetKey, None] = {}
     for corpus_keys in hosted.upstream.values():
@@ -168,7 +191,9 @@ def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
-    """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was loaded."""
+    """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was
+    loaded.
+    """
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:
         return f"{config.raw_folder}/{key.subject}"

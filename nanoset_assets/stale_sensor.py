@@ -1,8 +1,9 @@
 """The sensor that builds outputs which are not the ones that their inputs ask for.
 
-It asks the project's files, not the events that Dagster has seen. An edit of nanoset.yaml, a new version of the code,
-a deleted output and a change while Dagster was down are all the same to it. It is a plain sensor: Dagster allows one
-sensor that evaluates automation conditions for each asset, and a host's may cover all of its assets.
+It asks the project's files, not the events that Dagster has seen. An edit of nanoset.yaml, a new
+version of the code, a deleted output and a change while Dagster was down are all the same to it. It
+is a plain sensor: Dagster allows one sensor that evaluates automation conditions for each asset,
+and a host's may cover all of its assets.
 """
 
 from __future__ import annotations
@@ -79,13 +80,18 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
     return missing_or_stale
 
 
-def with_condition(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
-    """Let an automation-condition sensor of the host build assets, each when the data version of an input changed.
+def with_condition(
+    assets: Iterable[dg.AssetsDefinition], names: Names
+) -> list[dg.AssetsDefinition]:
+    """Let an automation-condition sensor of the host build assets, each when the data version of an
+    input changed.
 
     Inventories have no condition: the sensor over raw text requests them.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    new_version = condition.any_deps_updated().replace("newly_updated", condition.data_version_changed())
+    new_version = condition.any_deps_updated().replace(
+        "newly_updated", condition.data_version_changed()
+    )
     eager = condition.eager().replace("any_deps_updated", new_version)
     when = eager & condition.all_deps_blocking_checks_passed()
     inventory = names.asset(shape_of(INVENTORY).asset)

@@ -1,4 +1,6 @@
-"""The job that decodes any step of a run, from the Launchpad: an observation of the handoff's asset shows it."""
+"""The job that decodes any step of a run, from the Launchpad: an observation of the handoff's asset
+shows it.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -29,8 +31,14 @@ class StepOptions(dg.Config):
     """What the Launchpad asks for."""
 
     step: int = Field(default=1, ge=1, description="From 1, as trainers log it.")
-    nanoset: str = Field(default="", description="Without `run`: whose handoff the run was started with, on any ranks.")
-    run: str = Field(default="", description="Path of a run.yaml; relative ones start in the folder of nanoset.yaml.")
+    nanoset: str = Field(
+        default="",
+        description="Without `run`: whose handoff the run was started with, on any ranks.",
+    )
+    run: str = Field(
+        default="",
+        description="Path of a run.yaml; relative ones start in the folder of nanoset.yaml.",
+    )
     rank: int | None = Field(default=None, description="With `run`: one data-parallel rank alone.")
 
 
@@ -60,7 +68,9 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
     return job
 
 
-def step_observation(hosted: ProjectDefs, project: Project, options: StepOptions) -> dg.AssetObservation:
+def step_observation(
+    hosted: ProjectDefs, project: Project, options: StepOptions
+) -> dg.AssetObservation:
     """Return what the asset of a handoff shows of a step.
 
     Raises:
@@ -71,7 +81,9 @@ def step_observation(hosted: ProjectDefs, project: Project, options: StepOptions
         run = Run.open(outputs, project.config.file.parent / options.run)
     else:
         project.nanoset(options.nanoset)  # an unknown name is reported with those that exist
-        run = Run.begun(outputs, require(project, TRAINER_FILES, Key(options.nanoset)), STEP_SAMPLES)
+        run = Run.begun(
+            outputs, require(project, TRAINER_FILES, Key(options.nanoset)), STEP_SAMPLES
+        )
     step = explain_step(project, run, options.step, options.rank, ROWS_SHOWN)
 
     rows: list[dict[str, object]] = []

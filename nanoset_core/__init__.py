@@ -1,4 +1,6 @@
-"""nanoset's core: formats and algorithms from raw text to training samples, in numpy. It knows nothing of Dagster."""
+"""nanoset's core: formats and algorithms from raw text to training samples, in numpy. It knows
+nothing of Dagster.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
+    from nanoset_core.formats.indexed.builder import (
+        MMapIndexedDatasetBuilder,
+        merge_indexed_datasets,
+    )
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.loading.boundaries import collate_varlen
@@ -67,7 +72,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: opening a nanoset takes little longer than importing numpy."""
+    """Import a public name when it is first used: opening a nanoset takes little longer than
+    importing numpy.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -8,4 +8,6 @@ from nanoset_core.project.settings import ProjectConfig, load_config
 
 __all__ = ["ProjectConfig", "load_config"]
 
-warnings.warn("nanoset_core.config has moved: import from nanoset_core", DeprecationWarning, stacklevel=2)
+warnings.warn(
+    "nanoset_core.config has moved: import from nanoset_core", DeprecationWarning, stacklevel=2
+)

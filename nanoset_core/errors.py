@@ -1,4 +1,6 @@
-"""The error family of nanoset: every error says what, where, what was found, what was expected and what to do."""
+"""The error family of nanoset: every error says what, where, what was found, what was expected and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from nanoset_core.untrusted import Multiline, visible, without_secrets
 class NanosetError(Exception):
     """Base of every error that nanoset raises on purpose.
 
-    Each part may hold names and excerpts of foreign files, and addresses: characters that would steer a terminal are
-    escaped in the message, and passwords and signatures are hidden in the attributes, too.
+    Each part may hold names and excerpts of foreign files, and addresses: characters that would
+    steer a terminal are escaped in the message, and passwords and signatures are hidden in the
+    attributes, too.
     """
 
     def __init__(
@@ -52,13 +55,23 @@ class NanosetError(Exception):
 
     def with_places(self, folder: str, url: str) -> Self:
         """Return this error with paths below a folder as the addresses that they stand for."""
-        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        details = {
+            "where": self.where,
+            "found": self.found,
+            "expected": self.expected,
+            "remedy": self.remedy,
+        }
         replaced = {name: text and _replaced(text, folder, url) for name, text in details.items()}
         return type(self)(self.what, **replaced)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword arguments must survive the trip back from a worker process.
-        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        details = {
+            "where": self.where,
+            "found": self.found,
+            "expected": self.expected,
+            "remedy": self.remedy,
+        }
         return _rebuild, (type(self), self.what, details)
 
 
@@ -69,14 +82,18 @@ def one_of(names: Iterable[str], nothing: str) -> str:
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a misspelt one probably stands for, whatever its case; None if none is close."""
+    """Return the known name that a misspelt one probably stands for, whatever its case; None if
+    none is close.
+    """
     name_by_folded = {other.casefold(): other for other in known if other != name}
     close = difflib.get_close_matches(name.casefold(), name_by_folded, n=1)
     return name_by_folded[close[0]] if close else None
 
 
 def remedy_for_name(name: str, known: Iterable[str], remedy: str) -> str:
-    """Return the remedy for a name that is not known: the name that was probably meant, and what else to do."""
+    """Return the remedy for a name that is not known: the name that was probably meant, and what
+    else to do.
+    """
     meant = closest_name(name, known)
     return remedy if meant is None else f"did you mean {meant!r}? Otherwise {remedy}"
 
@@ -102,7 +119,9 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 def _without_secrets(text: object) -> str:
     """Return a text without secrets, which stays a text of several lines if it is one."""
-    return type(text)(without_secrets(text)) if isinstance(text, Multiline) else without_secrets(text)
+    return (
+        type(text)(without_secrets(text)) if isinstance(text, Multiline) else without_secrets(text)
+    )
 
 
 def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:
@@ -124,7 +143,9 @@ def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
     listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors[:_MOST_LISTED])
     if len(errors) > _MOST_LISTED:
         listed += f"\n  … and {len(errors) - _MOST_LISTED:,} more"
-    return ConfigError(Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them")
+    return ConfigError(
+        Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them"
+    )
 
 
 def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError]:

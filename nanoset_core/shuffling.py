@@ -8,4 +8,6 @@ from nanoset_core.loading.shard_reader import ShardReader, iterate_shard, iterat
 
 __all__ = ["ShardReader", "iterate_shard", "iterate_shards"]
 
-warnings.warn("nanoset_core.shuffling has moved: import from nanoset_core", DeprecationWarning, stacklevel=2)
+warnings.warn(
+    "nanoset_core.shuffling has moved: import from nanoset_core", DeprecationWarning, stacklevel=2
+)

@@ -61,11 +61,17 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     write_raw(folder / "raw")
     first = folder / "raw" / "web" / "part-0" / "web-0.jsonl"
     # An empty document, a document again, and lines that are none.
-    odd = [{"id": "empty", "text": ""}, {"id": "again", "text": "the same"}, {"id": "again", "text": "the same"}]
+    odd = [
+        {"id": "empty", "text": ""},
+        {"id": "again", "text": "the same"},
+        {"id": "again", "text": "the same"},
+    ]
     first.write_bytes(first.read_bytes() + jsonl(odd) + b"no json\n\n")
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "pbin: [web, books]\nwebdatasets:"))
+    (folder / "nanoset.yaml").write_text(
+        CONFIG.replace("webdatasets:", EXTRA + "pbin: [web, books]\nwebdatasets:")
+    )
     build_all(folder / "nanoset.yaml")
     return folder
 

@@ -1,4 +1,5 @@
-"""A Ceph RADOS gateway of one's own on loopback: a real S3 server for tests, in three processes and a private folder.
+"""A Ceph RADOS gateway of one's own on loopback: a real S3 server for tests, in three processes and
+a private folder.
 
 On Debian and Ubuntu: apt-get install --no-install-recommends radosgw ceph-mon ceph-osd
 """
@@ -65,15 +66,21 @@ rgw_override_bucket_index_max_shards = 1
 
 @contextlib.contextmanager
 def ceph_server(folder: Path) -> Iterator[str]:
-    """A gateway that keeps objects in memory, and knows the credentials of `s3_server`; → its address."""
+    """A gateway that keeps objects in memory, and knows the credentials of `s3_server`; → its
+    address.
+    """
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} not installed: apt-get install radosgw ceph-mon ceph-osd")
+        pytest.skip(
+            f"{', '.join(missing)} not installed: apt-get install radosgw ceph-mon ceph-osd"
+        )
     for name in ("mon", "osd", "rgw", "crash"):
         (folder / name).mkdir(parents=True)
     fsid, (monitor, gateway) = str(uuid.uuid4()), free_ports(2)
     conf = folder / "ceph.conf"
-    conf.write_text(_CONFIGURATION.format(fsid=fsid, folder=folder, monitor=monitor, gateway=gateway))
+    conf.write_text(
+        _CONFIGURATION.format(fsid=fsid, folder=folder, monitor=monitor, gateway=gateway)
+    )
     address = f"http://127.0.0.1:{gateway}"
     with contextlib.ExitStack() as daemons:
 
@@ -88,8 +95,22 @@ def ceph_server(folder: Path) -> Iterator[str]:
         run("ceph", "-c", str(conf), "--connect-timeout", "30", "osd", "new", osd)
         run("ceph-osd", "-c", str(conf), "-i", "0", "--mkfs", "--osd-uuid", osd)
         start("ceph-osd", "-c", str(conf), "-i", "0", "-f")
-        keys = [CREDENTIALS["AWS_ACCESS_KEY_ID"], "--secret-key", CREDENTIALS["AWS_SECRET_ACCESS_KEY"]]
-        user = ["user", "create", "--uid", "test", "--display-name", "test", "--max-buckets", "0", "--access-key"]
+        keys = [
+            CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            "--secret-key",
+            CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        ]
+        user = [
+            "user",
+            "create",
+            "--uid",
+            "test",
+            "--display-name",
+            "test",
+            "--max-buckets",
+            "0",
+            "--access-key",
+        ]
         run("radosgw-admin", "-c", str(conf), "-n", "client.rgw", *user, *keys)
         start("radosgw", "-c", str(conf), "-n", "client.rgw", "-f")
         wait_for(address)

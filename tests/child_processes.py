@@ -19,14 +19,16 @@ Found = TypeVar("Found")
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
-    """A process that hears both signals, even where the suite was started with SIGINT ignored, as in the background.
+    """A process that hears both signals, even where the suite was started with SIGINT ignored, as
+    in the background.
 
-    Dagster then lets this process ignore SIGTERM, too, and children inherit that. The process leads a group of its own,
-    so that a signal can be sent to all of it, as a terminal does.
+    Dagster then lets this process ignore SIGTERM, too, and children inherit that. The process leads
+    a group of its own, so that a signal can be sent to all of it, as a terminal does.
     """
     return subprocess.Popen(
         [os.fspath(word) for word in command],
-        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": _hear} | options,
+        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": _hear}
+        | options,
     )
 
 
@@ -71,7 +73,9 @@ def interrupt(
     *,
     group: bool = False,
 ) -> str:
-    """Send signals once `when` holds; → what the process said on stderr. It must end, and leave no process."""
+    """Send signals once `when` holds; → what the process said on stderr. It must end, and leave no
+    process.
+    """
     try:
         assert wait_until(lambda: when() or process.poll() is not None, 120)
         assert process.poll() is None, process.communicate()
@@ -100,10 +104,11 @@ def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.
 def start_forked(
     *arguments: object, environment: Mapping[str, str] | None = None, said: Path | None = None
 ) -> multiprocessing.process.BaseProcess:
-    """The command in a process that leads a group of its own, forked from one that has imported it already.
+    """The command in a process that leads a group of its own, forked from one that has imported it
+    already.
 
-    Its history is a quick one where the test's is. What it says goes to the file `said`; where imports and the start
-    of Python are the point, `start_nanoset`.
+    Its history is a quick one where the test's is. What it says goes to the file `said`; where
+    imports and the start of Python are the point, `start_nanoset`.
     """
     quick = {name: os.environ[name] for name in (dagster_history.VARIABLE,) if name in os.environ}
     told = quick | dict(environment or {})

@@ -1,4 +1,6 @@
-"""The S3 server that takes part in tests: moto, unless S3_SERVER=ceph or S3_SERVER=swift names a real one."""
+"""The S3 server that takes part in tests: moto, unless S3_SERVER=ceph or S3_SERVER=swift names a
+real one.
+"""
 
 from __future__ import annotations
 

@@ -14,14 +14,17 @@ from hypothesis import settings
 from locations import GOLDEN_FILES
 from sample_project import tokenizer_json, write_project
 
-# The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search looks for new ones.
+# The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search
+# looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 ROOMS = ("assets", "storage", "tokenization/bpe")
-"""Rooms whose tests share what takes long to make: one worker runs all of a room. Of others it runs all of a file."""
+"""Rooms whose tests share what takes long to make: one worker runs all of a room. Of others it runs
+all of a file.
+"""
 LONGEST = [
     "storage",
     "assets",
@@ -37,13 +40,17 @@ LONGEST = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers take groups in the order in which they are collected, and not those of many tests first."""
+    """Workers take groups in the order in which they are collected, and not those of many tests
+    first.
+    """
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that take longest come first: of two workers, neither is to be alone with one at the end."""
+    """The groups that take longest come first: of two workers, neither is to be alone with one at
+    the end.
+    """
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(_group(item.path), len(ranks)))
 
@@ -62,12 +69,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadRoomScheduling(config, log)
 
 
-sys.dont_write_bytecode = False  # whatever the environment says: three workers and each child would compile all again
+# whatever the environment says: three workers and each child would compile all again
+sys.dont_write_bytecode = False
 gc.disable()  # until the collection's end: what is imported and collected stays, and is much
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: collecting garbage, as every command that fails does, need not look at it."""
+    """What was imported stays: collecting garbage, as every command that fails does, need not look
+    at it.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -86,7 +96,9 @@ def golden_tars() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What engines learn about tokenizers stays out of the user's cache folder, and Dagster reports nothing."""
+    """What engines learn about tokenizers stays out of the user's cache folder, and Dagster reports
+    nothing.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,6 @@
-"""Programs that tests run beside them: started, waited for, and seen to be gone with all that they have started."""
+"""Programs that tests run beside them: started, waited for, and seen to be gone with all that they
+have started.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Process = tuple[int, int]
 
 
 def until(look: Callable[[], Found], seconds: float, problem: Callable[[], str]) -> Found:
-    """Look again and again until something is found; TimeoutError, with what `problem` says, after some seconds."""
+    """Look again and again until something is found; TimeoutError, with what `problem` says, after
+    some seconds.
+    """
     if not (found := wait_until(look, seconds, pause=0.1)):
         raise TimeoutError(problem())
     return found
@@ -43,7 +47,8 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child process; at the end it and whatever it started are ended, and seen to be gone.
 
-    They are told from all others by a session of their own, and by a mark in their environment that no other bears.
+    They are told from all others by a session of their own, and by a mark in their environment that
+    no other bears.
     patience: seconds for which they may end by themselves.
     """
     mark = uuid.uuid4().hex
@@ -71,7 +76,11 @@ def _end(process: subprocess.Popen[bytes], mark: bytes, patience: float) -> None
         told, deadline = set[Process](), time.monotonic() + patience
         while True:
             everything = _processes()
-            seen |= {one for one, session in everything.items() if session == process.pid or _bears(one, mark)}
+            seen |= {
+                one
+                for one, session in everything.items()
+                if session == process.pid or _bears(one, mark)
+            }
             living = seen & everything.keys()  # one about to be gone has no environment any more
             if not living or time.monotonic() > deadline:
                 break
@@ -105,7 +114,9 @@ def _bears(process: Process, mark: bytes) -> bool:
 
 def run(*command: str) -> None:
     """Run a program to its end, which must be a good one."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=START_SECONDS, check=False
+    )
     assert done.returncode == 0, f"{' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}"
 
 

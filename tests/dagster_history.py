@@ -17,13 +17,17 @@ VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
 
 _MOST_ENGINES = 16
 _ENGINES: dict[Any, Any] = {}
-QUICK_COMMAND = "import dagster_history; dagster_history.quicken(); from nanoset_core.cli import main; main()"
+QUICK_COMMAND = (
+    "import dagster_history; dagster_history.quicken(); from nanoset_core.cli import main; main()"
+)
 """Python that is the `nanoset` command with such a history."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Dagster's history at the speed of tests, in this process and in those that are started quickly."""
+    """Dagster's history at the speed of tests, in this process and in those that are started
+    quickly.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("history")))
         quicken(patch.setattr)
@@ -31,12 +35,13 @@ def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
-    """SQLAlchemy's engines and connections are kept, and do not wait for the disk; a run's empty database is a copy.
+    """SQLAlchemy's engines and connections are kept, and do not wait for the disk; a run's empty
+    database is a copy.
 
-    Dagster sets an engine up for every query, so that every query is compiled anew, and opens the database: more than
-    half the time of a small run.
-    What a step prints goes to its file alone: to show it as well, Dagster starts four processes for every run.
-    Where no test has asked for that, nothing is done.
+    Dagster sets an engine up for every query, so that every query is compiled anew, and opens the
+    database: more than half the time of a small run. What a step prints goes to its file alone: to
+    show it as well, Dagster starts four processes for every run. Where no test has asked for that,
+    nothing is done.
     """
     if VARIABLE not in os.environ:
         return
@@ -80,7 +85,8 @@ def _create_engine(url: str, *, poolclass: Any, connect_args: dict[str, Any] | N
     from sqlalchemy import make_url
 
     path = Path(make_url(url).database or "")
-    number = path.stat().st_ino if path.exists() else 0  # another file in its place is another database
+    # another file in its place is another database
+    number = path.stat().st_ino if path.exists() else 0
     key = url, number, poolclass, tuple((connect_args or {}).items())
     if key not in _ENGINES:
         if len(_ENGINES) >= _MOST_ENGINES:
@@ -102,5 +108,7 @@ def _made_engine(url: str, poolclass: Any, connect_args: dict[str, Any]) -> Any:
     kept = QueuePool if poolclass is NullPool else poolclass
     engine = create_engine(url, poolclass=kept, connect_args=connect_args)
     engine.dispose = lambda: None
-    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    event.listen(
+        engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+    )
     return engine

@@ -1,4 +1,6 @@
-"""A Dask scheduler and its workers as processes of their own, as on real clusters; a dead worker stays dead."""
+"""A Dask scheduler and its workers as processes of their own, as on real clusters; a dead worker
+stays dead.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ OWN_MOUNTS = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 def can_hide() -> bool:
     """Whether this machine lets a process have file systems of its own."""
     command = [*OWN_MOUNTS, "mount -t tmpfs none /mnt"]
-    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(command, capture_output=True).returncode == 0
+    )
 
 
 class Cluster:
@@ -33,28 +38,49 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._file = folder, folder / "scheduler.json"
-        options = ["--port", "0", "--no-dashboard", "--no-show", "--scheduler-file", str(self._file)]
+        options = [
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--no-show",
+            "--scheduler-file",
+            str(self._file),
+        ]
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", *options)
         self.workers: list[subprocess.Popen[bytes]] = []
 
     @property
     def address(self) -> str:
         """Where the scheduler listens."""
-        assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}"), 20), self.log()
+        assert wait_until(
+            lambda: self._file.exists() and self._file.read_bytes().endswith(b"}"), 20
+        ), self.log()
         return str(json.loads(self._file.read_bytes())["address"])
 
-    def staff(self, count: int, *, hidden: Path | None = None, preload: str | None = None) -> list[int]:
+    def staff(
+        self, count: int, *, hidden: Path | None = None, preload: str | None = None
+    ) -> list[int]:
         """See to it that so many workers live; → their process ids.
 
         Args:
             count: of the workers.
-            hidden: a folder in whose place new workers see one of their own, with their home, temporary and scratch
+            hidden: a folder in whose place new workers see one of their own, with their home,
+                temporary and scratch
                 folders: as if each were on another machine.
             preload: a module that new workers import first.
         """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
-            options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"]
+            options = [
+                "--no-nanny",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--host",
+                "127.0.0.1",
+                "--memory-limit",
+                "0",
+            ]
             if preload is not None:
                 options += ["--preload", preload]
             self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
@@ -67,11 +93,17 @@ class Cluster:
         try:
             with Client(self.address, set_as_default=False, timeout=5) as client:
                 return len(client.nthreads())
-        except (AssertionError, OSError):  # a worker joined at this very moment, or no answer came: asked again
+        except (
+            AssertionError,
+            OSError,
+        ):  # a worker joined at this very moment, or no answer came: asked again
             return -1
 
-    def _start(self, what: str, *arguments: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
-        paths = [str(Path(__file__).parents[1]), *sys.path]  # not through the current folder, which is another
+    def _start(
+        self, what: str, *arguments: str, hidden: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        # not through the current folder, which is another
+        paths = [str(Path(__file__).parents[1]), *sys.path]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(ALLOWED_DEATHS),
@@ -79,12 +111,23 @@ class Cluster:
         with (self.folder / "log").open("ab") as log:
             command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
             if hidden is not None:
-                environment |= {name: str(hidden / name) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+                environment |= {
+                    name: str(hidden / name) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")
+                }
                 command += ["--local-directory", str(hidden / "scratch")]
                 folders = 'mkdir "$HOME" "$TMPDIR" "$XDG_CACHE_HOME"'
-                command = [*OWN_MOUNTS, f'mount -t tmpfs none "{hidden}" && {folders} && exec "$0" "$@"', *command]
+                command = [
+                    *OWN_MOUNTS,
+                    f'mount -t tmpfs none "{hidden}" && {folders} && exec "$0" "$@"',
+                    *command,
+                ]
             return subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def log(self) -> str:
@@ -110,10 +153,19 @@ def running(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def within(**options: Any) -> Iterator[Any]:
-    """A scheduler in this process, without workers: a `distributed.LocalCluster`, which starts them as threads."""
+    """A scheduler in this process, without workers: a `distributed.LocalCluster`, which starts them
+    as threads.
+    """
     import pytest
 
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    given = {"n_workers": 0, "processes": False, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with distributed.LocalCluster(**given | {"protocol": "tcp", "host": "127.0.0.1"} | options) as cluster:
+    given = {
+        "n_workers": 0,
+        "processes": False,
+        "threads_per_worker": 1,
+        "dashboard_address": "127.0.0.1:0",
+    }
+    with distributed.LocalCluster(
+        **given | {"protocol": "tcp", "host": "127.0.0.1"} | options
+    ) as cluster:
         yield cluster

@@ -19,7 +19,9 @@ def tokens_of(word: bytes) -> list[int]:
 
 def encode_long(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     tokens = [tokens_of(word) for word in words]
-    return np.array([i for ids in tokens for i in ids], np.int32), np.array([len(ids) for ids in tokens], np.int32)
+    return np.array([i for ids in tokens for i in ids], np.int32), np.array(
+        [len(ids) for ids in tokens], np.int32
+    )
 
 
 def encode(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +30,11 @@ def encode(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lengths = np.array([len(word) for word in words], np.int64)
-    return np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8), np.cumsum(lengths) - lengths, lengths
+    return (
+        np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8),
+        np.cumsum(lengths) - lengths,
+        lengths,
+    )
 
 
 def seed(cache: PretokenCache) -> None:
@@ -58,9 +64,26 @@ def assert_same(engine, reference, texts) -> None:
 
 
 def marked_texts(count, seed):
-    """Texts of what normal forms change: marks, second halves and jamo of Unicode 3.2, with other characters of it."""
-    known = [chr(point) for point in range(0x30000) if ucd_3_2_0.category(chr(point)) not in ("Cn", "Cs", "Co")]
-    changed = [one for one in known if combining(one) or not is_normalized("NFC", one) or "\u1100" <= one < "\u1200"]
+    """Texts of what normal forms change: marks, second halves and jamo of Unicode 3.2, with other
+    characters of it.
+    """
+    known = [
+        chr(point)
+        for point in range(0x30000)
+        if ucd_3_2_0.category(chr(point)) not in ("Cn", "Cs", "Co")
+    ]
+    changed = [
+        one
+        for one in known
+        if combining(one) or not is_normalized("NFC", one) or "\u1100" <= one < "\u1200"
+    ]
     of = random.Random(seed)
-    pools = [changed, [*"aeoAEu", "\u0928", "\u05d0", "\u0627", "\u0b47", "\uac00", "\u304b"], known]
-    return ["".join(of.choice(of.choices(pools, (5, 3, 2))[0]) for _ in range(of.randint(2, 9))) for _ in range(count)]
+    pools = [
+        changed,
+        [*"aeoAEu", "\u0928", "\u05d0", "\u0627", "\u0b47", "\uac00", "\u304b"],
+        known,
+    ]
+    return [
+        "".join(of.choice(of.choices(pools, (5, 3, 2))[0]) for _ in range(of.randint(2, 9)))
+        for _ in range(count)
+    ]

@@ -84,11 +84,15 @@ def run_in_terminal(command: Sequence[str], cwd: Path | None = None, **environme
     """Run a command to its end in a pseudo-terminal of 80 columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    }
     variables = inherited | {"TERM": "xterm"} | environment
     screen = Screen()
     started = time.monotonic()
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=variables, cwd=cwd) as process:
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=variables, cwd=cwd
+    ) as process:
         os.close(theirs)
         pending = b""
         while True:

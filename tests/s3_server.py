@@ -31,16 +31,20 @@ requests_answered: Counter[str] = Counter()
 bytes_answered: Counter[str] = Counter()
 """Address of a server in this process → bytes in the bodies of its answers."""
 listeners: list[Callable[[str, int, int], None]] = []
-"""Called with path, bytes of the body and bytes of the answer of each request to a server in this process."""
+"""Called with path, bytes of the body and bytes of the answer of each request to a server in this
+process.
+"""
 _moto: set[str] = set()
 """Addresses of servers in this process."""
 
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Moto's S3 on a free port, without its search for the service that each request is for; → its address.
+    """Moto's S3 on a free port, without its search for the service that each request is for; → its
+    address.
 
-    It keeps connections, as real servers do: a new one for each request, in a thread of its own, takes as long again.
+    It keeps connections, as real servers do: a new one for each request, in a thread of its own,
+    takes as long again.
     """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     from moto.moto_server.werkzeug_app import create_backend_app
@@ -79,7 +83,11 @@ def _handler() -> type:
         def run_wsgi(self) -> None:
             is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "")
             length = int(self.headers.get("Content-Length") or 0)
-            body = io.BufferedReader(DechunkedInput(self.rfile)).read() if is_chunked else self.rfile.read(length)
+            body = (
+                io.BufferedReader(DechunkedInput(self.rfile)).read()
+                if is_chunked
+                else self.rfile.read(length)
+            )
             if len(body) < length:
                 self.close_connection = True
                 return
@@ -131,15 +139,29 @@ def upload_raw(folder: Path, place: S3Store) -> S3Store:
 def objects(place: S3Store) -> dict[str, str]:
     """Key below the place → sha256 of every object; not what is only remembered."""
     found = snapshot(place).items()
-    return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in found if not name.endswith(MEMORY)}
+    return {
+        name: hashlib.sha256(kept.data).hexdigest()
+        for name, kept in found
+        if not name.endswith(MEMORY)
+    }
 
 
 def versions(place: S3Store) -> dict[str, str]:
-    """Key below the place → ETag and time of every object, by which it shows that one was written again."""
+    """Key below the place → ETag and time of every object, by which it shows that one was written
+    again.
+    """
     start = f"{place.prefix}/".lstrip("/")
     if not _is_moto(place.endpoint_url):
-        pages = place.client().get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=start)
-        found = [(one["Key"], one["ETag"], one["LastModified"]) for page in pages for one in page.get("Contents", ())]
+        pages = (
+            place.client()
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=place.bucket, Prefix=start)
+        )
+        found = [
+            (one["Key"], one["ETag"], one["LastModified"])
+            for page in pages
+            for one in page.get("Contents", ())
+        ]
     else:
         stored = _backend().buckets[place.bucket].keys.items()
         found = [(key, one.etag, one.last_modified) for key, one in stored if key.startswith(start)]
@@ -156,7 +178,9 @@ class Kept(NamedTuple):
 
 
 def snapshot(place: S3Store) -> dict[str, Kept]:
-    """Key below the place → every object, as the server holds it: to ask for each takes longer than most tests."""
+    """Key below the place → every object, as the server holds it: to ask for each takes longer than
+    most tests.
+    """
     start, found = f"{place.prefix}/".lstrip("/"), {}
     if not _is_moto(place.endpoint_url):
         for name in [stored.name for stored in place.list()]:
@@ -175,7 +199,9 @@ def restore(place: S3Store, snapshot: Mapping[str, Kept]) -> None:
     for name, kept in snapshot.items():
         key = f"{place.prefix}/{name}".lstrip("/")
         if not _is_moto(place.endpoint_url):
-            place.client().put_object(Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata)
+            place.client().put_object(
+                Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata
+            )
             continue
         stored = _backend().put_object(place.bucket, key, kept.data)
         stored.set_metadata(kept.metadata)

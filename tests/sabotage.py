@@ -30,12 +30,19 @@ class Shortened(Sabotaged):
 
     def encode(self, texts):
         lists = [self.engine.encode([text]).ids for text in texts]
-        kept = [ids[: len(ids) - self.is_wrong(text)] for ids, text in zip(lists, texts, strict=True)]
-        return Encoded(np.concatenate([np.empty(0, np.int32), *kept]), np.array([len(ids) for ids in kept], np.int32))
+        kept = [
+            ids[: len(ids) - self.is_wrong(text)] for ids, text in zip(lists, texts, strict=True)
+        ]
+        return Encoded(
+            np.concatenate([np.empty(0, np.int32), *kept]),
+            np.array([len(ids) for ids in kept], np.int32),
+        )
 
 
 def sabotaged(monkeypatch):
-    """What a fixture yields from: a function that spoils the numpy engine for texts of which is_wrong is True."""
+    """What a fixture yields from: a function that spoils the numpy engine for texts of which
+    is_wrong is True.
+    """
 
     def install(is_wrong, kind=Sabotaged):
         def make(file, name="auto", **options):
@@ -52,7 +59,14 @@ def sabotaged(monkeypatch):
 def poison(config):
     """Note that the engine which made all shards is wrong, though it is right."""
     outputs = Project.open(config).outputs
-    shard = next(one for one in outputs.versions("shards", "web") if distrust.encoder_of(one).engine == "numpy")
+    shard = next(
+        one
+        for one in outputs.versions("shards", "web")
+        if distrust.encoder_of(one).engine == "numpy"
+    )
     encoder = distrust.encoder_of(shard)
     tokenizer = shard.recipe["options"]["tokenizer"]
-    distrust.note(outputs, distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"))
+    distrust.note(
+        outputs,
+        distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"),
+    )

@@ -1,4 +1,6 @@
-"""The small project as the daemon sees it: ticks of its sensors, whose requests are carried out in this process."""
+"""The small project as the daemon sees it: ticks of its sensors, whose requests are carried out in
+this process.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,14 @@ class Platform:
     def evaluate(self, sensor: str, cursor: str | None = None) -> dg.SensorResult:
         """One tick of a sensor; what it asks for is not carried out."""
         with (
-            dg.build_sensor_context(instance=self.instance, cursor=cursor, repository_def=self._repository) as context,
+            dg.build_sensor_context(
+                instance=self.instance, cursor=cursor, repository_def=self._repository
+            ) as context,
             dg.partition_loading_context(dynamic_partitions_store=self.instance),
         ):
-            return self._repository.get_sensor_def(self.names.definition(sensor)).evaluate_tick(context)
+            return self._repository.get_sensor_def(self.names.definition(sensor)).evaluate_tick(
+                context
+            )
 
     def look(self):
         """One tick; its partition requests are carried out, its runs are not."""
@@ -67,7 +73,9 @@ class Platform:
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:
             if isinstance(request, dg.AddDynamicPartitionsRequest):
-                self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+                self.instance.add_dynamic_partitions(
+                    request.partitions_def_name, request.partition_keys
+                )
             else:
                 for name in request.partition_keys:
                     self.instance.delete_dynamic_partition(request.partitions_def_name, name)
@@ -75,7 +83,9 @@ class Platform:
 
     def asked(self) -> dict[str, str]:
         """Corpus → run key of the runs that a tick asks for."""
-        return {request.partition_key: request.run_key for request in self.look().run_requests or []}
+        return {
+            request.partition_key: request.run_key for request in self.look().run_requests or []
+        }
 
     def run(self, request, *, raises: bool = True) -> dg.ExecuteInProcessResult:
         return self.definitions.resolve_job_def(self.names.definition("corpus")).execute_in_process(
@@ -102,8 +112,12 @@ class Platform:
                 asked[key.to_user_string()].add(request.partition_key)
         return dict(asked)
 
-    def carry_out(self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True) -> None:
-        """Run what the last tick asked for, as the daemon does, or some partitions of assets, as a person does."""
+    def carry_out(
+        self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True
+    ) -> None:
+        """Run what the last tick asked for, as the daemon does, or some partitions of assets, as a
+        person does.
+        """
         by_hand = [
             dg.RunRequest(partition_key=part, asset_selection=[dg.AssetKey.from_user_string(asset)])
             for asset, partitions in (asked or {}).items()
@@ -139,7 +153,9 @@ def build_template(config_file: Path, home: Path) -> BuildReport:
 
 
 def copy_template(template: Path, folder: Path) -> Path:
-    """A copy of a built project and its history, in which every file of raw text is known; → its nanoset.yaml."""
+    """A copy of a built project and its history, in which every file of raw text is known; → its
+    nanoset.yaml.
+    """
     shutil.copytree(template, folder, symlinks=True)
     project = Project.open(folder / "nanoset.yaml")
     for corpus in corpus_names(project):

@@ -1,4 +1,6 @@
-"""The small project that the end-to-end tests build: its text, its settings, and its outputs as checksums."""
+"""The small project that the end-to-end tests build: its text, its settings, and its outputs as
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,15 @@ def sentences(corpus: str, count: int) -> list[dict[str, str]]:
     """Documents that differ, of lengths from a few words to a few hundred."""
     rows = []
     for number in range(count):
-        words = [WORDS[(number * 7 + step * step) % len(WORDS)] for step in range(5 + number * 13 % 90)]
-        rows.append({"id": f"{corpus}-{number}", "text": f"{corpus} {number}: " + " ".join(words) + " é漢 ."})
+        words = [
+            WORDS[(number * 7 + step * step) % len(WORDS)] for step in range(5 + number * 13 % 90)
+        ]
+        rows.append(
+            {
+                "id": f"{corpus}-{number}",
+                "text": f"{corpus} {number}: " + " ".join(words) + " é漢 .",
+            }
+        )
     return rows
 
 
@@ -83,8 +92,11 @@ def jsonl(rows: Iterable[object]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
-def encoded(name: str, rows: Sequence[Mapping[str, object]], part: int, *, checked: bool = False) -> bytes:
-    """Rows as a file of text: JSON lines, plain, as two gzip members or as two zstd frames, or a table.
+def encoded(
+    name: str, rows: Sequence[Mapping[str, object]], part: int, *, checked: bool = False
+) -> bytes:
+    """Rows as a file of text: JSON lines, plain, as two gzip members or as two zstd frames, or a
+    table.
 
     Args:
         name: of the file; .stream.arrow is Arrow's stream.
@@ -99,7 +111,9 @@ def encoded(name: str, rows: Sequence[Mapping[str, object]], part: int, *, check
         if name.endswith(".zst"):
             import zstandard
 
-            parts = [zstandard.ZstdCompressor(write_checksum=checked).compress(data) for data in parts]
+            parts = [
+                zstandard.ZstdCompressor(write_checksum=checked).compress(data) for data in parts
+            ]
         return b"".join(parts)
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -141,13 +155,20 @@ def write_raw(raw: Path) -> None:
         file = raw / "web" / f"part-{part // 2}" / f"web-{part}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(jsonl(web[part * 60 : part * 60 + 60]))
-    for corpus, name, count, first in (("code", "code.jsonl.gz", 120, 50), ("books", "books.jsonl.zst", 90, 30)):
+    for corpus, name, count, first in (
+        ("code", "code.jsonl.gz", 120, 50),
+        ("books", "books.jsonl.zst", 90, 30),
+    ):
         (raw / corpus).mkdir()
         (raw / corpus / name).write_bytes(encoded(name, sentences(corpus, count), first))
 
 
-def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str, str] | None = None) -> Path:
-    """A project in a new folder, whose settings are CONFIG with some of its text replaced; → its nanoset.yaml."""
+def write_project(
+    folder: Path, tokenizer_file: Path, replacements: Mapping[str, str] | None = None
+) -> Path:
+    """A project in a new folder, whose settings are CONFIG with some of its text replaced; → its
+    nanoset.yaml.
+    """
     folder.mkdir()
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
@@ -159,13 +180,21 @@ def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str,
     return folder / "nanoset.yaml"
 
 
-def write_corpus(folder: Path, tokenizer_file: Path, settings: Mapping[str, Any] | None = None) -> Path:
+def write_corpus(
+    folder: Path, tokenizer_file: Path, settings: Mapping[str, Any] | None = None
+) -> Path:
     """A project of one corpus of two dozen shards, with further settings; → its nanoset.yaml."""
     (folder / "raw" / "web").mkdir(parents=True)
     for number in range(24):
-        (folder / "raw" / "web" / f"{number}.jsonl").write_bytes(jsonl(sentences(f"web{number}", 400)))
+        (folder / "raw" / "web" / f"{number}.jsonl").write_bytes(
+            jsonl(sentences(f"web{number}", 400))
+        )
     shutil.copy(tokenizer_file, folder / "tokenizer.json")
-    given = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": EOD}} | dict(settings or {})
+    given = {
+        "raw": "raw",
+        "root": "data",
+        "tokenizer": {"path": "tokenizer.json", "eod": EOD},
+    } | dict(settings or {})
     how = {"range_mib": 0.1, "workers": 2, "engine": "tokenizers"}
     given["tokenization"] = how | given.get("tokenization", {})
     (folder / "nanoset.yaml").write_text(json.dumps(given))
@@ -215,7 +244,9 @@ def run_stages(project: Project) -> None:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file below `folder`, and the targets of links; not what is only remembered."""
+    """Relative path → sha256 of every file below `folder`, and the targets of links; not what is
+    only remembered.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -229,4 +260,8 @@ def tree(folder: Path) -> dict[str, str]:
 def outputs_of(config: Path) -> dict[str, str]:
     """Relative path → sha256 of every file of a local root that a bucket would hold."""
     found = tree(config.parent / "data")
-    return {name: sha for name, sha in found.items() if ".in-use" not in name and not name.endswith("/current")}
+    return {
+        name: sha
+        for name, sha in found.items()
+        if ".in-use" not in name and not name.endswith("/current")
+    }

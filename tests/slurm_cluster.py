@@ -1,4 +1,5 @@
-"""A Slurm of one's own on loopback: munged, slurmctld and some slurmd as plain processes, all within one folder.
+"""A Slurm of one's own on loopback: munged, slurmctld and some slurmd as plain processes, all
+within one folder.
 
 On Debian and Ubuntu: apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
 """
@@ -67,7 +68,13 @@ class Slurm:
         for node in self.nodes:
             (self.folder / f"spool.{node}").mkdir(exist_ok=True)
         munge = self.folder / "munge"
-        options = {"key-file": "key", "socket": "socket", "seed-file": "seed", "log-file": "log", "pid-file": "pid"}
+        options = {
+            "key-file": "key",
+            "socket": "socket",
+            "seed-file": "seed",
+            "log-file": "log",
+            "pid-file": "pid",
+        }
         if not self._lives("munged", munge / "pid"):
             names = [f"--{option}={munge / name}" for option, name in options.items()]
             self.run("munged", *names, "--num-threads=2", "--force")
@@ -76,17 +83,29 @@ class Slurm:
         for node in self.nodes:
             if not self._lives("slurmd", self.folder / f"slurmd.{node}.pid"):
                 self.run("slurmd", "-N", node)
-        self.until(lambda: set(self.run("sinfo", "-h", "-N", "-o", "%T").split()) <= {"idle", "mixed", "allocated"})
+        self.until(
+            lambda: (
+                set(self.run("sinfo", "-h", "-N", "-o", "%T").split())
+                <= {"idle", "mixed", "allocated"}
+            )
+        )
 
     def run(self, *command: str, code: int = 0, **options: object) -> str:
         """Run a command of Slurm's, which ends with this code; → what it says."""
         program = shutil.which(command[0], path=self._path)
-        given = {"env": self.environment, "capture_output": True, "text": True, "timeout": START_SECONDS} | options
+        given = {
+            "env": self.environment,
+            "capture_output": True,
+            "text": True,
+            "timeout": START_SECONDS,
+        } | options
         done = subprocess.run([program, *command[1:]], check=False, **given)
         assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
-    def submit(self, script: Path, *arguments: str, options: tuple[str, ...] = (), **given: object) -> str:
+    def submit(
+        self, script: Path, *arguments: str, options: tuple[str, ...] = (), **given: object
+    ) -> str:
         """Submit a script; → the number of its job."""
         return self.run("sbatch", "--parsable", *options, str(script), *arguments, **given)
 
@@ -109,15 +128,24 @@ class Slurm:
         os.kill(_pid(self.folder / f"slurmd.{node}.pid"), signal.SIGKILL)
         jobs = self._descendants(node)
         # What watches over a job comes first, or it would report that the job failed.
-        for pid in [*{parent for pid in jobs if (parent := _parent(pid)) not in (0, 1, *jobs)}, *jobs]:
+        for pid in [
+            *{parent for pid in jobs if (parent := _parent(pid)) not in (0, 1, *jobs)},
+            *jobs,
+        ]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def said(self) -> str:
         """The queue, and the ends of all logs."""
-        logs = [path.read_text(errors="replace")[-1500:] for path in sorted(self.folder.glob("*.log"))]
+        logs = [
+            path.read_text(errors="replace")[-1500:] for path in sorted(self.folder.glob("*.log"))
+        ]
         return "\n".join(
-            ["a wait was too long", subprocess.getoutput(f"SLURM_CONF={self.folder}/slurm.conf squeue"), *logs]
+            [
+                "a wait was too long",
+                subprocess.getoutput(f"SLURM_CONF={self.folder}/slurm.conf squeue"),
+                *logs,
+            ]
         )
 
     def end(self) -> None:
@@ -136,7 +164,10 @@ class Slurm:
 
     def _descendants(self, node: str) -> list[int]:
         """Processes of a node's jobs, by the environment that Slurm gives them."""
-        marks = {f"SLURM_CONF={self.folder / 'slurm.conf'}".encode(), f"SLURMD_NODENAME={node}".encode()}
+        marks = {
+            f"SLURM_CONF={self.folder / 'slurm.conf'}".encode(),
+            f"SLURMD_NODENAME={node}".encode(),
+        }
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):

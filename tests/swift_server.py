@@ -1,6 +1,8 @@
-"""An OpenStack Swift of one's own on loopback, with its S3 API: four processes and a private folder.
+"""An OpenStack Swift of one's own on loopback, with its S3 API: four processes and a private
+folder.
 
-In an environment of its own: pip install swift 'setuptools<81'; then let SWIFT_BIN name its bin folder.
+In an environment of its own: pip install swift 'setuptools<81'; then let SWIFT_BIN name its bin
+folder.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ _PACKAGED_AS = {"cache": "memcache", "proxy-logging": "proxy_logging"}
 
 @contextlib.contextmanager
 def swift_server(folder: Path) -> Iterator[str]:
-    """A Swift that keeps objects in a folder, whose file system must have extended attributes; → its address."""
+    """A Swift that keeps objects in a folder, whose file system must have extended attributes; →
+    its address.
+    """
     path = os.pathsep.join([os.environ.get("SWIFT_BIN", ""), os.environ["PATH"]])
     tools = [_RING, *(f"swift-{kind}-server" for kind in ("proxy", *_KINDS))]
     found = {tool: shutil.which(tool, path=path) for tool in tools}
@@ -81,7 +85,9 @@ def swift_server(folder: Path) -> Iterator[str]:
     ports = dict(zip(("proxy", *_KINDS), free_ports(4), strict=True))
     for kind, port in ports.items():
         text = _COMMON.format(port=port, folder=folder, user=getpass.getuser())
-        (folder / f"{kind}.conf").write_text(text + (_proxy() if kind == "proxy" else _STORAGE.format(kind=kind)))
+        (folder / f"{kind}.conf").write_text(
+            text + (_proxy() if kind == "proxy" else _STORAGE.format(kind=kind))
+        )
     with contextlib.ExitStack() as daemons:
         for kind in _KINDS:
             builder = str(folder / f"{kind}.builder")
@@ -102,5 +108,7 @@ def _proxy() -> str:
         "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\nallow_account_management = true"
     )
     for name, settings in _FILTERS.items():
-        sections.append(f"[filter:{name}]\nuse = egg:swift#{_PACKAGED_AS.get(name, name)}\n{settings}")
+        sections.append(
+            f"[filter:{name}]\nuse = egg:swift#{_PACKAGED_AS.get(name, name)}\n{settings}"
+        )
     return "\n".join(sections) + "\n"

@@ -24,24 +24,49 @@ SMALL = {
     "exports": ["--megabytes", "1", "--linked", "1", "--length", "65", *ONCE],
     "read": ["--megabytes", "1", *ONCE],
     "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations", *ONCE],
-    "read_samples": ["--megatokens", "1", "--lengths", "100", "--samples", "64", "--sequence-length", "128", *ONCE],
+    "read_samples": [
+        "--megatokens",
+        "1",
+        "--lengths",
+        "100",
+        "--samples",
+        "64",
+        "--sequence-length",
+        "128",
+        *ONCE,
+    ],
 }
 
 
 def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) -> None:
     text = tmp_path / "a.jsonl"
-    text.write_text("".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50)), encoding="utf-8")
+    text.write_text(
+        "".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50)), encoding="utf-8"
+    )
     printed = benchmark(
-        "tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text), "--engines", "numpy", *ONCE
+        "tokenize",
+        "--tokenizer",
+        str(tokenizer_file),
+        "--input",
+        str(text),
+        "--engines",
+        "numpy",
+        *ONCE,
     )
     assert printed.count("the same bytes") == 2
     assert "| nanoset, numpy engine |" in printed
 
 
 def test_the_benchmark_of_contamination_runs(tmp_path: Path, tokenizer_file: Path) -> None:
-    texts = [f"question {n}: how many {'sheep' * n} and oxen graze between the {n} old mills?" for n in range(1, 9)]
+    texts = [
+        f"question {n}: how many {'sheep' * n} and oxen graze between the {n} old mills?"
+        for n in range(1, 9)
+    ]
     for name, key in (("web", "text"), ("evals", "question")):
-        lines = (json.dumps({key: text if key == "question" else f"{n} mills"}) for n, text in enumerate(texts))
+        lines = (
+            json.dumps({key: text if key == "question" else f"{n} mills"})
+            for n, text in enumerate(texts)
+        )
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     words = ["--input", str(tmp_path / "web.jsonl"), "--evaluations", str(tmp_path / "evals.jsonl")]
     printed = benchmark("contamination", "--tokenizer", str(tokenizer_file), *words)
@@ -49,13 +74,21 @@ def test_the_benchmark_of_contamination_runs(tmp_path: Path, tokenizer_file: Pat
     assert "  0 of them hold a text" in printed
 
 
-def test_an_engine_with_other_tokens_is_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_with_other_tokens_is_not_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def command(name: str, tokens: str) -> Command:
         out = tmp_path / name
         write = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
-        return Command([sys.executable, "-c", write, f"{out}/tokens.bin", tokens], [out], prepare=out.mkdir)
+        return Command(
+            [sys.executable, "-c", write, f"{out}/tokens.bin", tokens], [out], prepare=out.mkdir
+        )
 
-    commands = {"first": command("first", "1 2"), "same": command("same", "1 2"), "other": command("other", "1 3")}
+    commands = {
+        "first": command("first", "1 2"),
+        "same": command("same", "1 2"),
+        "other": command("other", "1 3"),
+    }
     taken = [row for row, made in commands.items() if tokenize.gives_the_same(row, made, commands)]
     assert taken == ["first", "same"]
     assert "other: not timed, its bytes are OTHER than those of first" in capsys.readouterr().out
@@ -105,4 +138,8 @@ def test_a_command_needs_a_sign_of_its_work() -> None:
 def test_a_call_with_another_result_is_not_timed() -> None:
     results = iter([1, 1, 1, 2])
     with pytest.raises(RuntimeError, match="b gives another result than a"):
-        interleaved_calls({"a": lambda: next(results), "b": lambda: next(results)}, 1, lambda one, other: one == other)
+        interleaved_calls(
+            {"a": lambda: next(results), "b": lambda: next(results)},
+            1,
+            lambda one, other: one == other,
+        )

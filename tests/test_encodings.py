@@ -1,4 +1,6 @@
-"""Every text file is UTF-8, whatever the locale says: calls that would ask the locale are found in the source."""
+"""Every text file is UTF-8, whatever the locale says: calls that would ask the locale are found in
+the source.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,26 @@ OWNERS = ("os", "tarfile", "part", "file", "connection")
 
 def asks_the_locale(call: ast.Call) -> bool:
     """Whether a call opens a text, or a process with texts, without saying how it is encoded."""
-    name, owner = getattr(call.func, "attr", getattr(call.func, "id", "")), getattr(call.func, "value", None)
+    name, owner = (
+        getattr(call.func, "attr", getattr(call.func, "id", "")),
+        getattr(call.func, "value", None),
+    )
     given = {keyword.arg for keyword in call.keywords}
     if given & {"encoding", "begin", None} or (name == "read_text" and call.args):
         return False
     if name != "open":
         return name in ASKING or (name in STARTERS and bool(given & {"text", "universal_newlines"}))
-    words = [value.value for value in (*call.args, *(word.value for word in call.keywords)) if hasattr(value, "value")]
-    is_binary = any(isinstance(word, str) and re.fullmatch("[rwax+]*b[rwax+]*", word) for word in words)
-    is_own_method = owner is not None and bool(call.args) and not isinstance(call.args[0], ast.Constant)
+    words = [
+        value.value
+        for value in (*call.args, *(word.value for word in call.keywords))
+        if hasattr(value, "value")
+    ]
+    is_binary = any(
+        isinstance(word, str) and re.fullmatch("[rwax+]*b[rwax+]*", word) for word in words
+    )
+    is_own_method = (
+        owner is not None and bool(call.args) and not isinstance(call.args[0], ast.Constant)
+    )
     has_its_own = isinstance(owner, ast.Name) and (owner.id in OWNERS or owner.id[0].isupper())
     return not (is_binary or is_own_method or has_its_own)
 
@@ -79,10 +92,17 @@ def run():
     """Runs `nanoset` in a locale that is not of UTF-8; → what it printed, as bytes."""
 
     def run(*arguments, program=("-m", "nanoset_core.cli"), **environment):
-        told = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(sys.path)}
+        told = {
+            "PYTHONUTF8": "0",
+            "PYTHONCOERCECLOCALE": "0",
+            "LC_ALL": "C",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
         command = [sys.executable, *program, *map(str, arguments)]
         done = subprocess.run(command, env=os.environ | told | environment, capture_output=True)
-        assert not any(words in done.stderr for words in (b"Traceback", b"internal error")), done.stderr.decode()
+        assert not any(words in done.stderr for words in (b"Traceback", b"internal error")), (
+            done.stderr.decode()
+        )
         return done
 
     return run
@@ -94,10 +114,25 @@ def test_a_project_is_built_and_read_where_the_locale_is_not_utf_8(make_project,
     config.write_text(text, encoding="utf-8")
     line = json.dumps({"text": "Größe и 数据", "id": "größe"}, ensure_ascii=False)
     (config.parent / "raw/web/part-0/web-9.jsonl").write_text(line + "\n", encoding="utf-8")
-    built = run("build", "--config", config, program=("-c", QUICK_COMMAND), DAGSTER_HOME=str(tmp_path / "home"))
+    built = run(
+        "build",
+        "--config",
+        config,
+        program=("-c", QUICK_COMMAND),
+        DAGSTER_HOME=str(tmp_path / "home"),
+    )
     assert built.returncode == 0, built.stderr.decode()
     for encoding in ("ascii", "latin-1"):
-        explained = run("explain", "pretrain", "train", "0", "--json", "--config", config, PYTHONIOENCODING=encoding)
+        explained = run(
+            "explain",
+            "pretrain",
+            "train",
+            "0",
+            "--json",
+            "--config",
+            config,
+            PYTHONIOENCODING=encoding,
+        )
         assert json.loads(explained.stdout), "JSON in every locale"
     assert run("status", "--config", config).returncode == 0
 

@@ -20,12 +20,20 @@ def through_pickle(error):
     return pickle.loads(pickle.dumps(error))
 
 
-FAMILY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, NanosetError)]
+FAMILY = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, NanosetError)
+]
 
 
 def test_message_says_what_where_found_expected_and_remedy():
-    error = FormatError("bad magic", where="a.idx, byte 0", found=b"XX", expected="MMIDIDX", remedy="write it again")
-    assert str(error) == ("a.idx, byte 0: bad magic\n  found: b'XX'\n  expected: MMIDIDX\n  remedy: write it again")
+    error = FormatError(
+        "bad magic", where="a.idx, byte 0", found=b"XX", expected="MMIDIDX", remedy="write it again"
+    )
+    assert str(error) == (
+        "a.idx, byte 0: bad magic\n  found: b'XX'\n  expected: MMIDIDX\n  remedy: write it again"
+    )
 
 
 def test_what_is_not_known_is_left_out_but_0_is_known():
@@ -57,11 +65,19 @@ def test_every_part_survives_the_way_back_from_a_worker(kind, again):
     twin = again(error)
     assert type(twin) is kind
     assert str(twin) == str(error)
-    assert (twin.what, twin.where, twin.found, twin.expected, twin.remedy) == ("what", "where", "3", "four", "add one")
+    assert (twin.what, twin.where, twin.found, twin.expected, twin.remedy) == (
+        "what",
+        "where",
+        "3",
+        "four",
+        "add one",
+    )
 
 
 def test_foreign_names_do_not_reach_the_terminal_as_they_are():
-    error = FormatError("odd", where="/data/\x1b[2J\nx\udcff.idx", found="a\tb\nc\x9b1m\u202edlc", remedy="none")
+    error = FormatError(
+        "odd", where="/data/\x1b[2J\nx\udcff.idx", found="a\tb\nc\x9b1m\u202edlc", remedy="none"
+    )
     text = str(error)
     assert "\x1b" not in text
     assert "\x9b" not in text

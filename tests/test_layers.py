@@ -1,4 +1,6 @@
-"""Imports of the core flow one way: down the list of rooms, and never in a circle between two files."""
+"""Imports of the core flow one way: down the list of rooms, and never in a circle between two
+files.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LAYERS = (
 """The rooms, lowest first. A room may import itself and the rooms below it."""
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 NEIGHBOURS = {("stages", "project"), ("project", "stages")}
-"""A stage works on a project, and a project consists of stages: their files import each other, never in a circle."""
+"""A stage works on a project, and a project consists of stages: their files import each other,
+never in a circle.
+"""
 ABOVE_ALL = {"demo"}
 """May import every room; imported by its own command alone."""
 ALIASES = {"config", "indexed", "shuffling"}
@@ -42,7 +46,9 @@ def room_of(module: str) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, module of the core) of every import of a file, those under TYPE_CHECKING and in functions included."""
+    """(line, module of the core) of every import of a file, those under TYPE_CHECKING and in
+    functions included.
+    """
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
@@ -51,7 +57,11 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             elif (node.module or "").startswith("nanoset_core."):
                 yield node.lineno, str(node.module)
         elif isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.startswith("nanoset_core."))
+            yield from (
+                (node.lineno, alias.name)
+                for alias in node.names
+                if alias.name.startswith("nanoset_core.")
+            )
 
 
 def is_allowed(path: Path, room: str, imported: str) -> bool:
@@ -86,9 +96,16 @@ def test_imports_flow_down(room):
 
 def modules() -> dict[str, Path]:
     """Module → file of both packages; a package counts as its `__init__`."""
-    files = [path for package in ("nanoset_core", "nanoset_assets") for path in (CORE.parent / package).rglob("*.py")]
+    files = [
+        path
+        for package in ("nanoset_core", "nanoset_assets")
+        for path in (CORE.parent / package).rglob("*.py")
+    ]
     parts = {path: path.relative_to(CORE.parent).with_suffix("").parts for path in files}
-    return {".".join(name[:-1] if name[-1] == "__init__" else name): path for path, name in parts.items()}
+    return {
+        ".".join(name[:-1] if name[-1] == "__init__" else name): path
+        for path, name in parts.items()
+    }
 
 
 def imported_at_the_top(path: Path, known: dict[str, Path]) -> set[str]:

@@ -6,14 +6,19 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import closest_name, remedy_for_name
 
-VIEWS = (
-    "views:\n  web-clean: {of: web, where: 'tokens > 3'}\n  web-hard: {of: web, split: {keep: [0, 0.1]}}\nnanosets:\n"
-)
+VIEWS = "views:\n  web-clean: {of: web, where: 'tokens > 3'}\n  web-hard: {of: web, split: {keep: [0, 0.1]}}\nnanosets:\n"
 
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("wbe", "web"), ("WEB", "web"), ("Boks", "books"), ("web", None), ("entirely different", None), ("", None)],
+    [
+        ("wbe", "web"),
+        ("WEB", "web"),
+        ("Boks", "books"),
+        ("web", None),
+        ("entirely different", None),
+        ("", None),
+    ],
 )
 def test_the_closest_name_is_found_whatever_its_case(name, meant):
     assert closest_name(name, ["books", "web", "code"]) == meant
@@ -21,7 +26,10 @@ def test_the_closest_name_is_found_whatever_its_case(name, meant):
 
 def test_a_remedy_for_a_name_without_a_close_one_is_left_as_it_is():
     assert remedy_for_name("zzz", ["web"], "name one of these") == "name one of these"
-    assert remedy_for_name("wbe", ["web"], "name one of these") == "did you mean 'web'? Otherwise name one of these"
+    assert (
+        remedy_for_name("wbe", ["web"], "name one of these")
+        == "did you mean 'web'? Otherwise name one of these"
+    )
 
 
 @pytest.fixture
@@ -65,7 +73,9 @@ def test_a_build_names_what_was_probably_meant_in_nanoset_yaml(run, edit, meant)
     assert f"did you mean '{meant}'?" in run("build", edit=edit)
 
 
-@pytest.mark.parametrize(("word", "meant"), [("buidl", "build"), ("STATUS", "status"), ("take-down", "takedown")])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("buidl", "build"), ("STATUS", "status"), ("take-down", "takedown")]
+)
 def test_a_misspelt_command_is_named(word, meant):
     result = CliRunner().invoke(nanoset, [word])
 

@@ -21,6 +21,16 @@ def test_other_names_are_not():
 
 def test_a_reader_imports_what_it_needs_only():
     code = "import sys; from nanoset_core import load_nanoset; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    for heavy in ("pyarrow", "tokenizers", "torch", "dagster", "yaml", "orjson", "nanoset_core.formats.pbin"):
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for heavy in (
+        "pyarrow",
+        "tokenizers",
+        "torch",
+        "dagster",
+        "yaml",
+        "orjson",
+        "nanoset_core.formats.pbin",
+    ):
         assert heavy not in loaded

@@ -25,7 +25,19 @@ from nanoset_core.untrusted import (
 )
 
 ROOT = Path(__file__).parents[1]
-STEERING = ["\x1b[2J", "\x9b31m", "a\nb", "a\rb", "\x07", "\u2028", "\u202e", "\u2066", "\u200b", "\ufeff", "\u00ad"]
+STEERING = [
+    "\x1b[2J",
+    "\x9b31m",
+    "a\nb",
+    "a\rb",
+    "\x07",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\ufeff",
+    "\u00ad",
+]
 STEERING += ["\U000e0041", "\u3164", "\udc9b", "\x7f", "\x85"]
 """Each steers a terminal, ends a line, turns the direction of writing, or cannot be seen."""
 SECRETS = [
@@ -92,7 +104,9 @@ def test_addresses_without_secrets_and_digests_stay(text):
 
 
 def test_hiding_twice_changes_nothing():
-    assert [without_secrets(without_secrets(text)) for text in SECRETS] == list(map(without_secrets, SECRETS))
+    assert [without_secrets(without_secrets(text)) for text in SECRETS] == list(
+        map(without_secrets, SECRETS)
+    )
 
 
 @pytest.mark.parametrize("text", STEERING, ids=ascii)
@@ -103,7 +117,9 @@ def test_json_stays_the_same_value_and_shows_no_steering_character(text):
 
 
 def test_values_to_be_printed_hold_no_secrets():
-    assert "s3cr" not in json.dumps(visible_value({SECRETS[0]: [SECRETS[1], {"a": (SECRETS[9], 1, None)}]}))
+    assert "s3cr" not in json.dumps(
+        visible_value({SECRETS[0]: [SECRETS[1], {"a": (SECRETS[9], 1, None)}]})
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,12 +147,22 @@ def test_errors_escape_names_and_hide_secrets_in_every_part():
     error = ConfigError(text, where=text, found=text, expected=text, remedy=text)
     assert len(str(error).splitlines()) == 4
     assert all(line.isprintable() for line in str(error).splitlines())
-    parts = [str(error), one_line(error), error.what, error.where, error.found, error.expected, error.remedy]
+    parts = [
+        str(error),
+        one_line(error),
+        error.what,
+        error.where,
+        error.found,
+        error.expected,
+        error.remedy,
+    ]
     assert not [part for part in parts if "s3cret" in part]
 
 
 def test_an_error_with_several_mistakes_keeps_its_lines():
-    listed = combined([ConfigError("first", where="a"), ConfigError("second\nx", where="b")], "file")
+    listed = combined(
+        [ConfigError("first", where="a"), ConfigError("second\nx", where="b")], "file"
+    )
     assert str(listed).splitlines() == [
         "file: 2 mistakes:",
         "  a: first",
@@ -150,7 +176,9 @@ def test_an_exception_of_a_library_is_one_line():
 
 
 def test_log_records_are_safe_whatever_prints_them(caplog):
-    safe_logger("nanoset_core.hostile").warning("%s: no answer from %s", "ftp://u:s3cret@h", "\x1b]0;x\n")
+    safe_logger("nanoset_core.hostile").warning(
+        "%s: no answer from %s", "ftp://u:s3cret@h", "\x1b]0;x\n"
+    )
     assert caplog.messages == ["ftp://…@h: no answer from \\x1b]0;x\\n"]
     assert safe_logger("nanoset_core.hostile") is logging.getLogger("nanoset_core.hostile")
 
@@ -163,9 +191,14 @@ def test_paths_in_errors_from_workers_stay_safe():
 PRINTING = {
     *("nanoset_core/cli/echo.py", "nanoset_core/cli/terminal.py", "nanoset_core/cli/progress.py"),
     "nanoset_core/stages/handoff/preflight.py",
-    *("nanoset_core/config.py", "nanoset_core/shuffling.py", "nanoset_core/stages/pbin/settings.py"),
+    *(
+        "nanoset_core/config.py",
+        "nanoset_core/shuffling.py",
+        "nanoset_core/stages/pbin/settings.py",
+    ),
 }
-"""`echo` itself, tables, JSON, bars, and a script that runs without this package: each makes visible what it prints.
+"""`echo` itself, tables, JSON, bars, and a script that runs without this package: each makes
+visible what it prints.
 
 The last three warn of names that are deprecated.
 """
@@ -178,7 +211,14 @@ def calls(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_nothing_prints_or_logs_but_by_the_functions_that_make_text_visible():
-    printing = {"print", "click.echo", "click.secho", "console.print", "sys.stdout.write", "sys.stderr.write"}
+    printing = {
+        "print",
+        "click.echo",
+        "click.secho",
+        "console.print",
+        "sys.stdout.write",
+        "sys.stderr.write",
+    }
     printing |= {"logging.getLogger(__name__)", "warnings.warn"}
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}"

@@ -31,18 +31,27 @@ def stored(folder, name, tokens):
 
 def plan_of(sources, **changes):
     """A plan of npy members; `changes` are settings."""
-    options = {"sequence_length": 10, "samples_per_shard": 4, "seed": 1234, "member": "npy"} | changes
+    options = {
+        "sequence_length": 10,
+        "samples_per_shard": 4,
+        "seed": 1234,
+        "member": "npy",
+    } | changes
     return plan_shuffle(sources, PlanSettings(**options))
 
 
 def write(plan, sources, folder, shards=None, *, force=False, made_from="these tokens", **options):
     """Write shards, all where none are named, and return their facts."""
     numbers = range(plan.shards) if shards is None else shards
-    return write_shards(plan, sources, numbers, folder, WriteOptions(**options), made_from=made_from, force=force)
+    return write_shards(
+        plan, sources, numbers, folder, WriteOptions(**options), made_from=made_from, force=force
+    )
 
 
 def write_webdataset(plan, sources, folder, **options):
-    """Write all shards and the lists that name them; return the facts and the checksums of the lists."""
+    """Write all shards and the lists that name them; return the facts and the checksums of the
+    lists.
+    """
     facts = write(plan, sources, folder, **options)
     return facts, write_lists(plan, facts, folder, name="nanoset")
 

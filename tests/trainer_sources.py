@@ -12,7 +12,8 @@ import pytest
 def source_file(package: str, *path: str) -> Path:
     """Return a file of a package; the test is skipped if the package is not installed.
 
-    Megatron-LM is not installed as a package: the environment variable MEGATRON_LM names its folder.
+    Megatron-LM is not installed as a package: the environment variable MEGATRON_LM names its
+    folder.
     """
     folders: list[Path] = []
     if package == "megatron":

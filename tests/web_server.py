@@ -1,4 +1,6 @@
-"""A web server over a folder, for tests: with listings, with or without ranges, and with failures on demand."""
+"""A web server over a folder, for tests: with listings, with or without ranges, and with failures
+on demand.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class WebServer(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         """Method and path of each request."""
         self.answers: list[int] = []
-        """Statuses with which the next requests for a file's bytes are refused; 0 = the connection is cut."""
+        """Statuses with which the next requests for a file's bytes are refused; 0 = the connection
+        is cut.
+        """
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: clients go away in the middle of an answer."""
@@ -44,7 +48,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             super().send_header(keyword, value)
 
     def do_GET(self) -> None:
-        path, part = Path(self.translate_path(self.path)), re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "")
+        path, part = (
+            Path(self.translate_path(self.path)),
+            re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""),
+        )
         if path.is_file() and self.server.answers:
             if status := self.server.answers.pop(0):
                 self.send_error(status)

@@ -24,7 +24,8 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
     matches = summary_of(manifest)
     documents = format_count(facts["documents"], "document")
     counts = f"**{matches.contaminated:,} of {documents}** hold texts of evaluations."
-    # Texts that very many documents hold are not counted as contamination: licences, cookie banners, …
+    # Texts that very many documents hold are not counted as contamination: licences, cookie
+    # banners, …
     section = manifest.name.partition("/")[0]
     boilerplate = boilerplate_text(section, matches)
     if boilerplate:

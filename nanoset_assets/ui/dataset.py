@@ -36,7 +36,9 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     summary = f"{counts_text(facts)}, {format_bytes(size_bytes(manifest))}; {problems_text}."
     tokenized = shards_of(project.outputs, manifest)
     return {
-        "summary": markdown(summary, *loss_texts(project, tokenized), readers_text(project, manifest.name)),
+        "summary": markdown(
+            summary, *loss_texts(project, tokenized), readers_text(project, manifest.name)
+        ),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
         "dagster/partition_row_count": facts["documents"],

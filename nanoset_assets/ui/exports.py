@@ -23,7 +23,9 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts
     export_format = FORMATS[facts["format"]]
     example = export_format.example(manifest.url(), manifest.name, facts)
-    files = [{"file": name, "size": format_bytes(fact.size)} for name, fact in manifest.files.items()]
+    files = [
+        {"file": name, "size": format_bytes(fact.size)} for name, fact in manifest.files.items()
+    ]
     return {
         "summary": markdown(_summary(manifest, export_format.reader)),
         "opened_by": dg.MetadataValue.md(f"```python\n{example}\n```"),

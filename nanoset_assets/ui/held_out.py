@@ -23,9 +23,7 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of held-out documents that train reads: counts, and the first of them."""
     facts = manifest.facts
     held_out = format_count(facts["held_out"], "document")
-    summary = (
-        f"**Of {held_out} that are held out, train reads {facts['shared']:,}, and copies of {facts['copies']:,}.**"
-    )
+    summary = f"**Of {held_out} that are held out, train reads {facts['shared']:,}, and copies of {facts['copies']:,}.**"
     # Without `held_out` in nanoset.yaml only the documents themselves are looked for.
     nanoset = manifest.name.partition("/")[0]
     if not project.nanoset(nanoset).held_out:

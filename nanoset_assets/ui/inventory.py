@@ -1,4 +1,6 @@
-"""The page of `raw_jsonl`: the files of a corpus, and how they differ from those of the inventory before."""
+"""The page of `raw_jsonl`: the files of a corpus, and how they differ from those of the inventory
+before.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     """
     corpus = run.key.subject
     before = _current_inventory(run.project, corpus)
-    inventory = survey_corpus(run.project, corpus, settled=run.is_automatic, executor=run.project.executor)
+    inventory = survey_corpus(
+        run.project, corpus, settled=run.is_automatic, executor=run.project.executor
+    )
     run.finish(publish_inventory(run.project, inventory))
 
     # Files that something writes to, and files that are not read, empty or unfinished.
@@ -39,7 +43,9 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
-    """Return the current inventory; None if there is none, or if it is damaged: it is about to be replaced."""
+    """Return the current inventory; None if there is none, or if it is damaged: it is about to be
+    replaced.
+    """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
         return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory.from_json)

@@ -1,4 +1,6 @@
-"""The page of `index_mappings` and `blend`: what a split reads of each corpus, and its first samples."""
+"""The page of `index_mappings` and `blend`: what a split reads of each corpus, and its first
+samples.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return the epochs of the corpora; outputs of earlier versions have only those of their views and packs."""
+    """Return the epochs of the corpora; outputs of earlier versions have only those of their views
+    and packs.
+    """
     members = facts["members"]
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
     least = f"{min(epochs):.2f}"
@@ -105,7 +109,9 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 
 
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a split reads of each corpus and of all; nothing for an output of an earlier version."""
+    """Return what a split reads of each corpus and of all; nothing for an output of an earlier
+    version.
+    """
     corpora = facts.get(CORPORA)
     if not corpora:
         return {}
@@ -127,7 +133,9 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return the first samples, and the command that shows others, on the page of the last step of the split."""
+    """Return the first samples, and the command that shows others, on the page of the last step of
+    the split.
+    """
     is_last_step = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
     if not is_last_step or not manifest.facts["samples"]:
         return {}

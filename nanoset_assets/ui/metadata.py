@@ -1,6 +1,7 @@
 """Building blocks of metadata: results, paths, tables and Markdown.
 
-What a person reads comes first, as text with separators; numbers that Dagster plots over time stay numbers.
+What a person reads comes first, as text with separators; numbers that Dagster plots over time stay
+numbers.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ def result(
     shown.setdefault("seconds", round(seconds, 3))
     shown["path"] = place(project, manifest.url())
     shown["digest"] = manifest.digest
-    return dg.MaterializeResult(metadata=visible_metadata(shown), data_version=dg.DataVersion(manifest.digest))
+    return dg.MaterializeResult(
+        metadata=visible_metadata(shown), data_version=dg.DataVersion(manifest.digest)
+    )
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata whose texts and paths hold neither secrets nor characters that cannot be seen.
+    """Return metadata whose texts and paths hold neither secrets nor characters that cannot be
+    seen.
 
     Tables and Markdown are made so by `table` and `markdown`.
     """
@@ -64,7 +68,8 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
     Args:
         error: What is wrong.
-        allow_retries: Whether a retry policy may try the step again; default: unless the settings are wrong.
+        allow_retries: Whether a retry policy may try the step again; default: unless the settings
+            are wrong.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
@@ -77,7 +82,8 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Return a location relative to the project's folder, so that it holds when the project is moved.
+    """Return a location relative to the project's folder, so that it holds when the project is
+    moved.
 
     Locations elsewhere, or in a bucket, stay absolute.
     """
@@ -94,7 +100,8 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; numbers as text.
+    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; numbers as
+    text.
 
     If rows are left out, a last row says how many.
 
@@ -145,13 +152,16 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown that Dagster shows in a separate window, since its long lines would widen the page."""
+    """Return Markdown that Dagster shows in a separate window, since its long lines would widen the
+    page.
+    """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
     """Return text as a Markdown code span, without markup; runs of white space become one space."""
-    # A code span ends at a run of backticks of the same length as the one before it: use a longer run than any inside.
+    # A code span ends at a run of backticks of the same length as the one before it: use a longer
+    # run than any inside.
     line = visible(" ".join(text.split())) or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)

@@ -28,9 +28,14 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     documents = format_count(facts["documents"], "document")
     dataset = facts["of"]
     padding_share = facts["padding"] / max(facts["tokens"], 1)
-    summary = f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
+    summary = (
+        f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
+    )
 
-    packing = {"": "best-fit packing", **facts_of(manifest, "cut_documents", "cut_tokens", "dropped_tokens")}
+    packing = {
+        "": "best-fit packing",
+        **facts_of(manifest, "cut_documents", "cut_tokens", "dropped_tokens"),
+    }
     concatenation = {"": "concatenation (expected)", **facts["concatenated"], "dropped_tokens": 0}
     return {
         "summary": markdown(summary, readers_text(project, manifest.name)),

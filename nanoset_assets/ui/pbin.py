@@ -23,7 +23,9 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
     """Make a `.pbin`, and return its metadata."""
     project = run.project
     layout = run.stage.layout
-    is_new = snapshot_before(project, project.outputs.folder / layout.folder / layout.name_of(run.key))
+    is_new = snapshot_before(
+        project, project.outputs.folder / layout.folder / layout.name_of(run.key)
+    )
     manifest = run.make()
     metadata = pbin_metadata(manifest)
     # A version that existed before took no time: a plot of the speed over time would jump.

@@ -1,7 +1,8 @@
-"""Previews of outputs: their first documents, rejected lines and samples, each with where it came from.
+"""Previews of outputs: their first documents, rejected lines and samples, each with where it came
+from.
 
-Each reads a handful of documents, or those of a handful of samples, whatever the size of the output. If a preview
-fails, its error is shown instead.
+Each reads a handful of documents, or those of a handful of samples, whatever the size of the
+output. If a preview fails, its error is shown instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _PIECES_SHOWN = 3
 _TOKENS_DECODED = 96
 """Of a document."""
 MAX_SHUFFLED = 1 << 20
-"""Samples that a sampler may shuffle for a preview: without torch half a second; ten times as many, a gigabyte."""
+"""Samples that a sampler may shuffle for a preview: without torch half a second; ten times as many,
+a gigabyte.
+"""
 STEP_SAMPLES = 8
 """Samples that are shown of a handoff's first step; also those of a step without a schedule."""
 _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
@@ -57,12 +60,18 @@ def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.Markdo
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
-    """Return the first samples of a built split: the documents that each is made of, and its first tokens as text."""
+    """Return the first samples of a built split: the documents that each is made of, and its first
+    tokens as text.
+    """
     return _preview(lambda: _sample_texts(project, name, split))
 
 
-def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return the samples of the first step that is started with a handoff: their documents, and text."""
+def first_step(
+    project: Project, handoff: Manifest
+) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
+    """Return the samples of the first step that is started with a handoff: their documents, and
+    text.
+    """
     try:
         run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
         dealer = run.parts[0].dealer

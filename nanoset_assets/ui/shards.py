@@ -1,4 +1,6 @@
-"""The page of `tokenized_shards`: what became of each file of a corpus, what was lost, and how fast it went."""
+"""The page of `tokenized_shards`: what became of each file of a corpus, what was lost, and how fast
+it went.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
 
     shards = current_shards(project, manifest)
     new_digests = {digest for digest in facts["shards"] if is_new(digest)}
-    return shards_metadata(project, manifest, shards, new_digests, seconds=run.seconds, engine=engine)
+    return shards_metadata(
+        project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
+    )
 
 
 def shards_metadata(
@@ -95,7 +99,8 @@ def shards_metadata(
         metadata["rejects"] = table(reason_rows)
         metadata["first_rejected"] = first_rejects(shards, LineNumbers.of(facts))
     inventory_manifest, inventory = current_inventory(project, manifest.name)
-    if inventory_manifest.digest == manifest.recipe["parents"]["inventory"]:  # else it was surveyed again meanwhile
+    # else it was surveyed again meanwhile
+    if inventory_manifest.digest == manifest.recipe["parents"]["inventory"]:
         files = files_table(inventory, manifest, shards)
         if files is not None:
             metadata["files"] = files
@@ -143,10 +148,12 @@ def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.Table
 
 
 def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
-    """Return documents by length as a table with bars, and their usual length; nothing without documents.
+    """Return documents by length as a table with bars, and their usual length; nothing without
+    documents.
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty ones.
+        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty
+            ones.
         tokens: Of all documents.
     """
     if not any(histogram):
@@ -165,7 +172,9 @@ def files_table(
     max_rows_read: int = MAX_ROWS_READ,
 ) -> dg.TableMetadataValue | None:
     """Return what became of the first files of a corpus; see `file_counts`."""
-    counts_by_path = file_counts(inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read)
+    counts_by_path = file_counts(
+        inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read
+    )
     if counts_by_path is None:
         return None
     rows: list[dict[str, str]] = []

@@ -45,7 +45,8 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         quality: The JSON values of its `ShuffleQuality`.
     """
     tar_bytes, is_exact = output_bytes(plan)
-    engine = choose_engine(plan, available_memory=0, engine="mmap")  # the one that takes the least memory
+    # the one that takes the least memory
+    engine = choose_engine(plan, available_memory=0, engine="mmap")
     metadata: dict[str, Any] = {
         "summary": markdown(_plan_summary(plan, is_even=quality["even"])),
         "quality": table(quality_rows(quality)),
@@ -79,7 +80,9 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 
 
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
-    """Write one group of tars, and return its materialisation; its data version is that of the plan."""
+    """Write one group of tars, and return its materialisation; its data version is that of the
+    plan.
+    """
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
@@ -89,11 +92,14 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     run.finish(plan)
     new_tars = [tar for tar in tars if is_new(f"{tar.stem}.tar")]
     return dg.MaterializeResult(
-        metadata=tars_metadata(tars, new_tars, run.seconds), data_version=dg.DataVersion(plan.digest)
+        metadata=tars_metadata(tars, new_tars, run.seconds),
+        data_version=dg.DataVersion(plan.digest),
     )
 
 
-def tars_metadata(tars: Sequence[TarFacts], new_tars: Sequence[TarFacts], seconds: float) -> dict[str, Any]:
+def tars_metadata(
+    tars: Sequence[TarFacts], new_tars: Sequence[TarFacts], seconds: float
+) -> dict[str, Any]:
     """Return the metadata of one group of tars.
 
     Args:

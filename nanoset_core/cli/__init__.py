@@ -14,7 +14,9 @@ __all__ = ["main", "nanoset"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; see `nanoset_core.cli.entry.main`. Ctrl-C gives no traceback during its import either."""
+    """Run the command; see `nanoset_core.cli.entry.main`. Ctrl-C gives no traceback during its
+    import either.
+    """
     with exit_on_sigint():
         from nanoset_core.cli.entry import main as run
 

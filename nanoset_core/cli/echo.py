@@ -18,7 +18,8 @@ def echo(
     bold: bool | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Print a text on stdout as one line, made visible: what names, ids and servers say steers no terminal.
+    """Print a text on stdout as one line, made visible: what names, ids and servers say steers no
+    terminal.
 
     Args:
         text: one line; text of several lines is passed as `Multiline`.

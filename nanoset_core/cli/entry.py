@@ -23,7 +23,12 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.former_names import printing_former_names
 from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import ConfigError, NanosetError, closest_name
-from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
+from nanoset_core.execution.interruption import (
+    INTERRUPTED,
+    disturb_no_more,
+    interruptible,
+    received_signal,
+)
 from nanoset_core.storage.os_errors import refusal
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
@@ -33,7 +38,9 @@ PLUGINS = "nanoset.commands"
 
 
 class _Commands(click.Group):
-    """The modules of nanoset_core.cli.commands, and the entry points of installed packages; imported when used."""
+    """The modules of nanoset_core.cli.commands, and the entry points of installed packages;
+    imported when used.
+    """
 
     def list_commands(self, context: click.Context) -> list[str]:
         own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
@@ -49,14 +56,19 @@ class _Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with; name the one that a misspelt one probably stands for."""
+        """Find the command that the arguments begin with; name the one that a misspelt one probably
+        stands for.
+        """
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
             meant = closest_name(args[0], self.list_commands(context))
-            if meant is None or "Did you mean" in error.format_message():  # newer versions of click may say it
+            # newer versions of click may say it
+            if meant is None or "Did you mean" in error.format_message():
                 raise
-            raise click.UsageError(f"{error.format_message()} Did you mean {meant!r}?", context) from error
+            raise click.UsageError(
+                f"{error.format_message()} Did you mean {meant!r}?", context
+            ) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
-    atexit.register(gc.freeze)  # with Dagster loaded, the collection at the end of Python takes a second
+    # with Dagster loaded, the collection at the end of Python takes a second
+    atexit.register(gc.freeze)
     with interruptible():
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes
@@ -88,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
         code = _run(arguments)
-        return code if received_signal() is None else _say_interrupted()  # some handler may have left with 0
+        # some handler may have left with 0
+        return code if received_signal() is None else _say_interrupted()
     except click.ClickException as error:
         shown = StringIO()
         error.show(shown)
@@ -97,7 +111,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say_interrupted()
     except Exception as error:  # noqa: BLE001 - the last handler
-        if received_signal() is not None:  # what fails then, fails since its workers got the same signal
+        # what fails then, fails since its workers got the same signal
+        if received_signal() is not None:
             return _say_interrupted()
         echo("error: ", fg="red", bold=True, err=True, nl=False)
         echo(message(error), err=True)
@@ -113,7 +128,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        # Python flushes once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has ended
             return 1
         error.filename = "standard output"
@@ -122,9 +138,19 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def message(error: BaseException) -> Multiline:
-    """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
-    known = error if isinstance(error, NanosetError) else refusal(error, "what was being read or written")
-    if known is None and isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
+    """Return what went wrong and what to do; of an unexpected error with the path of a file with
+    the traceback.
+    """
+    known = (
+        error
+        if isinstance(error, NanosetError)
+        else refusal(error, "what was being read or written")
+    )
+    if (
+        known is None
+        and isinstance(error, UnicodeEncodeError)
+        and visible(error.object) != error.object
+    ):
         known = ConfigError(
             "a text that was given is not UTF-8",
             found=ascii(error.object[:_SHOWN_CHARACTERS]),
@@ -136,17 +162,27 @@ def message(error: BaseException) -> Multiline:
     trace = without_secrets("".join(traceback.format_exception(error)))
     report = Multiline(f"this:\n{trace}")
     with suppress(OSError):
-        with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"
+        ) as log:
             log.write(trace)
         report = Multiline(f"it with {log.name}")
-    remedy = Multiline(f"run again: what is finished is kept; where it comes again, report {report}")
-    return Multiline(NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy))
+    remedy = Multiline(
+        f"run again: what is finished is kept; where it comes again, report {report}"
+    )
+    return Multiline(
+        NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy)
+    )
 
 
 def _say_interrupted() -> int:
     """Print that a signal ended the command, and how to go on; return the exit code."""
     disturb_no_more()
     number = received_signal() or signal.SIGINT
-    said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
+    said = (
+        INTERRUPTED
+        if number == signal.SIGINT
+        else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
+    )
     echo(Multiline(said), err=True)
     return 128 + number

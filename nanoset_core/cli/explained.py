@@ -17,9 +17,7 @@ from nanoset_core.untrusted import Multiline
 
 Json = dict[str, Any]
 _SAMPLE = "{name} {split} sample {sample:,}, which is sample {corpus_sample:,} of {corpus}"
-_CONTEXT = (
-    "{name} sample {key} (number {position:,} of all) in {tar}, context {context:,} before the shuffle, of {corpus}"
-)
+_CONTEXT = "{name} sample {key} (number {position:,} of all) in {tar}, context {context:,} before the shuffle, of {corpus}"
 _PIECE = "tokens {sample_tokens[0]:,} to {sample_tokens[1]:,} of the sample"
 _OF_DOCUMENT = "tokens {document_tokens[0]:,} to {document_tokens[1]:,} of the document"
 OF_SAMPLE = f"{_PIECE} are {_OF_DOCUMENT}"
@@ -56,7 +54,9 @@ def complete(run: Path, log: Path) -> None:
 def check_asked(nanoset: str | None, asked: Json, document: Json) -> None:
     """Raise UsageError where not one thing is asked of a run."""
     if nanoset is not None:
-        raise click.UsageError("give NAME or --run: run.yaml names the nanosets of a run by their handoffs")
+        raise click.UsageError(
+            "give NAME or --run: run.yaml names the nanosets of a run by their handoffs"
+        )
     named = any(document[name] is not None for name in ("identity", "file", "number"))
     if named + (asked["step"] is not None) != 1:
         ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
@@ -65,7 +65,9 @@ def check_asked(nanoset: str | None, asked: Json, document: Json) -> None:
         raise click.UsageError("--rank is of a step: give --step")
 
 
-def of_run(config: Path, run: Path, asked: Json, document: Json, show: int | None) -> tuple[Any, Iterator[str]]:
+def of_run(
+    config: Path, run: Path, asked: Json, document: Json, show: int | None
+) -> tuple[Any, Iterator[str]]:
     """Return what is asked of a run, and its lines; `show` samples, None is all."""
     from nanoset_core.lineage.run import explain_steps, find_steps
     from nanoset_core.project.project import Project
@@ -74,7 +76,9 @@ def of_run(config: Path, run: Path, asked: Json, document: Json, show: int | Non
     numbers = asked["step"]
     with project.outputs.access.named():
         if numbers is not None:
-            steps = [asdict(step) for step in explain_steps(project, run, numbers, asked["rank"], show)]
+            steps = [
+                asdict(step) for step in explain_steps(project, run, numbers, asked["rank"], show)
+            ]
             # A single step is an object, as programs expect it; of A..B there is a list.
             return steps if len(numbers) > 1 else steps[0], _steps_lines(steps)
         places = [asdict(place) for place in find_steps(project, run, **document)]
@@ -85,7 +89,9 @@ def sample_lines(found: Json) -> Iterator[str]:
     """Yield a sample of a nanoset or webdataset, and the documents in it."""
     bos = ", {bos_tokens:,} BOS" if found.get("bos_tokens") else ""
     padding = ", {pad_tokens:,} of padding" if found["pad_tokens"] else ""
-    headline = (_CONTEXT if "tar" in found else _SAMPLE) + f": {{tokens:,}} tokens{bos}{padding} from "
+    headline = (
+        _CONTEXT if "tar" in found else _SAMPLE
+    ) + f": {{tokens:,}} tokens{bos}{padding} from "
     yield headline.format_map(found) + format_count(len(found["pieces"]), "document")
     for piece in found["pieces"]:
         yield ""
@@ -94,11 +100,15 @@ def sample_lines(found: Json) -> Iterator[str]:
             yield f"  tokens: {piece['text']!r}"
         if (source := piece["source"]) is not None:
             told = "{text!r}" if source["state"] == "unchanged" else "{text!r} ({note})"
-            yield "  source: " + ("{state}: {note}" if source["text"] is None else told).format_map(source)
+            yield "  source: " + ("{state}: {note}" if source["text"] is None else told).format_map(
+                source
+            )
 
 
 def document_line(origin: Json) -> str:
-    """Return a document's place, id, length, and its number in the corpus and in the view that it was read through."""
+    """Return a document's place, id, length, and its number in the corpus and in the view that it
+    was read through.
+    """
     place = "{corpus}/{file}:{line}".format_map(origin)
     byte = f" (byte {origin['byte_offset']:,})" if origin["byte_offset"] >= 0 else " (row)"
     identity = f", id {origin['id']!r}" if origin["id"] is not None else ""

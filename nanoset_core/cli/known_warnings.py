@@ -1,7 +1,8 @@
 """Warnings of a project: printed in full until a person has seen them, and counted from then on.
 
-The record of what was seen is a file for each user below the root. It holds hashes of the printed lines, and no text,
-so that no id of a purged document is kept in it. Losing it is harmless: warnings are printed in full once more.
+The record of what was seen is a file for each user below the root. It holds hashes of the printed
+lines, and no text, so that no id of a purged document is kept in it. Losing it is harmless:
+warnings are printed in full once more.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ def print_warnings(
 ) -> None:
     """Print the warnings that this user has not seen yet, and count the others.
 
-    A warning counts as seen once it was printed in full in a terminal, or because the user asked for it by
-    `nanoset status --warnings`. Output that goes to a file or a pipe, such as the log of a nightly build, makes no
-    warning known. A warning whose text changed, for example its counts, is a new one.
+    A warning counts as seen once it was printed in full in a terminal, or because the user asked
+    for it by `nanoset status --warnings`. Output that goes to a file or a pipe, such as the log of
+    a nightly build, makes no warning known. A warning whose text changed, for example its counts,
+    is a new one.
 
     Args:
         project: The project that the warnings are about.
@@ -63,12 +65,21 @@ def print_warnings(
     printed = warnings if show_known else new_warnings[:at_most]
     for line in printed:
         is_new = line in new_warnings
-        echo(f"new {line}" if is_new and n_known else line, fg="yellow", bold=is_new and n_known > 0, err=err)
+        echo(
+            f"new {line}" if is_new and n_known else line,
+            fg="yellow",
+            bold=is_new and n_known > 0,
+            err=err,
+        )
 
     # Count what was not printed.
     n_unprinted = len(new_warnings) - len(printed)
     if not show_known and n_unprinted:
-        echo(f"{format_count(n_unprinted, 'more new warning')}: `{SHOW}` prints them", fg="yellow", err=err)
+        echo(
+            f"{format_count(n_unprinted, 'more new warning')}: `{SHOW}` prints them",
+            fg="yellow",
+            err=err,
+        )
     if not show_known and n_known:
         echo(f"{format_count(n_known, 'known warning')}: `{SHOW}` prints them in full", err=err)
 
@@ -81,7 +92,9 @@ def print_warnings(
 
 
 def read_known(outputs: OutputRoot) -> list[str]:
-    """Return the hashes of the warnings that this user has seen, oldest first; none if the record cannot be read."""
+    """Return the hashes of the warnings that this user has seen, oldest first; none if the record
+    cannot be read.
+    """
     try:
         record = json.loads(outputs.access.read_current(_record_path(outputs)))
     except (OSError, ValueError, RecursionError):
@@ -103,7 +116,9 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
         path = _record_path(outputs)
         path.parent.mkdir(parents=True, exist_ok=True)
         outputs.access.write(path, content)
-    except OSError:  # a root of another team may be read-only; then warnings are printed in full again
+    except (
+        OSError
+    ):  # a root of another team may be read-only; then warnings are printed in full again
         return
 
 

@@ -1,4 +1,6 @@
-"""Options that subcommands share: made from fields of settings, those of a tokenizer, and flags of several values."""
+"""Options that subcommands share: made from fields of settings, those of a tokenizer, and flags of
+several values.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class LocationType(click.Path):
 class NumberRange(click.FloatRange):
     """A finite number within bounds."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is no finite number.", param, ctx)
@@ -65,7 +69,9 @@ ANY_PATH = LocationType(anywhere=True)
 
 
 def _own_or_above(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    """Return the nanoset.yaml of this folder, or, as git does, that of the nearest folder above, and say so."""
+    """Return the nanoset.yaml of this folder, or, as git does, that of the nearest folder above,
+    and say so.
+    """
     if os.path.isdir(value):
         return value / CONFIG_FILE
     is_default = context.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
@@ -93,12 +99,21 @@ _TOKENIZER_HELP = (
 )
 _VOCABULARY = ("vocab.json",)
 _NAMED = ("tokenizer", "tokenizer_type", "vocab_file")
-_SAID = ("merges", "pattern", "special_tokens_of_tokenizer", "num_special_tokens", "legacy", "vocab_size")
+_SAID = (
+    "merges",
+    "pattern",
+    "special_tokens_of_tokenizer",
+    "num_special_tokens",
+    "legacy",
+    "vocab_size",
+)
 """Parameters that name a tokenizer, and those that say more of one."""
 
 
 def option(names: str, help: str, **given: Any) -> Callable[[Decorated], Decorated]:
-    """Return an option: its flags and perhaps the name of its parameter, its help, arguments of `click.option`."""
+    """Return an option: its flags and perhaps the name of its parameter, its help, arguments of
+    `click.option`.
+    """
     return click.option(*names.split(), help=help, **given)
 
 
@@ -110,21 +125,33 @@ def flag(names: str, help: str, **given: Any) -> Callable[[Decorated], Decorated
 CONFIG_OPTION = option(
     "--config -c",
     "The project's nanoset.yaml, or its folder; default: that of this folder, or of the nearest above.",
-    **{"type": PATH, "default": Path(CONFIG_FILE), "show_default": True, "envvar": "NANOSET_CONFIG"},
+    **{
+        "type": PATH,
+        "default": Path(CONFIG_FILE),
+        "show_default": True,
+        "envvar": "NANOSET_CONFIG",
+    },
     callback=_own_or_above,
 )
 
 
-def _ids_in(context: click.Context, parameter: click.Parameter, value: Path | None) -> Sequence[str]:
+def _ids_in(
+    context: click.Context, parameter: click.Parameter, value: Path | None
+) -> Sequence[str]:
     from nanoset_core.stages.views.ids import listed_ids
 
     return () if value is None else list[str](listed_ids(value.parent, [value.name]).to_pylist())
 
 
 IDS_FILE_OPTION = option(
-    "--ids-file", "A file of further ids, one a line, as views take them.", type=FILE, callback=_ids_in
+    "--ids-file",
+    "A file of further ids, one a line, as views take them.",
+    type=FILE,
+    callback=_ids_in,
 )
-OVERWRITE_OPTION = flag("--overwrite", "Replace an existing output that was made from other input or settings.")
+OVERWRITE_OPTION = flag(
+    "--overwrite", "Replace an existing output that was made from other input or settings."
+)
 JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
@@ -140,13 +167,15 @@ def _all(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
 def option_for(
     section: type[DataclassInstance], name: str, *flags: str, **given: Any
 ) -> Callable[[Decorated], Decorated]:
-    """Return an option that takes its type, range, choices, default and help from the field of a settings dataclass.
+    """Return an option that takes its type, range, choices, default and help from the field of a
+    settings dataclass.
 
     Args:
         section: the dataclass, such as `NanosetSpec`.
         name: its field, and the parameter of the command.
         flags: how it is called; default `--name`, with dashes.
-        given: arguments of `click.option` that do not come from the field; `param` renames the parameter.
+        given: arguments of `click.option` that do not come from the field; `param` renames the
+            parameter.
     """
     found = setting(section, name)
     first = alternatives(found.hint)[0]
@@ -168,23 +197,31 @@ def option_for(
 
 
 def build_of(context: click.Context, config: Path) -> Callable[[], None]:
-    """Return what runs `nanoset build` on a project; ClickException where it, which needs Dagster, is not installed."""
+    """Return what runs `nanoset build` on a project; ClickException where it, which needs Dagster,
+    is not installed.
+    """
     from nanoset_core.cli import nanoset
 
     if (build := nanoset.get_command(context, "build")) is None:
-        raise click.ClickException("`nanoset build` is not installed: install nanoset-platform whole")
+        raise click.ClickException(
+            "`nanoset build` is not installed: install nanoset-platform whole"
+        )
     return partial(context.invoke, build, config=config)
 
 
-def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:
-    """Return options that name a tokenizer as Megatron-LM's flags do; the command gets one parameter, `tokenizer`.
+def tokenizer_options(
+    use: str = "", *, own_vocab_size: bool = False
+) -> Callable[[Decorated], Decorated]:
+    """Return options that name a tokenizer as Megatron-LM's flags do; the command gets one
+    parameter, `tokenizer`.
 
     Args:
         use: what the command takes it for, as the help says behind a semicolon.
-        own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too where files of its
-            kind leave that open.
+        own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too
+            where files of its kind leave that open.
     """
-    from nanoset_core.stages.shards.settings import TokenizerSpec  # most commands need none of the engines behind it
+    # most commands need none of the engines behind it
+    from nanoset_core.stages.shards.settings import TokenizerSpec
 
     special = "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer"
     checked = "Not needed: files say what they are. Where given, it is checked."
@@ -196,9 +233,15 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         ),
         option("--tokenizer-type", checked, type=click.Choice(list(TOKENIZER_TYPES))),
         option("--vocab-file", "A vocab.json, in place of --tokenizer.", type=ANY_PATH),
-        option("--merge-file merges", "Its merges; default: the merges.txt beside it.", type=ANY_PATH),
+        option(
+            "--merge-file merges", "Its merges; default: the merges.txt beside it.", type=ANY_PATH
+        ),
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        option(special, "Special tokens that the file does not hold; several after one option.", multiple=True),
+        option(
+            special,
+            "Special tokens that the file does not hold; several after one option.",
+            multiple=True,
+        ),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
         *([] if own_vocab_size else [option_for(TokenizerSpec, "vocab_size")]),
         option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
@@ -209,15 +252,20 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         def wrapped(**given: Any) -> Any:
             kept = {"vocab_size": given["vocab_size"]} if own_vocab_size else {}
             named, said = ({name: given.pop(name) for name in names} for names in (_NAMED, _SAID))
-            return command(tokenizer=_chosen(said, is_shared=own_vocab_size, **named), **kept, **given)
+            return command(
+                tokenizer=_chosen(said, is_shared=own_vocab_size, **named), **kept, **given
+            )
 
         return _all(*options)(wrapped)  # type: ignore[return-value]
 
     return decorate
 
 
-def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:
-    """Return the options of commands that read text: those of `tokenizer_options`, its EOD token, limits, --overwrite.
+def text_options(
+    use: str = "", *scratch: str, own_vocab_size: bool = False
+) -> Callable[[Decorated], Decorated]:
+    """Return the options of commands that read text: those of `tokenizer_options`, its EOD token,
+    limits, --overwrite.
 
     Args:
         use: see `tokenizer_options`, as own_vocab_size.
@@ -231,7 +279,9 @@ def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> 
         tokenizer_options(use, own_vocab_size=own_vocab_size),
         option("--eod", f"{eod} beside it."),
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
-        option(scratch_names, "Folder for temporary files; default: beside the output.", type=FOLDER),
+        option(
+            scratch_names, "Folder for temporary files; default: beside the output.", type=FOLDER
+        ),
         OVERWRITE_OPTION,
     )
 
@@ -251,7 +301,12 @@ def _chosen(
 
     if tokenizer is not None and vocab_file is not None:
         found, remedy = f"{tokenizer} and {vocab_file}", "leave one of them out"
-        raise ConfigError("two tokenizers are named", where="--tokenizer, --vocab-file", found=found, remedy=remedy)
+        raise ConfigError(
+            "two tokenizers are named",
+            where="--tokenizer, --vocab-file",
+            found=found,
+            remedy=remedy,
+        )
     here, merges = (
         place if place is None or isinstance(place, Path) else tokenizer_here(place)
         for place in (vocab_file or tokenizer, said.pop("merges"))
@@ -261,14 +316,27 @@ def _chosen(
     source = TokenizerFile(path or Path(), merges, **said, vocab_size=None if is_shared else size)
     if path is None:
         if source.settings or tokenizer_type is not None:
-            raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
+            raise click.UsageError(
+                "Missing option '--tokenizer': something is said of a tokenizer that is not named."
+            )
         return None
     kind = kind_of(source)
-    asked = {"--tokenizer-type": TOKENIZER_TYPES.get(tokenizer_type or ""), "--vocab-file": vocab_file and _VOCABULARY}
+    asked = {
+        "--tokenizer-type": TOKENIZER_TYPES.get(tokenizer_type or ""),
+        "--vocab-file": vocab_file and _VOCABULARY,
+    }
     for flag, kinds in asked.items():
         if kinds and kind not in kinds:
-            what, found, expected = "the tokenizer's file is none of this type", f"{source}: {kind}", " or ".join(kinds)
-            fitting = "".join(f", or --tokenizer-type {name}" for name, of in TOKENIZER_TYPES.items() if kind in of)
+            what, found, expected = (
+                "the tokenizer's file is none of this type",
+                f"{source}: {kind}",
+                " or ".join(kinds),
+            )
+            fitting = "".join(
+                f", or --tokenizer-type {name}"
+                for name, of in TOKENIZER_TYPES.items()
+                if kind in of
+            )
             remedy = f"leave {flag} out: --tokenizer alone takes every kind of file{fitting}"
             raise ConfigError(what, where=flag, found=found, expected=expected, remedy=remedy)
     if is_shared and kind == "tiktoken JSON":
@@ -281,14 +349,23 @@ class ManyValued(click.Command):
     """A command that takes several values after one flag, as Megatron-LM's tools do: --input a b c."""
 
     many = (
-        *("--input", "--json-keys", "--json-key", "--data-path", "--train-data-path", "--valid-data-path"),
+        *(
+            "--input",
+            "--json-keys",
+            "--json-key",
+            "--data-path",
+            "--train-data-path",
+            "--valid-data-path",
+        ),
         *("--test-data-path", "--tokenizer-special-tokens", "--tiktoken-special-tokens"),
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
         flag: str | None = None
-        options = {name for parameter in self.params for name in parameter.opts if name.startswith("-")}
+        options = {
+            name for parameter in self.params for name in parameter.opts if name.startswith("-")
+        }
         for argument in args:
             if argument.startswith("--") or argument in options:
                 flag = argument if argument in self.many else None

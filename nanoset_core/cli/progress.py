@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Say = Callable[[str], None]
-"""Prints one line. A line that ends in `GOES_ON` names what begins, and is shown until the next one."""
+"""Prints one line. A line that ends in `GOES_ON` names what begins, and is shown until the next
+one.
+"""
 GOES_ON = " …"
 """Ends a line on what begins."""
 LINE_SECONDS = 30.0
@@ -105,7 +107,9 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
 
 
 class _Bars:
-    """What is under way, as lines that fit the terminal: a bar for each piece of work, its figures below."""
+    """What is under way, as lines that fit the terminal: a bar for each piece of work, its figures
+    below.
+    """
 
     def __init__(self, width: Callable[[], int], *, is_unicode: bool) -> None:
         """Args:
@@ -126,7 +130,8 @@ class _Bars:
 
         Args:
             about: What begins; nothing is shown if it is empty.
-            count: The number of the step, before the labels of all work that is reported from now on.
+            count: The number of the step, before the labels of all work that is reported from now
+                on.
         """
         with self._lock:
             self._about = visible(about)
@@ -135,7 +140,9 @@ class _Bars:
             self._works.clear()
 
     def update(self, progress: Progress) -> bool:
-        """Show how far a piece of work is, or which step of several begins; return whether it is new."""
+        """Show how far a piece of work is, or which step of several begins; return whether it is
+        new.
+        """
         if progress.stage == STEP:
             self.begin(f"{step_count(progress)}{progress.name}", step_count(progress))
             return True
@@ -169,16 +176,26 @@ class _Bars:
             share = work.done / work.total
             seconds = self.watch.seconds(work)
             remaining = self.watch.seconds_left(work)
-            lines.append(bar_line(width, label, share, seconds, remaining, is_unicode=self._is_unicode))
+            lines.append(
+                bar_line(width, label, share, seconds, remaining, is_unicode=self._is_unicode)
+            )
             lines.append(_fitted(f"  {self.watch.figures(work)}", width))
-        # One text a line, so that none is folded; the last column stays free, since some terminals wrap after it.
+        # One text a line, so that none is folded; the last column stays free, since some terminals
+        # wrap after it.
         return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
 
 
 def bar_line(
-    width: int, label: str, share: float | None, elapsed: float, remaining: float | None, *, is_unicode: bool = True
+    width: int,
+    label: str,
+    share: float | None,
+    elapsed: float,
+    remaining: float | None,
+    *,
+    is_unicode: bool = True,
 ) -> str:
-    """Return one line of progress that fits a terminal: the label, a bar, the share, the time so far, and the ETA.
+    """Return one line of progress that fits a terminal: the label, a bar, the share, the time so
+    far, and the ETA.
 
     On a narrow terminal the bar is shortened first, then the label. The times are never cut.
 
@@ -215,7 +232,9 @@ def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
 
 
 def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
-    """Return a text cut to fewer columns than `width`, with a mark if it was; padded to that on request."""
+    """Return a text cut to fewer columns than `width`, with a mark if it was; padded to that on
+    request.
+    """
     from rich.cells import cell_len, set_cell_size
 
     columns = max(width - 1, 0)
@@ -244,7 +263,9 @@ def _lines(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
 
 
 class Lines:
-    """Prints notes and what is waited for at once; while `repeat` runs, also progress every 30 seconds."""
+    """Prints notes and what is waited for at once; while `repeat` runs, also progress every 30
+    seconds.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Args: stream: Where to; default: standard error."""
@@ -280,7 +301,9 @@ class Lines:
                 self._print(f"{line}: no longer")
         elif now - self._waiting.get(line, -_REPEAT_SECONDS) >= _REPEAT_SECONDS:
             self._waiting[line] = now
-            self._print(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}")
+            self._print(
+                f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}"
+            )
 
     def say(self, line: str) -> None:
         """Print a line; see `Say`."""

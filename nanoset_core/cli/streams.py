@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class UnfailingFile(FileIO):
-    """A file descriptor that drops what cannot be written, so that a full log disk does not end a build."""
+    """A file descriptor that drops what cannot be written, so that a full log disk does not end a
+    build.
+    """
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -27,8 +29,9 @@ class UnfailingFile(FileIO):
 def stderr_duplicate() -> Iterator[TextIO]:
     """Yield standard error on a file descriptor of its own.
 
-    While it executes a step, Dagster redirects the file descriptors 1 and 2 to log files. A progress bar that is drawn
-    on descriptor 2 would go there too; one on a duplicate that was made earlier stays on the terminal.
+    While it executes a step, Dagster redirects the file descriptors 1 and 2 to log files. A
+    progress bar that is drawn on descriptor 2 would go there too; one on a duplicate that was made
+    earlier stays on the terminal.
 
     Yields `sys.stderr` itself if it has no descriptor, as under a test runner.
     """
@@ -39,5 +42,7 @@ def stderr_duplicate() -> Iterator[TextIO]:
         return
     file = BufferedWriter(UnfailingFile(descriptor, "w"))
     encoding = sys.stderr.encoding or "utf-8"
-    with TextIOWrapper(file, encoding=encoding, errors="backslashreplace", line_buffering=True) as stream:
+    with TextIOWrapper(
+        file, encoding=encoding, errors="backslashreplace", line_buffering=True
+    ) as stream:
         yield stream

@@ -34,7 +34,8 @@ def wide_console() -> Console:
     """Return a console for tables: as wide as the terminal, and wide where there is none."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False)  # names of others may hold what looks like markup
+    # names of others may hold what looks like markup
+    console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, FILE_COLUMNS)
     return console
@@ -48,11 +49,14 @@ def print_rows(
     total: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print rows as a table, with every column and no number cut in two: on a narrow terminal without its frame.
+    """Print rows as a table, with every column and no number cut in two: on a narrow terminal
+    without its frame.
 
     Args:
-        rows: heading → integer, text, or (text, style of rich's); all with the keys of the first. None print nothing.
-        text: headings of columns of text that may be folded, besides the first; others stay on one line.
+        rows: heading → integer, text, or (text, style of rich's); all with the keys of the first.
+            None print nothing.
+        text: headings of columns of text that may be folded, besides the first; others stay on one
+            line.
         title: above the table.
         total: a last row, under a line.
         console: where to; default: a wide one.
@@ -63,13 +67,18 @@ def print_rows(
     if not rows:
         return
     console, table = console or wide_console(), Table(title=title, title_justify="left")
-    lines = [[_cell(row.get(heading, "")) for heading in rows[0]] for row in (*rows, *([total] if total else []))]
+    lines = [
+        [_cell(row.get(heading, "")) for heading in rows[0]]
+        for row in (*rows, *([total] if total else []))
+    ]
     for heading, *column in zip(map(visible, rows[0]), *lines, strict=True):
         is_text = heading in text or not table.columns
         widest = max(map(cell_len, [heading, *map(str, column)]))
         least = min(widest, _LEAST_TEXT) if is_text else widest
         justify: Any = "left" if is_text else "right"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=not is_text, min_width=least)
+        table.add_column(
+            heading, justify=justify, overflow="fold", no_wrap=not is_text, min_width=least
+        )
     for line in lines:
         if line is lines[-1] and total:
             table.add_section()
@@ -129,13 +138,18 @@ def spread(lengths: NDArray[Any]) -> str:
 
     parts = [lengths[begin : begin + _CHUNK] for begin in range(0, len(lengths), _CHUNK)]
     low, halves = (1 << _HALF) - 1, (int(lengths.max()) >> _HALF) + 1
-    upper = sum((np.bincount(part >> _HALF, minlength=halves) for part in parts), np.zeros(halves, np.int64))
+    upper = sum(
+        (np.bincount(part >> _HALF, minlength=halves) for part in parts), np.zeros(halves, np.int64)
+    )
     ends = np.cumsum(upper)
 
     def ranked(rank: int) -> int:  # np.median would copy all of them
         half = int(np.searchsorted(ends, rank, side="right"))
         inside = (part[part >> _HALF == half] & low for part in parts)
-        lower = sum((np.bincount(values, minlength=low + 1) for values in inside), np.zeros(low + 1, np.int64))
+        lower = sum(
+            (np.bincount(values, minlength=low + 1) for values in inside),
+            np.zeros(low + 1, np.int64),
+        )
         within = rank - int(ends[half] - upper[half])
         return (half << _HALF) + int(np.searchsorted(np.cumsum(lower), within, side="right"))
 

@@ -1,4 +1,6 @@
-"""The demo project: corpora of real text of the running Python in three compressions, a tokenizer, nanoset.yaml."""
+"""The demo project: corpora of real text of the running Python in three compressions, a tokenizer,
+nanoset.yaml.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ CONFIG: dict[str, Any] = {
             "sequence_length": 512,
             "split": "90,5,5",
             "seed": 1234,
-            "schedule": {"iterations": 750, "global_batch_size": 16, "eval_interval": 250, "eval_iters": 3},
+            "schedule": {
+                "iterations": 750,
+                "global_batch_size": 16,
+                "eval_interval": 250,
+                "eval_iters": 3,
+            },
         }
     },
     "webdatasets": {
@@ -65,7 +72,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def write_demo(folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None) -> bool:
+def write_demo(
+    folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None
+) -> bool:
     """Write the demo project; nanoset.yaml last, so that an interrupted attempt is repeated.
 
     Args:
@@ -177,13 +186,21 @@ def _training_texts(limit_bytes: int) -> Iterator[str]:
 
 
 def standard_library(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be split."""
+    """Yield sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be
+    split.
+    """
     folder = Path(sysconfig.get_paths()["stdlib"])
-    yield from _sources(folder, limit_bytes, skip=("site-packages", "dist-packages", "lib2to3/tests", "idlelib/Icons"))
+    yield from _sources(
+        folder,
+        limit_bytes,
+        skip=("site-packages", "dist-packages", "lib2to3/tests", "idlelib/Icons"),
+    )
 
 
 def libraries(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be split."""
+    """Yield sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be
+    split.
+    """
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
     for folder in sorted(folders):
         yield from _sources(folder, limit_bytes, skip=())
@@ -191,10 +208,16 @@ def libraries(limit_bytes: int) -> Iterator[Document]:
 
 def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
     given = size = 0
-    paths = sorted(folder.rglob("*.py"), key=lambda path: natural_key(path.relative_to(folder).as_posix()))
+    paths = sorted(
+        folder.rglob("*.py"), key=lambda path: natural_key(path.relative_to(folder).as_posix())
+    )
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        if name.startswith(skip) or not path.is_file() or not _SMALLEST <= path.stat().st_size <= _LARGEST:
+        if (
+            name.startswith(skip)
+            or not path.is_file()
+            or not _SMALLEST <= path.stat().st_size <= _LARGEST
+        ):
             continue
         try:
             text = path.read_text(encoding="utf-8")

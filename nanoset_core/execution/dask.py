@@ -1,7 +1,7 @@
 """Tasks spread over the workers of a Dask cluster, which share only the store of the outputs.
 
-While a run has tasks for workers, it keeps a folder in that store. The folder holds a marker, which a worker has to
-read there, and files that workers may lack, such as the tokenizer.
+While a run has tasks for workers, it keeps a folder in that store. The folder holds a marker, which
+a worker has to read there, and files that workers may lack, such as the tokenizer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from typing import Any, TypeAlias, TypeVar
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, StorageError
 from nanoset_core.execution.dask_connection import TOPIC, Connection, DaskCluster, Told, connected
 from nanoset_core.execution.processes import bounded
-from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting, hearing, silent, tell
+from nanoset_core.execution.progress import (
+    Progress,
+    ProgressCallback,
+    Waiting,
+    hearing,
+    silent,
+    tell,
+)
 from nanoset_core.records.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import new_mark, sha256_file
@@ -52,31 +59,41 @@ _LOOK_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
 """The same where there are none."""
 _HANDED_OUT = 4096
-"""Tasks that are handed out from the start: a cluster that grows with its work starts no worker without."""
+"""Tasks that are handed out from the start: a cluster that grows with its work starts no worker
+without.
+"""
 logger = safe_logger(__name__)
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class DaskExecutor:
-    """Runs tasks on the workers of a Dask cluster, which share only the store of the outputs with this process."""
+    """Runs tasks on the workers of a Dask cluster, which share only the store of the outputs with
+    this process.
+    """
 
     cluster: DaskCluster
     """Where the workers are."""
     shared: FileAccess
-    """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
+    """How the outputs are reached: all workers must see them, in a bucket or in a folder that all
+    machines share.
+    """
     files: tuple[Path, ...] = ()
-    """Files that workers may lack, and download: see `local_copy_of` in `storage/working_copies.py`."""
+    """Files that workers may lack, and download: see `local_copy_of` in
+    `storage/working_copies.py`.
+    """
     listener: ProgressCallback = silent
     """Called with what is waited for."""
 
-    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
+    def run(
+        self, work: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task; yield (task number, result) as they end.
 
-        Tasks are handed out before there are workers, so that a cluster can grow with its work. The first error ends
-        the run: tasks that have not begun never do. The same where the caller is interrupted, or closes the iterator;
-        those under way end by themselves. A task whose worker dies is given to another: `work` must allow to be run
-        twice, even at once.
+        Tasks are handed out before there are workers, so that a cluster can grow with its work. The
+        first error ends the run: tasks that have not begun never do. The same where the caller is
+        interrupted, or closes the iterator; those under way end by themselves. A task whose worker
+        dies is given to another: `work` must allow to be run twice, even at once.
 
         Raises:
             ConfigError: `distributed` is not installed, or no scheduler answers in time.
@@ -104,17 +121,24 @@ class DaskExecutor:
                 connection.hearers[check.place] = news.put
                 try:
                     yield from bounded(
-                        chain(known, waiting), submit, lambda: [next(ended)], _HANDED_OUT, result, pending
+                        chain(known, waiting),
+                        submit,
+                        lambda: [next(ended)],
+                        _HANDED_OUT,
+                        result,
+                        pending,
                     )
                 finally:
                     del connection.hearers[check.place]
                     if pending and client.status == "running":
-                        with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
+                        # the scheduler is gone, and the tasks with it
+                        with contextlib.suppress(OSError):
                             client.cancel(list(pending))
 
 
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
-    """Run a task on a worker: one at a time, whatever its number of threads, since engines are made for one.
+    """Run a task on a worker: one at a time, whatever its number of threads, since engines are made
+    for one.
 
     Files go to the folder that Dask gives the worker (`--local-directory`), and removes after it.
     """
@@ -126,9 +150,16 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
     here = f"on the worker {worker.address} of {platform.node()}"
 
     def tell_owner(told: Told) -> None:
-        worker.log_event(TOPIC, [check.place, *astuple(told)] if isinstance(told, Progress) else [check.place, told])
+        worker.log_event(
+            TOPIC,
+            [check.place, *astuple(told)] if isinstance(told, Progress) else [check.place, told],
+        )
 
-    with _one_at_a_time, hearing(tell_owner), _warnings_of_stores(lambda text: tell_owner(f"{text} ({here})")):
+    with (
+        _one_at_a_time,
+        hearing(tell_owner),
+        _warnings_of_stores(lambda text: tell_owner(f"{text} ({here})")),
+    ):
         try:
             check.check()
             with working_at(WorkerFolder(folder, check.download(folder))):
@@ -155,7 +186,9 @@ class _Crew:
 
     def __init__(self, connection: Connection, client: Any, listener: ProgressCallback) -> None:
         self.cluster, self._connection, self._client = connection.cluster, connection, client
-        self._waiting = Waiting(listener, f"for workers of {self.cluster.name}", connection.wait_seconds)
+        self._waiting = Waiting(
+            listener, f"for workers of {self.cluster.name}", connection.wait_seconds
+        )
 
     def look(self) -> float:
         """Look at the workers; return after how many seconds to look again."""
@@ -215,13 +248,18 @@ def _result(crew: _Crew, work: Callable[..., Any], future: Future) -> Any:
                     raise
                 pause = crew.look()
     except KilledWorker as error:
-        what, name = "workers were killed, one after the other, by one task", getattr(work, "__name__", None)
+        what, name = (
+            "workers were killed, one after the other, by one task",
+            getattr(work, "__name__", None),
+        )
         remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
         raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
     except (CancelledError, CommClosedError) as error:
         raise _lost(crew.cluster, error) from error
     except (ModuleNotFoundError, RuntimeError) as error:
-        lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core")
+        lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(
+            "nanoset_core"
+        )
         if not lacks_us and "deserialization of the task graph" not in str(error):
             raise
         raise ConfigError(
@@ -257,7 +295,8 @@ class CompatibilityCheck:
     def check(self) -> None:
         """Check a worker, from within it.
 
-        StaleError where it runs other software; MissingError where it does not see the marker, or the run has ended.
+        StaleError where it runs other software; MissingError where it does not see the marker, or
+        the run has ended.
         """
         found = software()
         if found != self.software:
@@ -272,14 +311,18 @@ class CompatibilityCheck:
             time.sleep(0.1)
 
     def download(self, folder: Path) -> dict[Path, Path]:
-        """Copy the run's files into a folder of this process, those that are not there yet; → path there → copy.
+        """Copy the run's files into a folder of this process, those that are not there yet; → path
+        there → copy.
 
         MissingError where the run has ended; StorageError where the bytes are not those of the run.
         """
         copies = {}
         for path, name, sha256 in self.files:
-            # Files of one folder stay together under their names: a tokenizer is read with those next to it.
-            together = "".join(digest for other, _, digest in self.files if other.parent == path.parent)
+            # Files of one folder stay together under their names: a tokenizer is read with those
+            # next to it.
+            together = "".join(
+                digest for other, _, digest in self.files if other.parent == path.parent
+            )
             copy = folder / hashlib.sha256(together.encode()).hexdigest() / path.name
             copies[path] = copy
             if not copy.is_file() and not self.store.fetch(name, copy, sha256=sha256):
@@ -291,7 +334,9 @@ class CompatibilityCheck:
         remedy = "the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL"
         if isinstance(self.store, LocalStore):
             what = "a worker does not see the output folder"
-            remedy = "one file system, mounted under the same path, or let raw and root be in a bucket"
+            remedy = (
+                "one file system, mounted under the same path, or let raw and root be in a bucket"
+            )
         return MissingError(
             what,
             where=self.store.url(),
@@ -302,25 +347,32 @@ class CompatibilityCheck:
 
 
 @contextlib.contextmanager
-def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Iterator[CompatibilityCheck]:
+def compatibility_check(
+    access: FileAccess, files: Sequence[Path] = ()
+) -> Iterator[CompatibilityCheck]:
     """Keep a marker, and files that workers may lack, where outputs live until the block ends."""
     store, token = access.store, secrets.token_hex(16).encode()
     place = f"{FOLDER}/{new_mark()}"
     try:
-        carried = [(path, f"{place}/{number}-{path.name}", sha256_file(path)) for number, path in enumerate(files)]
+        carried = [
+            (path, f"{place}/{number}-{path.name}", sha256_file(path))
+            for number, path in enumerate(files)
+        ]
         for path, name, digest in carried:
             store.put_file(name, path, sha256=digest, is_new=True)
         with kept_fresh(store, f"{place}/{_MARKER}", lambda: token):
             yield CompatibilityCheck(store, place, token, software(), tuple(carried))
     finally:
-        with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts
+        # it is swept later; the error that ended the run counts
+        with contextlib.suppress(StorageError):
             _remove(access, place)
 
 
 def _remove(access: FileAccess, place: str) -> None:
     for found in list(access.store.list(place)):
         access.store.delete(found.name)
-    with contextlib.suppress(OSError):  # in a bucket there are no folders, and other runs may have theirs
+    # in a bucket there are no folders, and other runs may have theirs
+    with contextlib.suppress(OSError):
         (access.folder / place).rmdir()
         (access.folder / FOLDER).rmdir()
 
@@ -339,10 +391,15 @@ def sweep_runs(access: FileAccess) -> None:
 
 @lru_cache(maxsize=1)
 def software() -> tuple[tuple[str, str], ...]:
-    """Return name → version of what reaches the bytes of outputs; of the core itself, a digest of its source."""
+    """Return name → version of what reaches the bytes of outputs; of the core itself, a digest of
+    its source.
+    """
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": ".".join(platform.python_version_tuple()[:2]), "nanoset_core": _source_digest()}
+    found = {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "nanoset_core": _source_digest(),
+    }
     for package in _WRITERS:
         found[package] = "none"
         with contextlib.suppress(PackageNotFoundError):
@@ -359,4 +416,6 @@ def _source_digest() -> str:
 
 
 def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in these if (name, version) not in others)
+    return ", ".join(
+        f"{name} {version}" for name, version in these if (name, version) not in others
+    )

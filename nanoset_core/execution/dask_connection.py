@@ -1,4 +1,6 @@
-"""How a build is connected to a Dask cluster, whose workers may be Slurm jobs that it starts, until it ends."""
+"""How a build is connected to a Dask cluster, whose workers may be Slurm jobs that it starts, until
+it ends.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ _ATTEMPTS = 10
 _CLOSE_SECONDS = 30.0
 """In which jobs are cancelled; where Slurm does not answer, their workers end by themselves."""
 TOPIC = "nanoset"
-"""Under which workers tell how their tasks come on: of all runs, since a scheduler keeps topics for good."""
+"""Under which workers tell how their tasks come on: of all runs, since a scheduler keeps topics for
+good.
+"""
 _MARGIN_SECONDS = 300
-"""At most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
+"""At most so long before Slurm would end a job, its workers end by themselves, and others take
+their tasks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,9 @@ class DaskScheduler:
         return f"start some with `{shell_line('dask', 'worker', *scheduler, '--nthreads', 1)}`"
 
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
-        """Connect to it, as soon as it is there; ConfigError where that takes too long, or it refuses this client."""
+        """Connect to it, as soon as it is there; ConfigError where that takes too long, or it
+        refuses this client.
+        """
         from distributed.comm import core as untyped
 
         fatal: Any = untyped.FatalCommClosedError  # a refusal by TLS, which waiting does not change
@@ -81,13 +89,24 @@ class DaskScheduler:
                 client = open_client(address)
                 waiting.end()
                 return client
-            except (OSError, ValueError, TypeError, RuntimeError) as error:  # TimeoutError is an OSError
-                if not isinstance(error, OSError) or isinstance(error, fatal) or not waiting.goes_on():
+            except (
+                OSError,
+                ValueError,
+                TypeError,
+                RuntimeError,
+            ) as error:  # TimeoutError is an OSError
+                if (
+                    not isinstance(error, OSError)
+                    or isinstance(error, fatal)
+                    or not waiting.goes_on()
+                ):
                     raise self._unreachable(error) from error
             time.sleep(_PAUSE_SECONDS)
 
     def _address(self) -> str:
-        """Return the address; a file is read each time, since a scheduler that is started again writes it again."""
+        """Return the address; a file is read each time, since a scheduler that is started again
+        writes it again.
+        """
         if self.file is None:
             return self.address or ""
         text = self.file.read_text(encoding="utf-8")
@@ -147,15 +166,21 @@ class SlurmJobs:
         return f"see by `squeue --me --start` what the jobs wait for, and in {self.folder} what those said that ended"
 
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
-        """Start a scheduler in this process, and submit the jobs, which are cancelled when the stack is closed.
+        """Start a scheduler in this process, and submit the jobs, which are cancelled when the
+        stack is closed.
 
         ConfigError where dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
         """
         if shutil.which("sbatch") is None:
             remedy = "build on a machine from which jobs are submitted, or set executor.kind to processes or dask"
-            raise ConfigError("there is no Slurm here", where=self.where, found="no command sbatch", remedy=remedy)
+            raise ConfigError(
+                "there is no Slurm here", where=self.where, found="no command sbatch", remedy=remedy
+            )
         if shell_word(self.folder) != str(self.folder):
-            what, found = "dask-jobqueue cannot write this path into a job's script", repr(str(self.folder))
+            what, found = (
+                "dask-jobqueue cannot write this path into a job's script",
+                repr(str(self.folder)),
+            )
             remedy = "move the project to a path without spaces and characters that are special to a shell"
             raise ConfigError(what, where=self.where, found=found, remedy=remedy)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,16 +189,22 @@ class SlurmJobs:
             cluster = self._cluster(keys)
         stack.callback(_close, cluster)
         self._check_job(cluster.job_script())
-        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
+        # `scale` would not replace a job that ended
+        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
         return open_client(cluster)
 
     def _cluster(self, keys: Path) -> Any:
-        """Return the cluster; to join it takes a new TLS certificate, which lies in the folder `keys`."""
+        """Return the cluster; to join it takes a new TLS certificate, which lies in the folder
+        `keys`.
+        """
         try:
             with handlers_kept():  # the package sets a handler of SIGINT that exits with 0
                 import dask_jobqueue as untyped_jobs
         except ImportError as error:
-            what, remedy = "the package `dask-jobqueue` is not installed", "pip install 'nanoset-platform[slurm]'"
+            what, remedy = (
+                "the package `dask-jobqueue` is not installed",
+                "pip install 'nanoset-platform[slurm]'",
+            )
             raise ConfigError(what, where=self.where, found=str(error), remedy=remedy) from error
         import dask as untyped
 
@@ -200,13 +231,19 @@ class SlurmJobs:
         )
 
     def _check_job(self, script: str) -> None:
-        """Ask Slurm whether it would take such a job; a cluster that adapts only logs that it does not."""
+        """Ask Slurm whether it would take such a job; a cluster that adapts only logs that it does
+        not.
+        """
         command = ["sbatch", "--test-only"]
-        asked = subprocess.run(command, input=script, capture_output=True, encoding="utf-8", errors="replace")
+        asked = subprocess.run(
+            command, input=script, capture_output=True, encoding="utf-8", errors="replace"
+        )
         if asked.returncode != 0:
             remedy = "correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is"
             found = joined_lines(asked.stderr)
-            raise ConfigError("Slurm refuses the jobs", where=self.where, found=found, remedy=remedy)
+            raise ConfigError(
+                "Slurm refuses the jobs", where=self.where, found=found, remedy=remedy
+            )
 
 
 DaskCluster: TypeAlias = DaskScheduler | SlurmJobs
@@ -225,19 +262,24 @@ def _new_security(folder: Path) -> Any:
         with open(files[name], "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(made[name])
     parts = {
-        f"tls_{role}_{name}": files[name] for role in ("scheduler", "worker", "client") for name in ("cert", "key")
+        f"tls_{role}_{name}": files[name]
+        for role in ("scheduler", "worker", "client")
+        for name in ("cert", "key")
     }
     return security(require_encryption=True, tls_ca_file=files["ca_file"], **parts)
 
 
 def _close(cluster: Any) -> None:
-    """Cancel the jobs, however often somebody presses Ctrl-C; no job outlives its scheduler for long in any case."""
+    """Cancel the jobs, however often somebody presses Ctrl-C; no job outlives its scheduler for
+    long in any case.
+    """
     with undisturbed(), suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)
 
 
 async def _greet(address: str, seconds: float) -> None:
-    """Connect to an address and disconnect; TimeoutError where it accepts connections and does not greet.
+    """Connect to an address and disconnect; TimeoutError where it accepts connections and does not
+    greet.
 
     `distributed` bounds how long it connects, but waits for the greeting without end.
     """
@@ -254,16 +296,21 @@ async def _greet(address: str, seconds: float) -> None:
 def open_client(scheduler: Any) -> Client:
     """Return a client of a scheduler at an address, or of a cluster of this process.
 
-    `distributed` asserts that nothing comes with the scheduler's greeting, where also a worker's joining may come.
+    `distributed` asserts that nothing comes with the scheduler's greeting, where also a worker's
+    joining may come.
     """
     import distributed as untyped
 
     distributed: Any = untyped
     for _ in range(_ATTEMPTS):
         with suppress(AssertionError):
-            return distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset")
+            return distributed.Client(
+                scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset"
+            )
         time.sleep(_PAUSE_SECONDS)
-    raise TimeoutError(f"workers were joining each time that this process wanted to, {_ATTEMPTS} times")
+    raise TimeoutError(
+        f"workers were joining each time that this process wanted to, {_ATTEMPTS} times"
+    )
 
 
 class Connection:
@@ -280,17 +327,24 @@ class Connection:
         self._stack = ExitStack()
 
     def open(self, listener: ProgressCallback) -> Client:
-        """Return the client; a new one where there is none, or where the former has lost its scheduler.
+        """Return the client; a new one where there is none, or where the former has lost its
+        scheduler.
 
-        ConfigError where `distributed` is not installed, or as `connect`; what failed is not tried again.
+        ConfigError where `distributed` is not installed, or as `connect`; what failed is not tried
+        again.
         """
         if self._failure is not None:
             raise self._failure
         try:
             import distributed as _  # noqa: F401
         except ImportError as error:
-            what, remedy = "the package `distributed` is not installed", "pip install 'nanoset-platform[dask]'"
-            raise ConfigError(what, where=self.cluster.where, found=str(error), remedy=remedy) from error
+            what, remedy = (
+                "the package `distributed` is not installed",
+                "pip install 'nanoset-platform[dask]'",
+            )
+            raise ConfigError(
+                what, where=self.cluster.where, found=str(error), remedy=remedy
+            ) from error
         if self._client is None or self._client.status != "running":
             self.close()
             try:
@@ -320,7 +374,9 @@ _kept: list[dict[DaskCluster, Connection]] = []
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
-    """Connect to a cluster once within this block, and not once for every call of `DaskExecutor.run`."""
+    """Connect to a cluster once within this block, and not once for every call of
+    `DaskExecutor.run`.
+    """
     if _kept:
         yield
         return
@@ -336,6 +392,8 @@ def connections_kept() -> Iterator[None]:
 
 @contextmanager
 def connected(cluster: DaskCluster) -> Iterator[Connection]:
-    """Yield a connection to a cluster: that of the block of `connections_kept`, or one for this block."""
+    """Yield a connection to a cluster: that of the block of `connections_kept`, or one for this
+    block.
+    """
     with connections_kept():
         yield _kept[0].setdefault(cluster, Connection(cluster))

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command in the same orderly way, whatever handler is in place when they come."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command in the same orderly way, whatever handler is in place
+when they come.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ _received: list[signal.Signals] = []
 _ignored: set[signal.Signals] = set()
 """Those that were ignored when `interruptible` began."""
 _reader: list[int] = []
-"""Where Python writes the number of each signal that comes, whatever its handler does with it; at most one."""
+"""Where Python writes the number of each signal that comes, whatever its handler does with it; at
+most one.
+"""
 
 
 @contextmanager
 def exit_on_sigint() -> Iterator[None]:
-    """End this process without a traceback on Ctrl-C within this block, except where it is `interruptible`."""
+    """End this process without a traceback on Ctrl-C within this block, except where it is
+    `interruptible`.
+    """
     former = signal.getsignal(signal.SIGINT)
     if former == signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)
@@ -41,10 +47,12 @@ def exit_on_sigint() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt within this block, as Ctrl-C does, and note
+    which of them came.
 
-    A signal that the parent process has set to be ignored, as nohup and shells do for background jobs, stays ignored.
-    One that comes within a finaliser, where Python prints exceptions instead of raising them, is sent again.
+    A signal that the parent process has set to be ignored, as nohup and shells do for background
+    jobs, stays ignored. One that comes within a finaliser, where Python prints exceptions instead
+    of raising them, is sent again.
     """
     read, write = os.pipe()
     for descriptor in (read, write):
@@ -74,7 +82,9 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def _sent_again() -> Iterator[None]:
-    """Send a signal again whose KeyboardInterrupt, or what Dagster raises instead, a finaliser only prints."""
+    """Send a signal again whose KeyboardInterrupt, or what Dagster raises instead, a finaliser only
+    prints.
+    """
     main, lock, is_over = threading.main_thread().ident, threading.Lock(), threading.Event()
     former = sys.unraisablehook
 
@@ -89,7 +99,8 @@ def _sent_again() -> Iterator[None]:
         if number is None:
             former(ignored)
             return
-        # Not by `threading`, which waits for the thread: the signal would come while this is still the finaliser.
+        # Not by `threading`, which waits for the thread: the signal would come while this is still
+        # the finaliser.
         _thread.start_new_thread(send, (number,))
 
     sys.unraisablehook = hook
@@ -105,7 +116,9 @@ def received_signal() -> signal.Signals | None:
     """Return the first ending signal that came since `interruptible` began; None where none did."""
     for reader in _reader:
         try:
-            came = [signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING]
+            came = [
+                signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING
+            ]
             _received.extend(number for number in came if number not in _ignored)
         except BlockingIOError:
             break
@@ -113,13 +126,17 @@ def received_signal() -> signal.Signals | None:
 
 
 def are_ignored() -> bool:
-    """Return whether this process ignores an ending signal, as one does that nohup or a shell's `&` has started."""
+    """Return whether this process ignores an ending signal, as one does that nohup or a shell's `&`
+    has started.
+    """
     return any(signal.getsignal(number) == signal.SIG_IGN for number in _ENDING)
 
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Restore the handlers of ending signals after a block that changes them; no thread but the main one can."""
+    """Restore the handlers of ending signals after a block that changes them; no thread but the
+    main one can.
+    """
     kept = {number: signal.getsignal(number) for number in _ENDING if _in_main_thread()}
     try:
         yield
@@ -130,7 +147,9 @@ def handlers_kept() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no signal end this block, which cleans up and is bounded in time; `received_signal` tells of it after."""
+    """Let no signal end this block, which cleans up and is bounded in time; `received_signal` tells
+    of it after.
+    """
     with handlers_kept():
         disturb_no_more()
         yield
@@ -145,8 +164,8 @@ def disturb_no_more() -> None:
 
 @contextmanager
 def ignore_sigint() -> Iterator[None]:
-    """Start processes in this block that ignore Ctrl-C and hang-ups, which a terminal sends to all; also by threads
-    that begin in it.
+    """Start processes in this block that ignore Ctrl-C and hang-ups, which a terminal sends to all;
+    also by threads that begin in it.
 
     Their owner ends them by SIGTERM, which reaches them even where the owner itself ignores it.
     """

@@ -37,8 +37,12 @@ _LOOK_SECONDS = 0.5
 class Executor(Protocol):
     """Another place to do work in than processes of this machine."""
 
-    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task; yield (task number, result) as they end. The first error ends the run."""
+    def run(
+        self, work: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """Run `work` on every task; yield (task number, result) as they end. The first error ends
+        the run.
+        """
         ...
 
 
@@ -50,40 +54,56 @@ def available_processors() -> int:
 
 
 def free_memory() -> int:
-    """Return the bytes that this process could still take by the machine, its own limit and its control groups; caches
-    of files count as free."""
+    """Return the bytes that this process could still take by the machine, its own limit and its
+    control groups; caches of files count as free."""
     page = os.sysconf("SC_PAGE_SIZE")
     free = [os.sysconf("SC_AVPHYS_PAGES") * page]
     with suppress(OSError, ValueError, KeyError):
         free[0] = _counts(Path("/proc/meminfo"))["MemAvailable:"] * 1024
     with suppress(OSError, ValueError, IndexError):
-        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text("utf-8").split()[0]
+        limit, pages = (
+            resource.getrlimit(resource.RLIMIT_AS)[0],
+            Path("/proc/self/statm").read_text("utf-8").split()[0],
+        )
         free += [] if limit == resource.RLIM_INFINITY else [limit - int(pages) * page]
     with suppress(OSError, ValueError, IndexError):
-        own = _GROUPS / Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[2].lstrip("/")
+        own = _GROUPS / Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[
+            2
+        ].lstrip("/")
         for group in (own, *own.parents):
             with suppress(OSError, ValueError, KeyError):  # without a limit, or above all groups
-                used = int((group / "memory.current").read_text("utf-8")) - _counts(group / "memory.stat")["file"]
+                used = (
+                    int((group / "memory.current").read_text("utf-8"))
+                    - _counts(group / "memory.stat")["file"]
+                )
                 free.append(int((group / "memory.max").read_text("utf-8")) - used)
     return max(0, min(free))
 
 
 def _counts(path: Path) -> dict[str, int]:
-    return {name: int(count) for name, count, *_ in map(str.split, path.read_text("utf-8").splitlines())}
+    return {
+        name: int(count) for name, count, *_ in map(str.split, path.read_text("utf-8").splitlines())
+    }
 
 
 def run_tasks(
-    work: Callable[[Task], Result], tasks: Iterable[Task], workers: int, executor: Executor | None = None
+    work: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    executor: Executor | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Run `work` on every task in up to `workers` processes; yield (task number, result) as they end.
+    """Run `work` on every task in up to `workers` processes; yield (task number, result) as they
+    end.
 
     An `executor` runs all tasks in its own way instead, whatever `workers` says.
 
-    The first error ends the run: tasks not yet started are dropped, those under way are awaited. When the caller is
-    interrupted, or closes the iterator, workers are ended at once. `work` must be importable by name.
+    The first error ends the run: tasks not yet started are dropped, those under way are awaited.
+    When the caller is interrupted, or closes the iterator, workers are ended at once. `work` must
+    be importable by name.
 
     Raises:
-        NanosetError: a worker process was killed from outside (often by the system for want of memory).
+        NanosetError: a worker process was killed from outside (often by the system for want of
+            memory).
     """
     if executor is not None:
         yield from executor.run(work, tasks)
@@ -102,8 +122,8 @@ def run_tasks(
 def forked_workers(workers: int) -> Iterator[Executor | None]:
     """Fork worker processes, which begin with all that this one has loaded.
 
-    None where there would be one worker only, and where forking is not safe: beside other threads, which may hold
-    locks, and on systems whose libraries do not support it.
+    None where there would be one worker only, and where forking is not safe: beside other threads,
+    which may hold locks, and on systems whose libraries do not support it.
     """
     if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
         yield None
@@ -125,13 +145,18 @@ class _Pool:
         self._heard, self._told = context.Pipe(duplex=False)
         os.set_blocking(self._told.fileno(), False)  # nobody may be there to read it
         ends = (self._theirs, self._ours if method == "fork" else None, self._told)
-        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=ends)
+        self._pool = ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_end_with_owner, initargs=ends
+        )
         if method == "fork":  # all of them at once, before there are threads
             with ignore_sigint(), warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not Python's
+                # of threads, which are not Python's
+                warnings.simplefilter("ignore", DeprecationWarning)
                 self._pool.submit(os.getpid)
 
-    def run(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
+    def run(
+        self, work: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[tuple[int, Result]]:
         """Run `work` on every task, one run at a time; see run_tasks."""
         pending: dict[Future[Result], int] = {}
 
@@ -145,13 +170,18 @@ class _Pool:
             return _submit(self._pool, work, task)
 
         try:
-            yield from bounded(tasks, submit, ended, self._workers * _IN_FLIGHT, lambda one: one.result(), pending)
+            yield from bounded(
+                tasks, submit, ended, self._workers * _IN_FLIGHT, lambda one: one.result(), pending
+            )
         except BrokenProcessPool as error:
-            self._ours.close()  # ends a worker that was being started when another died; the pool does not know it
+            # ends a worker that was being started when another died; the pool does not know it
+            self._ours.close()
             found = "it ended without a result, as when the system runs out of memory"
             remedy = "run again (what is finished is kept), with fewer workers if memory is short"
             name = getattr(work, "__name__", None)
-            raise NanosetError("a worker process was killed", where=name, found=found, remedy=remedy) from error
+            raise NanosetError(
+                "a worker process was killed", where=name, found=found, remedy=remedy
+            ) from error
         except BaseException as error:
             self._end_at_once(error)
             raise
@@ -179,10 +209,12 @@ def bounded(
     result: Callable[[Handle], Result],
     pending: dict[Handle, int],
 ) -> Iterator[tuple[int, Result]]:
-    """Keep up to `most` tasks under way, in their order; all of them at once would take memory for all.
+    """Keep up to `most` tasks under way, in their order; all of them at once would take memory for
+    all.
 
-    `submit` gives a task's handle, `wait_for` waits until some have ended, `result` takes one of these, and an error of
-    it ends the loop; `pending` is filled with handle → task number of what is under way.
+    `submit` gives a task's handle, `wait_for` waits until some have ended, `result` takes one of
+    these, and an error of it ends the loop; `pending` is filled with handle → task number of what
+    is under way.
     """
     waiting = enumerate(tasks)
     while True:
@@ -194,8 +226,12 @@ def bounded(
             yield pending.pop(handle), result(handle)
 
 
-def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task) -> Future[Result]:
-    """Submit a task, which may start a worker; BrokenProcessPool also where another died at that moment."""
+def _submit(
+    pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task
+) -> Future[Result]:
+    """Submit a task, which may start a worker; BrokenProcessPool also where another died at that
+    moment.
+    """
     try:
         with _without_main(), ignore_sigint():
             return pool.submit(work, task)
@@ -209,11 +245,14 @@ def _submit(pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Tas
 def _without_main() -> Iterator[None]:
     """Start workers without running the caller's script again in each.
 
-    A spawned process imports the main module of its owner, in case the work was defined there. Ours never is, and a
-    script without an `if __name__ == "__main__"` guard, or one read from a pipe, would fail.
+    A spawned process imports the main module of its owner, in case the work was defined there. Ours
+    never is, and a script without an `if __name__ == "__main__"` guard, or one read from a pipe,
+    would fail.
     """
     main = sys.modules["__main__"]
-    hidden: dict[str, Any] = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
+    hidden: dict[str, Any] = {
+        name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__
+    }
     main.__dict__.pop("__file__", None)
     main.__spec__ = None
     try:
@@ -223,8 +262,8 @@ def _without_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection, its_end: Connection | None, told: Connection) -> None:
-    """Exit this worker when its owner does, or by SIGTERM, and tell the owner how tasks come on; a forked one drops
-    the owner's end of the pipe and its handlers."""
+    """Exit this worker when its owner does, or by SIGTERM, and tell the owner how tasks come on; a
+    forked one drops the owner's end of the pipe and its handlers."""
 
     def tell_owner(progress: Progress) -> None:
         with suppress(OSError):  # a full pipe takes no part of it

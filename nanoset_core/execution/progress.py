@@ -53,7 +53,9 @@ _told: ContextVar[ProgressCallback] = ContextVar("told", default=silent)
 
 
 def tell(progress: Progress) -> None:
-    """Report from within a task, in whatever process of this machine, to the `hearing` around its run."""
+    """Report from within a task, in whatever process of this machine, to the `hearing` around its
+    run.
+    """
     _told.get()(progress)
 
 
@@ -75,7 +77,9 @@ def tell_by(listener: ProgressCallback) -> None:
 class Meter:
     """Counts the units of one piece of work, and reports after each step."""
 
-    def __init__(self, listener: ProgressCallback, stage: str, name: str, total: int, unit: str = "bytes") -> None:
+    def __init__(
+        self, listener: ProgressCallback, stage: str, name: str, total: int, unit: str = "bytes"
+    ) -> None:
         self._listener = listener
         self._progress = Progress(stage, name, 0, total, unit)
 

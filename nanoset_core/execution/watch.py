@@ -50,7 +50,9 @@ class Watch:
         return is_new
 
     def describe(self, progress: Progress) -> str:
-        """Describe progress in one line: how far, how fast, how much, and how long it will still take."""
+        """Describe progress in one line: how far, how fast, how much, and how long it will still
+        take.
+        """
         share = progress.done / progress.total if progress.total else 1.0
         line = f"{work_label(progress)}: {share:.0%}, {self.figures(progress)}"
         remaining = self.seconds_left(progress)

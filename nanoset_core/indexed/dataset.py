@@ -1,4 +1,6 @@
-"""Former name of `nanoset_core.formats.indexed.dataset`; pickles of earlier versions open datasets by it."""
+"""Former name of `nanoset_core.formats.indexed.dataset`; pickles of earlier versions open datasets
+by it.
+"""
 
 from __future__ import annotations
 

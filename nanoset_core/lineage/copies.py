@@ -110,7 +110,9 @@ class _NamedTokens:
         self._hashes_by_dtype.setdefault(corpus.sequences.dtype, set()).add(token_hash)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes of all documents, uint64, shape (n_hashes,); None if some are in another dtype."""
+        """Return the hashes of all documents, uint64, shape (n_hashes,); None if some are in
+        another dtype.
+        """
         if self._hashes_by_dtype.keys() != {dtype}:
             return None
         return np.array(sorted(self._hashes_by_dtype[dtype]), np.uint64)
@@ -123,17 +125,20 @@ def find_copies(
     *,
     ignored_ids: Sequence[str] = (),
 ) -> Copies:
-    """Return the documents with the same tokens as one of some named documents, without these themselves.
+    """Return the documents with the same tokens as one of some named documents, without these
+    themselves.
 
-    The current datasets of all corpora are searched. Documents of equal length are compared by their tokens. If
-    `held_out` keeps hashes of the documents of a shard, only those with an equal hash are read.
+    The current datasets of all corpora are searched. Documents of equal length are compared by
+    their tokens. If `held_out` keeps hashes of the documents of a shard, only those with an equal
+    hash are read.
 
     Args:
         project: The project.
         ids: Ids of the named documents.
-        corpora: The corpora whose documents are named; default: all. The copies of these in other corpora are found
-            too, also those with the same id.
-        ignored_ids: Ids of documents that are no copies to report, such as those that are taken down already.
+        corpora: The corpora whose documents are named; default: all. The copies of these in other
+            corpora are found too, also those with the same id.
+        ignored_ids: Ids of documents that are no copies to report, such as those that are taken
+            down already.
     """
     searched, not_searched = _current_corpora(project, corpora)
 
@@ -144,7 +149,10 @@ def find_copies(
         try:
             for document in _documents_with(project, corpus, ids):
                 named.add(corpus, document)
-            ignored = [document.number for document in _documents_with(project, corpus, [*ids, *ignored_ids])]
+            ignored = [
+                document.number
+                for document in _documents_with(project, corpus, [*ids, *ignored_ids])
+            ]
             ignored_by_corpus[corpus.name] = np.array(ignored, np.int64)
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
@@ -161,7 +169,9 @@ def find_copies(
     return Copies(copies, not_searched)
 
 
-def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[list[_Corpus], dict[str, str]]:
+def _current_corpora(
+    project: Project, named_corpora: Collection[str]
+) -> tuple[list[_Corpus], dict[str, str]]:
     """Return the corpora with a current dataset, and corpus → why it cannot be read."""
     outputs = project.outputs
     corpora: list[_Corpus] = []
@@ -171,14 +181,18 @@ def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[
             dataset = outputs.current(DATASET.layout.folder, name)
             if dataset is not None:
                 is_named = not named_corpora or name in named_corpora
-                corpora.append(_Corpus(name, dataset, open_dataset(dataset, is_sampled=True), is_named))
+                corpora.append(
+                    _Corpus(name, dataset, open_dataset(dataset, is_sampled=True), is_named)
+                )
         except (NanosetError, OSError) as error:
             not_readable[name] = one_line(error)
     return corpora, not_readable
 
 
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
-    """Return the documents of a corpus that some ids name; none if ids do not name documents of this corpus."""
+    """Return the documents of a corpus that some ids name; none if ids do not name documents of
+    this corpus.
+    """
     import pyarrow as pa
 
     if not corpus.is_named:
@@ -188,15 +202,20 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     for group in document_groups(project, corpus.name, corpus.dataset):
         table = group.read(["id", "tokens"])
         column = table.column("id").cast(pa.large_string()).combine_chunks()
-        rows = np.flatnonzero(id_set.mask(column, hash_texts(column)))  # (n_named,) rows of the group
+        # (n_named,) rows of the group
+        rows = np.flatnonzero(id_set.mask(column, hash_texts(column)))
         named = table.take(pa.array(rows))
-        columns = zip(rows.tolist(), named["tokens"].to_pylist(), named["id"].to_pylist(), strict=True)
+        columns = zip(
+            rows.tolist(), named["tokens"].to_pylist(), named["id"].to_pylist(), strict=True
+        )
         for row, tokens, identity in columns:
             documents.append(_NamedDocument(group.first + row, tokens, identity))
     return documents
 
 
-def _copies_in(project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens) -> list[Copy]:
+def _copies_in(
+    project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
+) -> list[Copy]:
     """Return the copies in a corpus.
 
     Args:
@@ -239,8 +258,12 @@ def _copies_in(project: Project, corpus: _Corpus, ignored: NDArray[np.int64], na
     return copies
 
 
-def _candidates(project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens) -> NDArray[np.int64]:
-    """Return the numbers of the documents that may have the tokens of a named one, int64, ascending."""
+def _candidates(
+    project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
+) -> NDArray[np.int64]:
+    """Return the numbers of the documents that may have the tokens of a named one, int64,
+    ascending.
+    """
     # Documents of equal length.
     lengths = np.array(sorted(named.lengths), np.int32)
     parts = [np.empty(0, np.int64)]
@@ -249,8 +272,8 @@ def _candidates(project: Project, corpus: _Corpus, sharded: Sharded, named: _Nam
         parts.append(group.first + np.flatnonzero(np.isin(tokens, lengths)))
     candidates = np.concatenate(parts)
 
-    # Of shards whose hashes `held_out` keeps, those with an equal hash: this spares reading most of their tokens.
-    # Hashes depend on the dtype of the dataset.
+    # Of shards whose hashes `held_out` keeps, those with an equal hash: this spares reading most of
+    # their tokens. Hashes depend on the dtype of the dataset.
     hashes = named.hashes(corpus.sequences.dtype)
     if hashes is None:
         return candidates

@@ -1,9 +1,9 @@
 """Find the file and line that a document came from, and the document of a line.
 
-The dataset of a corpus is its shards, concatenated, and the `documents.parquet` of each shard has one row for each
-document. The manifest of the set of shards, or of each shard if there are few, says how many documents a shard has.
-From these counts follows which shard holds a document, and of that shard's table only the row group with the row is
-read.
+The dataset of a corpus is its shards, concatenated, and the `documents.parquet` of each shard has
+one row for each document. The manifest of the set of shards, or of each shard if there are few,
+says how many documents a shard has. From these counts follows which shard holds a document, and of
+that shard's table only the row group with the row is read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class InspectionContext:
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
-        """Open a project, or an output root alone: then no raw text is read, and nothing is decoded."""
+        """Open a project, or an output root alone: then no raw text is read, and nothing is
+        decoded.
+        """
         if isinstance(project_or_root, Project):
             config = project_or_root.config
             return InspectionContext.of_root(project_or_root.outputs, config, config.tokenizer_file)
@@ -73,12 +75,16 @@ class InspectionContext:
     ) -> InspectionContext:
         """Return a context of an output root that is open already."""
         outputs = replace(root, access=replace(root.access, is_sampled=True))
-        return InspectionContext(outputs, config, tokenizer_file, Datasets(outputs, is_sampled=True))
+        return InspectionContext(
+            outputs, config, tokenizer_file, Datasets(outputs, is_sampled=True)
+        )
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """Return the inventory that a corpus's dataset was made from, or None if it was removed."""
         digest = dataset.recipe["parents"]["inventory"]
-        manifest = self.outputs.manifest_at(self.outputs.folder / INVENTORY.layout.folder / dataset.name / digest)
+        manifest = self.outputs.manifest_at(
+            self.outputs.folder / INVENTORY.layout.folder / dataset.name / digest
+        )
         if manifest is None:
             return None
         return manifest.load(INVENTORY_FILE, Inventory.from_json)
@@ -111,7 +117,9 @@ class DocumentOrigin:
 
     @property
     def dataset_document(self) -> int:
-        """Number in the dataset that was read, or that packs were made of: the view's if there is one."""
+        """Number in the dataset that was read, or that packs were made of: the view's if there is
+        one.
+        """
         return self.document if self.view_document is None else self.view_document
 
 
@@ -134,7 +142,8 @@ class Lineage:
         """Open the documents of the dataset of a corpus, a view or packs.
 
         Raises:
-            MissingError: Its shards, or what a view was chosen from or packs were made of, are gone.
+            MissingError: Its shards, or what a view was chosen from or packs were made of, are
+                gone.
         """
         outputs = dataset.outputs
         self._numbered = dataset.unpacked
@@ -150,7 +159,9 @@ class Lineage:
         self._folder = outputs.folder / SHARDS / self.corpus
         counts = self.tokenized.facts.get(BY_SHARD, ())
         self._begins: list[int] = list(accumulate(counts, initial=0))
-        """First documents of the shards whose counts are known so far, and the stop of the last of these shards."""
+        """First documents of the shards whose counts are known so far, and the stop of the last of
+        these shards.
+        """
 
     def folder(self, shard: int) -> Path:
         """Return the folder of a shard."""
@@ -167,7 +178,8 @@ class Lineage:
             while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
                 self.first_document(len(self._begins))
             if document < self._begins[-1]:
-                # Shards without documents begin where the next one does: the last one that begins here has it.
+                # Shards without documents begin where the next one does: the last one that begins
+                # here has it.
                 shard = bisect_right(self._begins, document) - 1
                 return ShardRow(shard, document - self._begins[shard])
         raise self._no_such_document(document, self.dataset)
@@ -205,8 +217,8 @@ class Lineage:
     def _groups(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield shards in groups whose files are read at once.
 
-        One by one if they are on this machine, where nothing is gained, and if there may be no room for the copies of
-        several.
+        One by one if they are on this machine, where nothing is gained, and if there may be no room
+        for the copies of several.
         """
         has_room = self.access.has_copies and self.access.capacity is None
         size = _SHARDS_AT_ONCE if has_room else 1
@@ -214,7 +226,8 @@ class Lineage:
             yield shards[start : start + size]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from, in the order of the request; each row group is read once.
+        """Return where documents came from, in the order of the request; each row group is read
+        once.
 
         Args:
             documents: Numbers in the dataset: of a view, or of packs of a view, those in the view.
@@ -254,7 +267,9 @@ class Lineage:
             table = self.table(shard)
             with reading:
                 values = table.read(list(rows.values()))
-            return [self._origin(shard, number, row) for number, row in zip(rows, values, strict=True)]
+            return [
+                self._origin(shard, number, row) for number, row in zip(rows, values, strict=True)
+            ]
 
         if self.access.has_copies:
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
@@ -275,7 +290,9 @@ class Lineage:
         """Yield the documents with an id; the ids of all shards are read."""
         yield from self._search(range(len(self.shards)), {"id": identity})
 
-    def find_line(self, file: str, line: int, shards: Sequence[int] | None = None) -> Iterator[DocumentOrigin]:
+    def find_line(
+        self, file: str, line: int, shards: Sequence[int] | None = None
+    ) -> Iterator[DocumentOrigin]:
         """Yield the document of a line or row.
 
         Args:
@@ -292,7 +309,9 @@ class Lineage:
             if origin.line == line:
                 yield origin
 
-    def _search(self, shards: Sequence[int], values: Mapping[str, object]) -> Iterator[DocumentOrigin]:
+    def _search(
+        self, shards: Sequence[int], values: Mapping[str, object]
+    ) -> Iterator[DocumentOrigin]:
         """Yield the documents whose rows have some values: column → value."""
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):

@@ -71,18 +71,29 @@ class Retokenizer(NamedTuple):
         return decode_tokens(self.reference.tokenizer, tokens.tolist(), self.reference.file)
 
 
-def retokenizer(tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]) -> Retokenizer | None:
-    """Return the retokenizer of a dataset with these options; None if this is not the tokenizer that made it."""
-    if tokenizer_file is None or tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
+def retokenizer(
+    tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]
+) -> Retokenizer | None:
+    """Return the retokenizer of a dataset with these options; None if this is not the tokenizer
+    that made it.
+    """
+    if (
+        tokenizer_file is None
+        or tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]
+    ):
         return None
     framing = options["framing"]
     engine = _loaded(tokenizer_file, stat_signature(tokenizer_file))
-    return Retokenizer(engine, Framing(tuple(framing["before"]), tuple(framing["after"]), framing["empty"]))
+    return Retokenizer(
+        engine, Framing(tuple(framing["before"]), tuple(framing["after"]), framing["empty"])
+    )
 
 
 @lru_cache(maxsize=2)
 def _loaded(file: TokenizerPath, _signature: object) -> ReferenceEngine:
-    """Load a tokenizer; the signature of the file is part of the key, so that a changed file is loaded again."""
+    """Load a tokenizer; the signature of the file is part of the key, so that a changed file is
+    loaded again.
+    """
     return reference_engine(file)
 
 
@@ -90,7 +101,9 @@ class Excerpts:
     """Excerpts for the documents of one dataset."""
 
     def __init__(self, context: InspectionContext, dataset: Manifest) -> None:
-        """Args: context: its settings name the raw folder and the tokenizer; dataset: of the corpus."""
+        """Args: context: its settings name the raw folder and the tokenizer; dataset: of the
+        corpus.
+        """
         self._config = context.config
         self._options = dataset.recipe["options"]
         self._retokenizer = retokenizer(context.tokenizer_file, self._options)
@@ -108,7 +121,8 @@ class Excerpts:
         tokens: NDArray[Any] | None,
         document_tokens: tuple[int, int],
     ) -> SourceExcerpt | None:
-        """Return what the raw file now has at some tokens of a document; None without the raw folder.
+        """Return what the raw file now has at some tokens of a document; None without the raw
+        folder.
 
         Args:
             origin: The document.
@@ -141,7 +155,9 @@ class Excerpts:
 
 
 def shorten(text: str, has_more: bool) -> str:
-    """Return the first characters of a text, with an ellipsis if it has more, or if there is more than the text."""
+    """Return the first characters of a text, with an ellipsis if it has more, or if there is more
+    than the text.
+    """
     if len(text) <= MAX_CHARACTERS and not has_more:
         return text
     return text[:MAX_CHARACTERS] + "…"

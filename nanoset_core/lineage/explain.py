@@ -70,13 +70,17 @@ class MemberSample(NamedTuple):
     """Sequence, first token in it and stop of each of its pieces, int64, shape (n_pieces, 3)."""
 
 
-def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int) -> SampleOrigin:
+def explain_sample(
+    project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int
+) -> SampleOrigin:
     """Return the documents that the tokens of a sample come from.
 
-    Only the shards that hold these documents are opened, and of their tables only the row groups with their rows.
+    Only the shards that hold these documents are opened, and of their tables only the row groups
+    with their rows.
 
     Args:
-        project_or_root: A project, or its output root alone; then no raw text is read, and nothing decoded.
+        project_or_root: A project, or its output root alone; then no raw text is read, and nothing
+            decoded.
         name: Name of a nanoset.
         split: `train`, `valid` or `test`.
         k: Number of the sample; negative ones count from the end.
@@ -84,7 +88,8 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
     Raises:
         MissingError: The nanoset or its shards are gone; see also `load_nanoset`.
         StaleError: See `load_nanoset`.
-        SampleIndexError: There is no such sample, or it was consumed by the run that the nanoset continues.
+        SampleIndexError: There is no such sample, or it was consumed by the run that the nanoset
+            continues.
         FormatError: A shard's table cannot be read.
     """
     context = InspectionContext.of(project_or_root)
@@ -157,7 +162,9 @@ def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
     return total
 
 
-def _samples_by_member(loaded: Nanoset | BlendedNanoset, samples: Sequence[int]) -> dict[Nanoset, list[MemberSample]]:
+def _samples_by_member(
+    loaded: Nanoset | BlendedNanoset, samples: Sequence[int]
+) -> dict[Nanoset, list[MemberSample]]:
     """Return dataset of the blend → the samples that are from it."""
     members: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
@@ -197,8 +204,8 @@ def piece_origins(
         context: Without settings no raw text is read.
         dataset: That has the sequences.
         spans: Sequence, first token in it and stop, int64, shape (n_spans, 3), none of them empty.
-        offsets: Position in its sample at which each span begins, int64, shape (n_spans,); or that of the first span,
-            if all spans are of one sample.
+        offsets: Position in its sample at which each span begins, int64, shape (n_spans,); or that
+            of the first span, if all spans are of one sample.
 
     Returns:
         The origins of each span; in packs, a span may hold pieces of several documents.
@@ -228,13 +235,15 @@ def piece_origins(
         for piece in pieces:
             origin = next(document_origins)
 
-            # All tokens of the document, if they are in this sequence, to compare them with the raw text.
+            # All tokens of the document, if they are in this sequence, to compare them with the raw
+            # text.
             all_tokens = None
             is_whole = piece.first == 0 and piece.stop - piece.start == origin.tokens
             if is_whole and context.config is not None:
                 all_tokens = sequences.get(sequence, piece.start, origin.tokens)
 
-            # The part of the piece in the span, by its position in the sequence, the document and the sample.
+            # The part of the piece in the span, by its position in the sequence, the document and
+            # the sample.
             start = max(span_start, piece.start)
             stop = min(span_stop, piece.stop)
             to_document = piece.first - piece.start

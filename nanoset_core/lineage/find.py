@@ -30,8 +30,9 @@ class DocumentName(NamedTuple):
     identity: str | None = None
     """The document's id. Several documents may have it."""
     file: str | None = None
-    """Relative to the corpus's folder. In a project also as `explain` prints it, with the corpus or its folder in
-    front, or as a path or URL below the raw folder; and with `:line` if `line` is None."""
+    """Relative to the corpus's folder. In a project also as `explain` prints it, with the corpus or
+    its folder in front, or as a path or URL below the raw folder; and with `:line` if `line` is
+    None."""
     line: int | None = None
     """1-based; of a table the row."""
     number: int | None = None
@@ -61,12 +62,14 @@ def find_document(
 ) -> list[DocumentPlaces]:
     """Return which samples hold a document, named by its own id, by file and line, or by number.
 
-    By number and by line only the table that holds it is read; by id the ids of every shard that may hold it.
+    By number and by line only the table that holds it is read; by id the ids of every shard that
+    may hold it.
 
     Args:
         project_or_root: A project, or its output root alone.
         name: Name of a nanoset or webdataset.
-        split: `train`, `valid` or `test` of a nanoset; None for a webdataset, whose appearances are `TarAppearance`s.
+        split: `train`, `valid` or `test` of a nanoset; None for a webdataset, whose appearances are
+            `TarAppearance`s.
         document: Fields of `DocumentName`.
 
     Raises:
@@ -81,7 +84,9 @@ def find_document(
 def find_in(
     context: InspectionContext, searched: Tars | Split, name: str, document: DocumentName
 ) -> list[DocumentPlaces]:
-    """Return which samples of a split or webdataset that is open hold a document; see `find_document`."""
+    """Return which samples of a split or webdataset that is open hold a document; see
+    `find_document`.
+    """
     document = _checked(_with_line(document))
     datasets = searched.datasets
     names = [dataset_name for dataset in datasets for dataset_name in dataset.names]
@@ -95,13 +100,16 @@ def find_in(
             remedy=remedy_for_name(document.corpus, corpora, "name one of these"),
         )
 
-    # A file that begins with a corpus or folder may mean a file of that corpus. If there is no such document, take
-    # the file as it was given: a corpus's folder may contain a folder of the corpus's name.
+    # A file that begins with a corpus or folder may mean a file of that corpus. If there is no such
+    # document, take the file as it was given: a corpus's folder may contain a folder of the
+    # corpus's name.
     readings: list[DocumentName] = []
     if context.config is not None and document.file is not None:
         readings = list(_within_corpora(context.config, corpora, document))
     for candidates in (readings, [document]):
-        found = [member for candidate in candidates for member in _origins(datasets, candidate, context)]
+        found = [
+            member for candidate in candidates for member in _origins(datasets, candidate, context)
+        ]
         if found:
             return [searched.places(member.member, member.origin) for member in found]
 
@@ -154,12 +162,18 @@ def _checked(document: DocumentName) -> DocumentName:
     return document
 
 
-def _within_corpora(config: ProjectConfig, corpora: Sequence[str], document: DocumentName) -> Iterator[DocumentName]:
-    """Yield the documents that a file may name if it begins with a corpus, its folder, or a path to these."""
+def _within_corpora(
+    config: ProjectConfig, corpora: Sequence[str], document: DocumentName
+) -> Iterator[DocumentName]:
+    """Yield the documents that a file may name if it begins with a corpus, its folder, or a path to
+    these.
+    """
     file = str(document.file)
     raw_folder = config.raw_folder
     parents = [str(raw_folder)]
-    parents.append(str(raw_folder.resolve()) if isinstance(raw_folder, Path) else config.raw.rstrip("/"))
+    parents.append(
+        str(raw_folder.resolve()) if isinstance(raw_folder, Path) else config.raw.rstrip("/")
+    )
     is_below_raw = False
     for parent in parents:
         if file.startswith(f"{parent}/"):
@@ -171,7 +185,8 @@ def _within_corpora(config: ProjectConfig, corpora: Sequence[str], document: Doc
     if not rest:
         return
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
-    # Below the raw folder there are folders. Elsewhere, the name of a corpus takes precedence over its folder.
+    # Below the raw folder there are folders. Elsewhere, the name of a corpus takes precedence over
+    # its folder.
     matching = [corpus for corpus in candidates if corpus == first and not is_below_raw]
     if not matching:
         matching = [corpus for corpus in candidates if config.folder_name(corpus) == first]
@@ -199,8 +214,12 @@ def _origins(
             yield _MemberDocument(member, origin)
 
 
-def _shards_with(context: InspectionContext, lineage: Lineage, file: str, line: int) -> list[int] | None:
-    """Return the shards that may hold a line, by the inventory; None if that was removed, or is of other shards."""
+def _shards_with(
+    context: InspectionContext, lineage: Lineage, file: str, line: int
+) -> list[int] | None:
+    """Return the shards that may hold a line, by the inventory; None if that was removed, or is of
+    other shards.
+    """
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
@@ -208,8 +227,8 @@ def _shards_with(context: InspectionContext, lineage: Lineage, file: str, line: 
     if len(ranges) != len(lineage.shards):
         return None
 
-    # The last piece of the file that begins at or before the line has it. Lines of pieces that were cut without being
-    # read are not known: they are compared by their byte.
+    # The last piece of the file that begins at or before the line has it. Lines of pieces that were
+    # cut without being read are not known: they are compared by their byte.
     place = lineage.numbers.in_piece(file, line)
     shards: list[int] = []
     for shard, source_range in enumerate(ranges):
@@ -220,7 +239,9 @@ def _shards_with(context: InspectionContext, lineage: Lineage, file: str, line: 
     return shards[-1:]
 
 
-def _hint(context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]) -> str:
+def _hint(
+    context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
+) -> str:
     """Return a remedy for a document that was not found: why it is missing, if that is known."""
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
@@ -232,7 +253,9 @@ def _hint(context: InspectionContext, datasets: Sequence[Dataset], documents: Se
                 continue
             for reject in _rejects(context, lineage, document):
                 place = f"{dataset.name}/{reject.file}"
-                return f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {place}"
+                return (
+                    f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {place}"
+                )
     for dataset in datasets:
         reason = _left_out_by_view(context, dataset.unpacked, documents)
         if reason is not None:
@@ -240,8 +263,12 @@ def _hint(context: InspectionContext, datasets: Sequence[Dataset], documents: Se
     return f"look into the corpora's {INVENTORY.layout.folder}, and into the shards' rejects.jsonl"
 
 
-def _left_out_by_view(context: InspectionContext, view: Dataset, documents: Sequence[DocumentName]) -> str | None:
-    """Return that the corpus of a view has a document which the view does not have; None if it has none of them."""
+def _left_out_by_view(
+    context: InspectionContext, view: Dataset, documents: Sequence[DocumentName]
+) -> str | None:
+    """Return that the corpus of a view has a document which the view does not have; None if it has
+    none of them.
+    """
     if view.is_whole_corpus:
         return None
     for document in documents:
@@ -273,7 +300,9 @@ def _erasure(
     return None
 
 
-def _rejects(context: InspectionContext, lineage: Lineage, document: DocumentName) -> Iterator[Reject]:
+def _rejects(
+    context: InspectionContext, lineage: Lineage, document: DocumentName
+) -> Iterator[Reject]:
     """Yield why the line of a document was rejected, if it was."""
     if document.file is None or document.line is None:
         return

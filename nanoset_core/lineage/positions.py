@@ -1,14 +1,15 @@
 """Search the index arrays of a split for the samples that hold a document.
 
-A document's tokens are in sequences of a dataset. From a sequence, the search follows the arrays of the split
-backwards:
+A document's tokens are in sequences of a dataset. From a sequence, the search follows the arrays of
+the split backwards:
 
     document index     entry → sequence              `positions_of`
     sample index       sample → entry, offset        `spans_of`
     shuffle index      position → sample             `renumbered`
     blend              position → dataset, position  `blended`
 
-The arrays are memory-mapped and read in chunks, so that the memory stays small however many samples a split has.
+The arrays are memory-mapped and read in chunks, so that the memory stays small however many samples
+a split has.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ def unseen(seen: int, tokens: int) -> str:
 
 
 class _PieceCounts(NamedTuple):
-    """How many different tokens of a piece of a document get through each step to the samples of a split."""
+    """How many different tokens of a piece of a document get through each step to the samples of a
+    split.
+    """
 
     tokens: int
     """Of the piece."""
@@ -193,7 +196,9 @@ class Split(NamedTuple):
         if not pieces:
             reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
         elif n_held < origin.tokens:
-            reasons.append(f"{origin.tokens - n_held:,} of its {origin.tokens:,} tokens are left out of packs")
+            reasons.append(
+                f"{origin.tokens - n_held:,} of its {origin.tokens:,} tokens are left out of packs"
+            )
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
@@ -201,7 +206,9 @@ class Split(NamedTuple):
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
 
     def _drawn(self, member: Nanoset, spans: Spans) -> tuple[Spans, Spans]:
-        """Return spans of rows of the sample index by positions in the dataset, and by positions in the split."""
+        """Return spans of rows of the sample index by positions in the dataset, and by positions in
+        the split.
+        """
         drawn = renumbered(spans, member.shuffle_index)
 
         # A run that continues another one does not read the samples before its first one again.
@@ -265,7 +272,9 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
-    """Return the spans of a sequence by rows of the sample index, in the order of the document index."""
+    """Return the spans of a sequence by rows of the sample index, in the order of the document
+    index.
+    """
     entries = positions_of(nanoset.document_index, sequence).tolist()
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
@@ -275,10 +284,12 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     sample_index = nanoset.sample_index  # (n_samples + 1, 2): entry, offset
     lengths = nanoset.dataset.sequence_lengths
 
-    # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may be in this entry.
+    # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may be in this
+    # entry.
     first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
     last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
-    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_samples + 1, 2), the last one is an end alone
+    # (n_samples + 1, 2), the last one is an end alone
+    rows = sample_index[first_row : last_row + 1].astype(np.int64)
     if len(rows) < 2:
         return Spans.concatenate([])
     start_entries = rows[:-1, 0]  # (n_samples,)
@@ -286,8 +297,9 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     stop_entries = rows[1:, 0]
     stop_offsets = rows[1:, 1]
 
-    # Within this entry, a sample starts at its offset, or at the first token if it begins in an earlier entry. It stops
-    # at the next sample's offset, or at the last token if it ends in a later entry.
+    # Within this entry, a sample starts at its offset, or at the first token if it begins in an
+    # earlier entry. It stops at the next sample's offset, or at the last token if it ends in a
+    # later entry.
     length = int(lengths[int(nanoset.document_index[entry])])
     starts = np.where(start_entries == entry, start_offsets, 0)
     stops = np.where(stop_entries == entry, stop_offsets + nanoset.config.overlap, length)
@@ -324,7 +336,8 @@ def renumbered(
     member: int = 0,
     wraps: int | None = None,
 ) -> Spans:
-    """Return the spans again for each position at which an array names their sample, by these positions.
+    """Return the spans again for each position at which an array names their sample, by these
+    positions.
 
     Args:
         spans: The spans, by sample.
@@ -335,7 +348,9 @@ def renumbered(
     """
     # Spans of the same sample are neighbours: (n_samples,) each sample with its run of spans.
     order = np.argsort(spans.samples, kind="stable")
-    samples, run_starts, run_lengths = np.unique(spans.samples[order], return_index=True, return_counts=True)
+    samples, run_starts, run_lengths = np.unique(
+        spans.samples[order], return_index=True, return_counts=True
+    )
     parts: list[Spans] = []
     for start in range(0, len(numbers) if len(samples) else 0, CHUNK):
         stop = start + CHUNK

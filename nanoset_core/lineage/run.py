@@ -112,7 +112,9 @@ class RunPart(NamedTuple):
 
 
 class StepSamples(NamedTuple):
-    """The samples of a step, by number; each array has the shape (batch_size,), ordered by rank and micro-batch."""
+    """The samples of a step, by number; each array has the shape (batch_size,), ordered by rank and
+    micro-batch.
+    """
 
     step: Stretch
     """The step alone."""
@@ -148,7 +150,8 @@ class Run:
 
         # Each handoff must begin after the one before it, and with the first sample of a step.
         begins = np.array([part.begin for part in parts])  # (n_parts,)
-        step_begins, _ = self.steps.samples(self.steps.of(begins))  # (n_parts,) first sample of each one's first step
+        # (n_parts,) first sample of each one's first step
+        step_begins, _ = self.steps.samples(self.steps.of(begins))
         is_in_order = np.diff(begins, prepend=-1) > 0
         wrong_parts = np.flatnonzero((step_begins != begins) | ~is_in_order)
         if len(wrong_parts):
@@ -166,7 +169,8 @@ class Run:
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:
-        """Read a run.yaml, and open the train split of each of its handoffs, in the version that it was made from.
+        """Read a run.yaml, and open the train split of each of its handoffs, in the version that it
+        was made from.
 
         Raises:
             MissingError: A file, or a version of an output, is missing.
@@ -214,7 +218,9 @@ class Run:
                 with _naming(self.file):
                     samples, ranks, micro_batches = part.dealer.dealt(stretch, part.base)
                 order = np.lexsort((micro_batches, ranks))
-                return StepSamples(stretch, part, samples[order], ranks[order], micro_batches[order])
+                return StepSamples(
+                    stretch, part, samples[order], ranks[order], micro_batches[order]
+                )
 
         ranges: list[str] = []
         for part in self.parts:
@@ -254,10 +260,11 @@ class Run:
     def _steps_that_may_read(self, part: RunPart, samples: NDArray[np.int64]) -> Iterable[int]:
         """Return the steps that may read samples of a handoff, ascending."""
         with _naming(self.file):
-            positions = part.dealer.positions(np.unique(samples)) + part.base  # (n_samples,) in the run
+            # (n_samples,) in the run
+            positions = part.dealer.positions(np.unique(samples)) + part.base
 
-        # If samples are dealt one by one, a resume deals the samples of an incomplete round again, which delays all
-        # later ones.
+        # If samples are dealt one by one, a resume deals the samples of an incomplete round again,
+        # which delays all later ones.
         delays = {0}
         if part.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:
@@ -274,7 +281,8 @@ def explain_step(
     rank: int | None = None,
     most: int | None = None,
 ) -> StepOrigin:
-    """Return the samples that a step of a run read, with the documents in them; raw text is not read again.
+    """Return the samples that a step of a run read, with the documents in them; raw text is not
+    read again.
 
     Args:
         project_or_root: A project, or its output root alone; then nothing is decoded.
@@ -309,7 +317,9 @@ def explain_step(
     rows = rows[:most]
 
     samples: list[StepSample] = []
-    origins = explain_samples(context, part.loaded, part.name, TRAIN, step_samples.samples[rows].tolist())
+    origins = explain_samples(
+        context, part.loaded, part.name, TRAIN, step_samples.samples[rows].tolist()
+    )
     for row, origin in zip(rows.tolist(), origins, strict=True):
         samples.append(
             StepSample(
@@ -337,7 +347,9 @@ def explain_steps(
     rank: int | None = None,
     most: int | None = None,
 ) -> list[StepOrigin]:
-    """Return the samples that several steps of a run read, as `explain_step` does for each; `run_file` is read once."""
+    """Return the samples that several steps of a run read, as `explain_step` does for each;
+    `run_file` is read once.
+    """
     run = Run.open(InspectionContext.of(project_or_root).outputs, run_file)
     return [explain_step(project_or_root, run, step, rank, most) for step in steps]
 
@@ -370,7 +382,9 @@ def find_steps(
         for place in places:
             samples = np.array([appearance.sample for appearance in place.appearances], np.int64)
             steps = tuple(run.readings(part, samples))
-            documents.append(DocumentSteps(**_fields(place), handoff=part.manifest.url(), steps=steps))
+            documents.append(
+                DocumentSteps(**_fields(place), handoff=part.manifest.url(), steps=steps)
+            )
     if not documents:
         raise errors[0]
     return documents
@@ -400,7 +414,8 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
 
     Raises:
         MissingError: The handoff, or its train split, is missing.
-        ConfigError: This is not the folder of a handoff, or it is one that the settings cannot be of.
+        ConfigError: This is not the folder of a handoff, or it is one that the settings cannot be
+            of.
     """
     folder = HANDOFF_FOLDER.fullmatch(handoff)
     if folder is None:
@@ -425,7 +440,8 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     if phase is None:
         return RunPart(manifest, loaded, dealer, base=0, begin=config.consumed_samples, end=None)
 
-    # In phases Megatron-LM takes --global-batch-size for that of every iteration, and counts samples of the phase.
+    # In phases Megatron-LM takes --global-batch-size for that of every iteration, and counts
+    # samples of the phase.
     batch_size = options["schedule"][1]
     batch_sizes = {spec.global_batch_size or 0}
     for resume in spec.resumes:
@@ -441,13 +457,19 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
         )
     first_step, stop_step = phase
     first_sample = first_step * batch_size
-    return RunPart(manifest, loaded, dealer, base=first_sample, begin=first_sample, end=stop_step * batch_size)
+    return RunPart(
+        manifest, loaded, dealer, base=first_sample, begin=first_sample, end=stop_step * batch_size
+    )
 
 
 def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the current handoff of a nanoset; the MissingError that says there is none lists the nanosets."""
+    """Return the current handoff of a nanoset; the MissingError that says there is none lists the
+    nanosets.
+    """
     try:
-        return outputs.require(STAGE, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`")
+        return outputs.require(
+            STAGE, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`"
+        )
     except MissingError as error:
         nanosets = sorted(outputs.access.names(outputs.folder / STAGE))
         remedy = f"{error.remedy}; nanosets that are there: {', '.join(nanosets) or 'none'}"

@@ -39,7 +39,9 @@ class Holding:
     documents: int
     """How many it holds, each as often as it is given."""
     samples: tuple[int, int] | None = None
-    """First and last of its samples that hold a token of them; None if no sample does, or it has no samples."""
+    """First and last of its samples that hold a token of them; None if no sample does, or it has no
+    samples.
+    """
     steps: tuple[int, int] | None = None
     """First and last step of training that reads these samples, if `schedule` tells."""
 
@@ -90,10 +92,11 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
 
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
-    """Yield the current outputs that hold documents with some ids: corpora, views, packs, splits and webdatasets.
+    """Yield the current outputs that hold documents with some ids: corpora, views, packs, splits
+    and webdatasets.
 
-    Outputs that are not built hold nothing, and damaged ones are errors. Samples are looked for of up to MAX_PLACED
-    documents of a dataset.
+    Outputs that are not built hold nothing, and damaged ones are errors. Samples are looked for of
+    up to MAX_PLACED documents of a dataset.
     """
     import pyarrow as pa
 
@@ -111,10 +114,14 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
         for split in SPLITS:
             # A split without a share is not built.
             with suppress(MissingError):
-                yield from _sample_holdings(context, f"nanoset {name} {split}", Split.of(context, name, split), search)
+                yield from _sample_holdings(
+                    context, f"nanoset {name} {split}", Split.of(context, name, split), search
+                )
     for name in config.webdatasets:
         with suppress(MissingError):
-            yield from _sample_holdings(context, f"webdataset {name}", Tars.of(context, name), search)
+            yield from _sample_holdings(
+                context, f"webdataset {name}", Tars.of(context, name), search
+            )
 
 
 class _DocumentSearch:
@@ -131,7 +138,9 @@ class _DocumentSearch:
         return self._documents_by_folder
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the numbers of the documents in a dataset, or in what was packed, int64, shape (n_documents,)."""
+        """Return the numbers of the documents in a dataset, or in what was packed, int64, shape
+        (n_documents,).
+        """
         folder = dataset.manifest.folder
         if folder not in self._documents_by_folder:
             parts = [np.empty(0, np.int64)]
@@ -157,7 +166,9 @@ def _sample_holdings(
         documents = search.found.get(dataset.manifest.folder, np.empty(0, np.int64))
         n_documents += len(documents)
         for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
-            numbers += [appearance.sample for appearance in samples.places(member, origin).appearances]
+            numbers += [
+                appearance.sample for appearance in samples.places(member, origin).appearances
+            ]
 
     # Without samples, the documents are in another split.
     if numbers:
@@ -165,8 +176,12 @@ def _sample_holdings(
         yield Holding(output, n_documents, first_and_last, _steps(context, output, first_and_last))
 
 
-def _steps(context: InspectionContext, output: str, samples: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the first and last step that read samples of a train split, or None if no schedule tells."""
+def _steps(
+    context: InspectionContext, output: str, samples: tuple[int, int]
+) -> tuple[int, int] | None:
+    """Return the first and last step that read samples of a train split, or None if no schedule
+    tells.
+    """
     kind, name, *split = output.split(" ")
     if context.config is None or kind != "nanoset" or split != ["train"]:
         return None

@@ -16,7 +16,15 @@ from nanoset_core.text.endings import is_cuttable, is_table
 from nanoset_core.text.fingerprints import WINDOW_BYTES, FingerprintMemory
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.text.pieces import Inventory, Piece, StoredPiece, blocks_of, is_same_object, open_raw, status_of
+from nanoset_core.text.pieces import (
+    Inventory,
+    Piece,
+    StoredPiece,
+    blocks_of,
+    is_same_object,
+    open_raw,
+    status_of,
+)
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables import TooFarError, read_table
 
@@ -42,19 +50,23 @@ def read_texts(
     *,
     most_skipped_bytes: int | None = MOST_SKIPPED_BYTES,
 ) -> Iterator[str | NanosetError]:
-    """Yield the text of each of many documents, as it is in its file now, or the error that says why there is none.
+    """Yield the text of each of many documents, as it is in its file now, or the error that says
+    why there is none.
 
-    Documents that follow one another in a file, and in the request, are read in one pass over the file.
+    Documents that follow one another in a file, and in the request, are read in one pass over the
+    file.
 
     Args:
         folder: The corpus's folder.
         origins: The documents.
         text_key: The field with the text.
-        most_skipped_bytes: How far into compressed text, or the text of a row group, to read; None is everywhere.
+        most_skipped_bytes: How far into compressed text, or the text of a row group, to read; None
+            is everywhere.
 
     Yields:
-        The text; or a MissingError (the file is gone), FormatError (there is no document at that place any more),
-        NotReadError (it is too long, or too far into the file) or InputError (the file cannot be read).
+        The text; or a MissingError (the file is gone), FormatError (there is no document at that
+        place any more), NotReadError (it is too long, or too far into the file) or InputError (the
+        file cannot be read).
     """
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
@@ -69,7 +81,9 @@ def read_texts(
             yield _text_or_error(folder, origin, reader)
 
 
-def _text_or_error(folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader) -> str | NanosetError:
+def _text_or_error(
+    folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader
+) -> str | NanosetError:
     """Return the text of a document, or the error that says why there is none."""
     where = f"{folder / origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
@@ -90,7 +104,9 @@ def _text_or_error(folder: RawFolder, origin: DocumentOrigin, reader: _LineReade
 
 
 class _Stream(Generic[T]):
-    """Items that are read from a file in sequence, up to a fault, which every later call raises again."""
+    """Items that are read from a file in sequence, up to a fault, which every later call raises
+    again.
+    """
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
@@ -111,9 +127,13 @@ class _Stream(Generic[T]):
 
 
 class _LineReader:
-    """Reads lines of a file of text; those of a compressed one in one pass if they are requested in its order."""
+    """Reads lines of a file of text; those of a compressed one in one pass if they are requested in
+    its order.
+    """
 
-    def __init__(self, folder: RawFolder, file: str, fields: Fields, most_skipped_bytes: int | None) -> None:
+    def __init__(
+        self, folder: RawFolder, file: str, fields: Fields, most_skipped_bytes: int | None
+    ) -> None:
         self._folder = folder
         self._file = file
         self._fields = fields
@@ -171,7 +191,9 @@ class _LineReader:
             if line_end or begin + len(data) >= last:
                 if line_end:
                     data = data[:line_end]
-                return _HeldPiece(self._folder, Piece(self._file, begin, begin + len(data), 1, ""), data)
+                return _HeldPiece(
+                    self._folder, Piece(self._file, begin, begin + len(data), 1, ""), data
+                )
             length *= 8
 
 
@@ -186,7 +208,9 @@ class _OpenLines(NamedTuple):
     def of(stored: StoredPiece) -> _OpenLines:
         """Begin to read the lines of a piece of a file."""
         begin = stored.piece.begin
-        return _OpenLines(_Stream(read_lines(stored, MOST_LINE_BYTES)), LineBlock([], 1, begin, begin))
+        return _OpenLines(
+            _Stream(read_lines(stored, MOST_LINE_BYTES)), LineBlock([], 1, begin, begin)
+        )
 
 
 class _HeldPiece(StoredPiece):
@@ -273,9 +297,9 @@ def file_state(
 ) -> SourceState:
     """Return whether a file, or the piece of it that holds a byte, is as the inventory says.
 
-    Nothing is read if size and times are those of when the file was hashed, as the memory of the folder holds them.
-    Otherwise the piece is hashed again, unless it is above 256 MiB: its state is `unknown`, as is that of a file
-    without an inventory.
+    Nothing is read if size and times are those of when the file was hashed, as the memory of the
+    folder holds them. Otherwise the piece is hashed again, unless it is above 256 MiB: its state is
+    `unknown`, as is that of a file without an inventory.
 
     Args:
         inventory: The inventory of the corpus, if it was not removed.

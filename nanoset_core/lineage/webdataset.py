@@ -1,4 +1,6 @@
-"""Find the documents that a context of a webdataset comes from, and back, by its plan; no tar is read."""
+"""Find the documents that a context of a webdataset comes from, and back, by its plan; no tar is
+read.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,8 @@ class Tars:
         """Open a webdataset.
 
         Raises:
-            MissingError: There is none with this name, or its plan or one of its datasets was deleted.
+            MissingError: There is none with this name, or its plan or one of its datasets was
+                deleted.
         """
         outputs = context.outputs
         current = outputs.live(shuffling.STAGE, name)
@@ -119,16 +122,23 @@ class Tars:
             )
 
         gone = "what the webdataset was made from is gone"
-        manifest = outputs.version(shuffling.PLANS, name, current.recipe["parents"]["plan"], gone, _BUILD)
+        manifest = outputs.version(
+            shuffling.PLANS, name, current.recipe["parents"]["plan"], gone, _BUILD
+        )
         plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
         digests = manifest.recipe["parents"]
         source_names = [source.name for source in plan.table.sources]
-        datasets = [context.datasets.version(source, digests[source], gone, _BUILD) for source in source_names]
+        datasets = [
+            context.datasets.version(source, digests[source], gone, _BUILD)
+            for source in source_names
+        ]
         return Tars(name, plan, tuple(datasets))
 
     @cached_property
     def streams(self) -> tuple[Stream | None, ...]:
-        """The tokens of each dataset in the order of its sequences; None for those whose `.bin` has that order."""
+        """The tokens of each dataset in the order of its sequences; None for those whose `.bin` has
+        that order.
+        """
         streams: list[Stream | None] = []
         for dataset in self.datasets:
             streams.append(None if dataset.has_bin_order else Stream(dataset.sequences))
@@ -143,7 +153,8 @@ class Tars:
         """Return the number over all tars of a context.
 
         Args:
-            place: A key or member (`00000003_00000017.npy`), or that number itself; with `sample`, a tar or its number.
+            place: A key or member (`00000003_00000017.npy`), or that number itself; with `sample`,
+                a tar or its number.
             sample: Number within the tar.
 
         Raises:
@@ -193,7 +204,9 @@ class Tars:
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[SourceSpan]:
-        """Yield the tokens of a context. With the tail `carry`, a context may have tokens of several sources."""
+        """Yield the tokens of a context. With the tail `carry`, a context may have tokens of
+        several sources.
+        """
         sources, starts, lengths = self.plan.table.locate(np.array([context], dtype=np.int64))
         source = int(sources[0])
         start = int(starts[0])
@@ -224,8 +237,11 @@ class Tars:
         for piece in pieces:
             planned = self._appearances(piece)
             n_planned += covered_tokens([appearance.document_tokens for appearance in planned])
-            # The last contexts of the order are in no tar, if all tars have the same number of contexts.
-            appearances += [appearance for appearance in planned if appearance.sample < self.plan.contexts]
+            # The last contexts of the order are in no tar, if all tars have the same number of
+            # contexts.
+            appearances += [
+                appearance for appearance in planned if appearance.sample < self.plan.contexts
+            ]
         appearances.sort()
 
         n_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
@@ -233,7 +249,9 @@ class Tars:
         reason = None if why is None else f"{unseen(n_seen, origin.tokens)}, because {why}"
         return DocumentPlaces(origin, tuple(appearances), n_seen, reason)
 
-    def _why_unseen(self, source: int, origin: DocumentOrigin, n_held: int, n_planned: int, n_seen: int) -> str | None:
+    def _why_unseen(
+        self, source: int, origin: DocumentOrigin, n_held: int, n_planned: int, n_seen: int
+    ) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
         Args:
@@ -271,11 +289,15 @@ class Tars:
         return stored
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
-        """Return where tokens of a source are in the contexts of the plan, those that no tar holds included."""
+        """Return where tokens of a source are in the contexts of the plan, those that no tar holds
+        included.
+        """
         plan = self.plan
         wanted = piece.span
-        contexts = plan.table.containing(wanted.source, wanted.start, wanted.stop)  # (n_contexts,) before the shuffle
-        positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)  # (n_contexts,) over all tars
+        # (n_contexts,) before the shuffle
+        contexts = plan.table.containing(wanted.source, wanted.start, wanted.stop)
+        # (n_contexts,) over all tars
+        positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
         to_document = piece.first - wanted.start
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
@@ -307,7 +329,8 @@ def explain_context(
     """Return the documents that the tokens of a context in a webdataset's tars come from.
 
     Args:
-        project_or_root: A project, or its output root alone; then no raw text is read, and nothing decoded.
+        project_or_root: A project, or its output root alone; then no raw text is read, and nothing
+            decoded.
         name: Name of a webdataset; its current version counts.
         place: Key or member, or number over all tars, from 0; with `sample` a tar or its number.
         sample: Number within that tar, from 0.
@@ -346,7 +369,9 @@ def explain_context(
     )
 
 
-def _sequence_spans(dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int) -> NDArray[np.int64]:
+def _sequence_spans(
+    dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
+) -> NDArray[np.int64]:
     """Return the parts of sequences that are the tokens [start, stop) of a dataset.
 
     Args:

@@ -1,4 +1,6 @@
-"""Where documents begin within samples, for attention that stays within one (FlashAttention's varlen)."""
+"""Where documents begin within samples, for attention that stays within one (FlashAttention's
+varlen).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,22 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 
-CU_SEQLENS, MAX_SEQLEN, POSITIONS, LOSS_MASK = "cu_seqlens", "max_seqlen", "position_ids", "loss_mask"
+CU_SEQLENS, MAX_SEQLEN, POSITIONS, LOSS_MASK = (
+    "cu_seqlens",
+    "max_seqlen",
+    "position_ids",
+    "loss_mask",
+)
 
 
 def cu_seqlens_of(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int, extra: int
 ) -> NDArray[np.int32]:
-    """Return where documents begin in samples, filled up with `sequence_length`: shape (samples, sequence_length + 1).
+    """Return where documents begin in samples, filled up with `sequence_length`: shape (samples,
+    sequence_length + 1).
 
-    Source: Megatron-LM main (core 0.19), `GPTDataset.__getitem__` under `inter_document_masking`: the last document
+    Source: Megatron-LM main (core 0.19), `GPTDataset.__getitem__` under `inter_document_masking`:
+        the last document
     is one token less where there is an extra token, and takes the padding of a short sample.
 
     Args:
@@ -41,7 +50,8 @@ def cu_seqlens_of(
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return the same for samples of which only the tokens are known, shape (samples, sequence_length).
+    """Return the same for samples of which only the tokens are known, shape (samples,
+    sequence_length).
 
     A document begins after an end-of-document token.
     """
@@ -50,7 +60,9 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
     out = np.full((len(tokens), length + 1), length, np.int32)
     out[:, 0] = 0
     counts = np.bincount(rows, minlength=len(tokens))
-    out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + 1] = columns + 1
+    out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + 1] = (
+        columns + 1
+    )
     return out
 
 
@@ -58,14 +70,26 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return boundaries, shape (…, sequence_length + 1), as a sample has them, with positions."""
     begins = np.zeros(cu_seqlens.shape, np.int64)
     np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    positions = np.arange(cu_seqlens.shape[-1] - 1) - np.maximum.accumulate(begins[..., :-1], axis=-1)
-    return {POSITIONS: positions, CU_SEQLENS: cu_seqlens, MAX_SEQLEN: np.diff(cu_seqlens, axis=-1).max(axis=-1)}
+    positions = np.arange(cu_seqlens.shape[-1] - 1) - np.maximum.accumulate(
+        begins[..., :-1], axis=-1
+    )
+    return {
+        POSITIONS: positions,
+        CU_SEQLENS: cu_seqlens,
+        MAX_SEQLEN: np.diff(cu_seqlens, axis=-1).max(axis=-1),
+    }
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:
-    """Return a context's tokens, shape (sequence_length + 1,), as a sample whose documents end at a token."""
+    """Return a context's tokens, shape (sequence_length + 1,), as a sample whose documents end at a
+    token.
+    """
     tokens, labels = context[:-1].astype(np.int64), context[1:].astype(np.int64)
-    sample: dict[str, NDArray[Any]] = {"tokens": tokens, "labels": labels, LOSS_MASK: np.ones(len(tokens), np.float32)}
+    sample: dict[str, NDArray[Any]] = {
+        "tokens": tokens,
+        "labels": labels,
+        LOSS_MASK: np.ones(len(tokens), np.float32),
+    }
     return sample | by_document(cu_seqlens_at(tokens[None], eod_token)[0])
 
 
@@ -76,13 +100,16 @@ def collate_varlen(
     mask_ends: bool = False,
     convert: Callable[[NDArray[Any]], Any] | None = None,
 ) -> dict[str, Any]:
-    """Join samples into one row of tokens for attention by document (`flash_attn_varlen_func`), without padding.
+    """Join samples into one row of tokens for attention by document (`flash_attn_varlen_func`),
+    without padding.
 
     Args:
-        samples: dictionaries with `tokens`, `labels` and `loss_mask`, and `cu_seqlens` unless `eod_token` is given.
-        eod_token: documents end at this token, whatever `cu_seqlens` says: within packs, for example.
-        mask_ends: leave out of the loss the last token of a document, whose label is the first one of the next; at the
-            end of a sample only `eod_token` tells whether a document ends.
+        samples: dictionaries with `tokens`, `labels` and `loss_mask`, and `cu_seqlens` unless
+            `eod_token` is given.
+        eod_token: documents end at this token, whatever `cu_seqlens` says: within packs, for
+            example.
+        mask_ends: leave out of the loss the last token of a document, whose label is the first one
+            of the next; at the end of a sample only `eod_token` tells whether a document ends.
         convert: what the arrays are passed through, such as torch.from_numpy.
 
     Returns:
@@ -95,13 +122,19 @@ def collate_varlen(
     """
     if eod_token is None and any(CU_SEQLENS not in sample for sample in samples):
         remedy = "open the nanoset with inter_document_masking=True, the tars with eod_token=…, or give eod_token here"
-        raise ConfigError("the samples do not tell where documents end", where="collate_varlen", remedy=remedy)
+        raise ConfigError(
+            "the samples do not tell where documents end", where="collate_varlen", remedy=remedy
+        )
     tokens = np.stack([sample["tokens"] for sample in samples])
     bounds = (
-        np.stack([sample[CU_SEQLENS] for sample in samples]) if eod_token is None else cu_seqlens_at(tokens, eod_token)
+        np.stack([sample[CU_SEQLENS] for sample in samples])
+        if eod_token is None
+        else cu_seqlens_at(tokens, eod_token)
     )
     positions = by_document(bounds)[POSITIONS]
-    labels, loss_mask = (np.stack([sample[key] for sample in samples]) for key in ("labels", LOSS_MASK))
+    labels, loss_mask = (
+        np.stack([sample[key] for sample in samples]) for key in ("labels", LOSS_MASK)
+    )
     if mask_ends and eod_token is None:
         loss_mask[:, :-1][positions[:, 1:] == 0] = 0
     elif mask_ends:
@@ -110,4 +143,6 @@ def collate_varlen(
     row = {key: value.reshape(-1) for key, value in joined.items()}
     row[CU_SEQLENS] = np.append(np.flatnonzero(row[POSITIONS] == 0), tokens.size).astype(np.int32)
     longest = int(np.diff(row[CU_SEQLENS]).max())
-    return {key: convert(value) if convert else value for key, value in row.items()} | {MAX_SEQLEN: longest}
+    return {key: convert(value) if convert else value for key, value in row.items()} | {
+        MAX_SEQLEN: longest
+    }

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_nanoset, open_split
-from nanoset_core.sampling.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
+from nanoset_core.sampling.cache import (
+    FileSet,
+    blend_set,
+    cache_dir_of,
+    index_sets,
+    member_set,
+    open_blend,
+)
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
 from nanoset_core.sampling.plan import LengthReader, plan_split
@@ -23,9 +30,10 @@ Splits = tuple[Split | None, Split | None, Split | None]
 class NanosetBuilder:
     """Builds train, valid and test of a configuration.
 
-    Index files come from `path_to_cache`, or from the trainer's own place beside the data; what is missing there, or
-    was made from something else, is built and written. Without a cache folder that can be written, indices stay in
-    memory. Processes that build at the same time write the same bytes, each file whole.
+    Index files come from `path_to_cache`, or from the trainer's own place beside the data; what is
+    missing there, or was made from something else, is built and written. Without a cache folder
+    that can be written, indices stay in memory. Processes that build at the same time write the
+    same bytes, each file whole.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -42,7 +50,8 @@ class NanosetBuilder:
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
         """Wait for another process to build the splits; return (train, valid, test).
 
-        For training jobs: one process calls `build`, the others `wait`; they share nothing but the cache folder.
+        For training jobs: one process calls `build`, the others `wait`; they share nothing but the
+        cache folder.
 
         Args:
             timeout_seconds: how long to wait.
@@ -54,15 +63,24 @@ class NanosetBuilder:
         """
         folder = self.config.path_to_cache
         if folder is None:
-            raise ConfigError("waiting needs a shared cache folder", where="path_to_cache", remedy="set path_to_cache")
+            raise ConfigError(
+                "waiting needs a shared cache folder",
+                where="path_to_cache",
+                remedy="set path_to_cache",
+            )
         plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
         while missing := self._missing(plans):
             if time.monotonic() > deadline:
-                what, remedy = f"index files did not appear within {timeout_seconds:g} s", "see why its builder stopped"
+                what, remedy = (
+                    f"index files did not appear within {timeout_seconds:g} s",
+                    "see why its builder stopped",
+                )
                 raise MissingError(what, where=folder, expected=missing, remedy=remedy)
             time.sleep(poll_seconds)
-        train, valid, test = (None if plan is None else open_split(plan, self.config, folder) for plan in plans)
+        train, valid, test = (
+            None if plan is None else open_split(plan, self.config, folder) for plan in plans
+        )
         return train, valid, test
 
     def _plan(self) -> list[SplitPlan | None]:
@@ -70,8 +88,17 @@ class NanosetBuilder:
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        sets = (files for plan in plans if plan is not None for files in index_sets(plan, self.config))
-        return next((list(files.files.values())[-1] for files in sets if files.complete(deep=False) is None), None)
+        sets = (
+            files for plan in plans if plan is not None for files in index_sets(plan, self.config)
+        )
+        return next(
+            (
+                list(files.files.values())[-1]
+                for files in sets
+                if files.complete(deep=False) is None
+            ),
+            None,
+        )
 
     def _build(self, plan: SplitPlan) -> Split:
         datasets = [self._member(member) for member in plan.members]
@@ -92,7 +119,9 @@ class NanosetBuilder:
 
 
 def _is_ready(files: FileSet) -> bool:
-    """Write a set of index files that is not complete; return False where its folder cannot be made or written."""
+    """Write a set of index files that is not complete; return False where its folder cannot be made
+    or written.
+    """
     if files.complete(deep=False) is not None:
         return True
     folder = files.folder

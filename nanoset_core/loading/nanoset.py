@@ -58,12 +58,16 @@ class _Samples:
         return f"{type(self).__name__}({self._where}, {len(self)} samples)"
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
+        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches
+        by it.
+        """
         asked = self._asked(indices)
         return self._form.samples(self.batch(asked), indices, self._boundaries(asked))
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without
+        the extra token.
+        """
         raise NotImplementedError
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
@@ -83,15 +87,22 @@ class _Samples:
         return position
 
     def _asked(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
-        return np.array([self._position(0 if index is None else index) for index in indices], np.int64)
+        return np.array(
+            [self._position(0 if index is None else index) for index in indices], np.int64
+        )
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         given = np.asarray(indices)
         if given.size == 0:
             return np.empty(0, np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
-            what, found = "sample indices are not a flat list of integers", f"{given.dtype.name}{list(given.shape)}"
-            raise SampleIndexError(what, where=self._where, found=found, expected="integers, shape (n,)")
+            what, found = (
+                "sample indices are not a flat list of integers",
+                f"{given.dtype.name}{list(given.shape)}",
+            )
+            raise SampleIndexError(
+                what, where=self._where, found=found, expected="integers, shape (n,)"
+            )
         wrong = (given >= self._count) | (given < -self._count)
         if wrong.any():
             raise self._outside(int(given[int(np.argmax(wrong))]))
@@ -99,12 +110,17 @@ class _Samples:
 
     def _outside(self, found: int) -> SampleIndexError:
         expected = (
-            f"0 to {self._count - 1}, or -{self._count} to -1 from the end" if self._count else "none: it is empty"
+            f"0 to {self._count - 1}, or -{self._count} to -1 from the end"
+            if self._count
+            else "none: it is empty"
         )
         return SampleIndexError("no such sample", where=self._where, found=found, expected=expected)
 
     def _misfit(self, found: str) -> StaleError:
-        what, remedy = "the index files don't fit the dataset", "build the nanoset again: its data was changed"
+        what, remedy = (
+            "the index files don't fit the dataset",
+            "build the nanoset again: its data was changed",
+        )
         expected = f"samples of {self.config.sample_tokens} tokens"
         return StaleError(what, where=self._where, found=found, expected=expected, remedy=remedy)
 
@@ -112,8 +128,8 @@ class _Samples:
 class Nanoset(_Samples):
     """Samples in shuffled order, like a list: `nanoset[k]` is what the preset's trainer would get.
 
-    Works as a `torch.utils.data.Dataset` (map style) as it is, and needs numpy only. Pickles as paths where its index
-    files are in a cache folder.
+    Works as a `torch.utils.data.Dataset` (map style) as it is, and needs numpy only. Pickles as
+    paths where its index files are in a cache folder.
 
     Raises:
         SampleIndexError: an index is outside of it.
@@ -127,9 +143,15 @@ class Nanoset(_Samples):
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Take a dataset, and its index that was built as planned; `cache_dir` is the folder that holds it, if any."""
+        """Take a dataset, and its index that was built as planned; `cache_dir` is the folder that
+        holds it, if any.
+        """
         self.dataset, self.member, self.config = dataset, member, config
-        self._part, self._where, self._count = member, f"{member.prefix}, {member.split}", len(indices.shuffle_index)
+        self._part, self._where, self._count = (
+            member,
+            f"{member.prefix}, {member.split}",
+            len(indices.shuffle_index),
+        )
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
@@ -145,22 +167,36 @@ class Nanoset(_Samples):
         self._item_shift = dataset.dtype.itemsize.bit_length() - 1
         self._shuffle, self._rows = _entries(self.shuffle_index), _entries(self.sample_index)
         self._documents, self._bytes = _entries(self.document_index), dataset.stored_bytes
-        self._lengths, self._pointers = _entries(dataset.sequence_lengths), _entries(dataset.sequence_pointers)
+        self._lengths, self._pointers = (
+            _entries(dataset.sequence_lengths),
+            _entries(dataset.sequence_pointers),
+        )
         self._sequences = _unsigned(self.document_index)
-        # NeMo ends a sample in an empty sequence at offset -1, which is `_no_end` where entries have no sign.
-        self._no_end = (1 << 8 * self.sample_index.itemsize) - 1 if self._extra and config.rules.empty_end else None
+        # NeMo ends a sample in an empty sequence at offset -1, which is `_no_end` where entries
+        # have no sign.
+        self._no_end = (
+            (1 << 8 * self.sample_index.itemsize) - 1
+            if self._extra and config.rules.empty_end
+            else None
+        )
 
     def __getitem__(self, index: int | None) -> Sample:
-        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros, as padding."""
+        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of
+        zeros, as padding.
+        """
         return self.sample_of(0 if index is None else index, index)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Return sample `index` as the dictionary for the index `asked`, which differs from it in a blend."""
+        """Return sample `index` as the dictionary for the index `asked`, which differs from it in a
+        blend.
+        """
         bounds = self.cu_seqlens([index])[0] if self._form.by_document else None
         return self._form.sample(self._text(index), asked, bounds)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
+        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the
+        extra token.
+        """
         return self._text(index).astype(np.int64, copy=False)
 
     def _text(self, index: int) -> Tokens:
@@ -168,9 +204,13 @@ class Nanoset(_Samples):
         try:
             sample, first, begin, last, stop = self._bounds(position)
             pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
-            text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
+            text = np.frombuffer(
+                bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype
+            )
         except (IndexError, ValueError) as error:
-            raise self._misfit(f"entry {position} of the shuffle index leads nowhere: {error}") from error
+            raise self._misfit(
+                f"entry {position} of the shuffle index leads nowhere: {error}"
+            ) from error
         if len(text) == self._width:
             return text
         self._check_short(sample, len(text))
@@ -179,15 +219,24 @@ class Nanoset(_Samples):
         return padded
 
     def _bounds(self, position: int) -> tuple[int, int, int, int, int]:
-        """Return (sample of the index, place in the document index, first token there, last place, end excl there)."""
+        """Return (sample of the index, place in the document index, first token there, last place,
+        end excl there).
+        """
         rows, sample = self._rows, self._shuffle[position]
         end = rows[sample + 1, 1]
         stop = 0 if end == self._no_end else end + self._extra
         return sample, rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], stop
 
     def _few_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
-        """Return the bytes from token `begin` of the sequence at `first` to `stop` (excl) of the one at `last`."""
-        pointers, lengths, shift, data = self._pointers, self._lengths, self._item_shift, self._bytes
+        """Return the bytes from token `begin` of the sequence at `first` to `stop` (excl) of the
+        one at `last`.
+        """
+        pointers, lengths, shift, data = (
+            self._pointers,
+            self._lengths,
+            self._item_shift,
+            self._bytes,
+        )
         pieces, offset = [], begin << shift
         for sequence in self._documents[first:last].tolist():
             start = pointers[sequence]
@@ -201,13 +250,20 @@ class Nanoset(_Samples):
         """Return the same as `_few_pieces`, faster for many."""
         sequences = self._sequences[first : last + 1]
         starts = self.dataset.sequence_pointers[sequences]
-        stops = starts + (self.dataset.sequence_lengths[sequences].astype(np.int64) << self._item_shift)
+        stops = starts + (
+            self.dataset.sequence_lengths[sequences].astype(np.int64) << self._item_shift
+        )
         stops[-1] = starts[-1] + (stop << self._item_shift)
         starts[0] += begin << self._item_shift
-        return [self._bytes[begin:end] for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)]
+        return [
+            self._bytes[begin:end]
+            for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return where sample k's tokens lie: (sequence of the dataset, first token, end excl), shape (pieces, 3)."""
+        """Return where sample k's tokens lie: (sequence of the dataset, first token, end excl),
+        shape (pieces, 3).
+        """
         _, first, begin, last, stop = self._bounds(self._position(index))
         pieces = np.zeros((last - first + 1, 3), np.int64)
         pieces[:, 0] = self.document_index[first : last + 1]
@@ -216,7 +272,9 @@ class Nanoset(_Samples):
         return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without
+        the extra token.
+        """
         samples, width = self.shuffle_index[self._positions(indices)].astype(np.int64), self._width
         if not len(samples):
             return np.empty((0, width), np.int64)
@@ -232,25 +290,42 @@ class Nanoset(_Samples):
         return out
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
-        """Return where documents begin in many samples, shape (samples, sequence_length + 1); see `cu_seqlens_of`."""
+        """Return where documents begin in many samples, shape (samples, sequence_length + 1); see
+        `cu_seqlens_of`.
+        """
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)
         if not len(samples):
             return np.empty((0, self.config.sequence_length + 1), np.int32)
         _, lengths, pieces = self._stretches(samples)
-        return cu_seqlens_of(lengths, pieces, self.config.sequence_length, int(self.config.add_extra_token))
+        return cu_seqlens_of(
+            lengths, pieces, self.config.sequence_length, int(self.config.add_extra_token)
+        )
 
-    def _stretches(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first token, tokens) of each part of a sequence, sample after sample, and the parts of each."""
+    def _stretches(
+        self, samples: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return (first token, tokens) of each part of a sequence, sample after sample, and the
+        parts of each.
+        """
         # (samples, 2): (position in document_index, offset)
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
-        begins, ends = self.sample_index[samples].astype(np.int64), self.sample_index[samples + 1].astype(np.int64)
-        if begins.min() < 0 or (ends < begins)[:, 0].any() or ends[:, 0].max() >= len(self.document_index):
+        begins, ends = (
+            self.sample_index[samples].astype(np.int64),
+            self.sample_index[samples + 1].astype(np.int64),
+        )
+        if (
+            begins.min() < 0
+            or (ends < begins)[:, 0].any()
+            or ends[:, 0].max() >= len(self.document_index)
+        ):
             raise self._misfit("a document outside of the document index")
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
-        sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(int(pieces.sum()))]
+        sequences = self._sequences[
+            np.repeat(begins[:, 0] - first, pieces) + np.arange(int(pieces.sum()))
+        ]
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
         starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
@@ -267,12 +342,20 @@ class Nanoset(_Samples):
         tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
         if len(lengths) * _PIECE_TOKENS > total:
             return tokens[positions_in(starts, lengths)]
-        pieces = [self._bytes[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return np.frombuffer(b"".join(pieces), tokens.dtype)  # twice as fast as copying into an array
+        pieces = [
+            self._bytes[begin:end]
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+        # twice as fast as copying into an array
+        return np.frombuffer(b"".join(pieces), tokens.dtype)
 
     def _check_short(self, sample: int, tokens: int) -> None:
-        """Raise StaleError for a sample of too many tokens, or of too few unless a split keeps it as its last."""
-        last = sample == self.member.samples_built - 1 and not self.config.drops_last_partial(self.member.split)
+        """Raise StaleError for a sample of too many tokens, or of too few unless a split keeps it
+        as its last.
+        """
+        last = sample == self.member.samples_built - 1 and not self.config.drops_last_partial(
+            self.member.split
+        )
         if tokens > self._width or not last:
             raise self._misfit(f"sample {sample} of {tokens} tokens")
 
@@ -284,9 +367,13 @@ class Nanoset(_Samples):
 
 
 def open_nanoset(
-    member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+    member: MemberPlan,
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None = None,
 ) -> Nanoset:
-    """Open a Nanoset from its index files in a cache folder; `access` downloads those that lie in a store.
+    """Open a Nanoset from its index files in a cache folder; `access` downloads those that lie in a
+    store.
 
     Raises:
         MissingError: a file is not there.
@@ -312,7 +399,9 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """Return a view that gives single entries as Python integers, twice as fast as the array itself."""
+    """Return a view that gives single entries as Python integers, twice as fast as the array
+    itself.
+    """
     if not array.size:
         return memoryview(b"")
     # By way of bytes, since the arrays of an .idx are not aligned.
@@ -321,7 +410,9 @@ def _entries(array: NDArray[Any]) -> memoryview:
 
 
 def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the same bytes without a sign, so that a number below zero does not count from the end."""
+    """Return the same bytes without a sign, so that a number below zero does not count from the
+    end.
+    """
     return array.view(f"u{array.dtype.itemsize}")
 
 
@@ -336,9 +427,14 @@ class BlendedNanoset(_Samples):
         indices: BlendIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Take one dataset for each member of the plan, and the index of their blend, as `Nanoset` does."""
+        """Take one dataset for each member of the plan, and the index of their blend, as `Nanoset`
+        does.
+        """
         self.datasets, self.plan, self.config = tuple(datasets), plan, config
-        self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
+        self.dataset_index, self.dataset_sample_index = (
+            indices.dataset_index,
+            indices.dataset_sample_index,
+        )
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
         self._part, self._count = plan.blend, len(indices.dataset_index)
         self._where = f"{self.cache_dir or f'blend of {len(self.datasets)}'}, {plan.split}"
@@ -346,12 +442,22 @@ class BlendedNanoset(_Samples):
         self._form = SampleForm(config, pads=any(dataset.may_pad for dataset in self.datasets))
 
     @classmethod
-    def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
+    def open(
+        cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
+    ) -> Self:
         """Open a blend on the index files of a cache folder; errors as of `open_nanoset`."""
-        return cls(open_members(plan.members, config, cache_dir), plan, config, open_blend(plan, cache_dir), cache_dir)
+        return cls(
+            open_members(plan.members, config, cache_dir),
+            plan,
+            config,
+            open_blend(plan, cache_dir),
+            cache_dir,
+        )
 
     def __getitem__(self, index: int | None) -> Sample:
-        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
+        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of
+        zeros.
+        """
         number, sample = self._locate(0 if index is None else index)
         values = self.datasets[number].sample_of(sample, index)
         if not self._names_dataset:
@@ -365,15 +471,21 @@ class BlendedNanoset(_Samples):
         if not self._names_dataset:
             return found
         numbers = self.dataset_index[wanted]
-        return [{"dataset_id": number} | values for number, values in zip(numbers, found, strict=True)]
+        return [
+            {"dataset_id": number} | values for number, values in zip(numbers, found, strict=True)
+        ]
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
+        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the
+        extra token.
+        """
         number, sample = self._locate(index)
         return self.datasets[number].tokens(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without
+        the extra token.
+        """
         wanted = self._positions(indices)
         out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
         for dataset, rows, samples in self._by_dataset(wanted):
@@ -388,10 +500,17 @@ class BlendedNanoset(_Samples):
             out[rows] = dataset.cu_seqlens(samples)
         return out
 
-    def _by_dataset(self, wanted: NDArray[np.int64]) -> Iterator[tuple[Nanoset, NDArray[np.intp], NDArray[np.int64]]]:
+    def _by_dataset(
+        self, wanted: NDArray[np.int64]
+    ) -> Iterator[tuple[Nanoset, NDArray[np.intp], NDArray[np.int64]]]:
         """Yield (dataset, rows of `wanted` that it has, their samples there)."""
-        numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
-        if len(wanted) and (numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0):
+        numbers, samples = (
+            self.dataset_index[wanted].astype(np.int64),
+            self.dataset_sample_index[wanted],
+        )
+        if len(wanted) and (
+            numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0
+        ):
             raise self._misfit("an entry of the blend that leads nowhere")
         for number in np.unique(numbers):
             rows, dataset = np.flatnonzero(numbers == number), self.datasets[number]
@@ -406,7 +525,9 @@ class BlendedNanoset(_Samples):
         position = self._position(index)
         number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
         if not 0 <= number < len(self.datasets) or sample < 0:
-            raise self._misfit(f"entry {position} of the blend is sample {sample} of dataset {number}")
+            raise self._misfit(
+                f"entry {position} of the blend is sample {sample} of dataset {number}"
+            )
         return number, sample % len(self.datasets[number]) if self._wraps else sample
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -418,9 +539,14 @@ class BlendedNanoset(_Samples):
 
 
 def open_split(
-    plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+    plan: SplitPlan,
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open a split on existing index files of a cache folder; arguments and errors as `open_nanoset`."""
+    """Open a split on existing index files of a cache folder; arguments and errors as
+    `open_nanoset`.
+    """
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
     datasets = open_members(plan.members, config, cache_dir, access)

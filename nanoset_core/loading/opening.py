@@ -42,24 +42,27 @@ def load_nanoset(
     create_attention_mask: bool | None = None,
     inter_document_masking: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open the live version of one split of a nanoset; a mask of None is as nanoset.yaml said at the live handoff.
+    """Open the live version of one split of a nanoset; a mask of None is as nanoset.yaml said at
+    the live handoff.
 
     Args:
-        root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
-            fetched, and of the tokens the blocks that samples lie in.
+        root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its
+            index files are fetched, and of the tokens the blocks that samples lie in.
         name: of the nanoset.
         split: train, valid or test.
         storage: how a bucket is reached; absent = as the AWS configuration says.
         reset_position_ids: whether positions begin again after an end of document.
-        reset_attention_mask: whether attention stops at an end of document; needs `create_attention_mask`.
+        reset_attention_mask: whether attention stops at an end of document; needs
+            `create_attention_mask`.
         eod_mask_loss: whether the loss leaves out end-of-document tokens.
-        create_attention_mask: whether samples carry their attention mask, bool, shape (1, sequence_length,
-            sequence_length).
-        inter_document_masking: whether samples tell where documents begin, and positions begin again there.
+        create_attention_mask: whether samples carry their attention mask, bool, shape (1,
+            sequence_length, sequence_length).
+        inter_document_masking: whether samples tell where documents begin, and positions begin
+            again there.
 
     Raises:
-        ConfigError: a mask that the preset's samples do not have, or without another that it needs, or the documents
-            have no end token.
+        ConfigError: a mask that the preset's samples do not have, or without another that it needs,
+            or the documents have no end token.
         MissingError: it was not built, a file is gone, or the split has no share of the data.
         FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
@@ -79,7 +82,9 @@ def load_nanoset(
 def open_version(
     outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
 ) -> Nanoset | BlendedNanoset:
-    """Open the version of a split that a manifest is of; `masks` and errors as of `load_nanoset`, default without."""
+    """Open the version of a split that a manifest is of; `masks` and errors as of `load_nanoset`,
+    default without.
+    """
     name, split, _ = manifest.name.split("/")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
@@ -100,7 +105,11 @@ def _nothing_in(name: str, split: str, manifest: Manifest, config: NanosetConfig
             remedy="give it a share in nanoset.yaml, and build again",
         )
     if config.blend_per_split is not None:
-        others = [kind for kind, blend in zip(SPLITS, config.blend_per_split, strict=True) if blend is not None]
+        others = [
+            kind
+            for kind, blend in zip(SPLITS, config.blend_per_split, strict=True)
+            if blend is not None
+        ]
         return MissingError(
             f"the {split} split of {name} has no blend",
             where=manifest.url(),
@@ -122,7 +131,9 @@ def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> 
     if None in asked.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
         given = handoff.recipe["options"].get(MASKS_OPTION, ()) if handoff is not None else ()
-    return tuple(mask for mask, value in asked.items() if (mask in given if value is None else value))
+    return tuple(
+        mask for mask, value in asked.items() if (mask in given if value is None else value)
+    )
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
@@ -130,17 +141,22 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
     ends = set()
     for member in plan.members:
         manifest = outputs.manifest_at(Path(member.prefix).parent)
-        while manifest is not None and "corpus" in manifest.facts:  # a view or packs, framed as what they are of
+        # a view or packs, framed as what they are of
+        while manifest is not None and "corpus" in manifest.facts:
             corpus = manifest.facts["corpus"]
             of, digest = manifest.facts.get("of", corpus), manifest.recipe["parents"]["dataset"]
-            manifest = outputs.manifest_at(outputs.folder / ("datasets" if of == corpus else "views") / of / digest)
+            manifest = outputs.manifest_at(
+                outputs.folder / ("datasets" if of == corpus else "views") / of / digest
+            )
         after = manifest.recipe["options"]["framing"]["after"] if manifest is not None else ()
         ends.add(after[-1] if after else None)
     return ends.pop() if len(ends) == 1 else None
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the live blend of a split such as `pretrain/train`, or its index mappings where it is not blended."""
+    """Return the live blend of a split such as `pretrain/train`, or its index mappings where it is
+    not blended.
+    """
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
         names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
@@ -154,22 +170,40 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
         return mappings
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
     if blend.recipe["parents"][MAPPINGS] != mappings.digest:
-        what, found = "the blend belongs to other index mappings than the live ones", blend.recipe["parents"][MAPPINGS]
-        raise StaleError(what, where=blend.url(), found=found, expected=mappings.digest, remedy="run `nanoset build`")
+        what, found = (
+            "the blend belongs to other index mappings than the live ones",
+            blend.recipe["parents"][MAPPINGS],
+        )
+        raise StaleError(
+            what,
+            where=blend.url(),
+            found=found,
+            expected=mappings.digest,
+            remedy="run `nanoset build`",
+        )
     return blend
 
 
 def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> bytes:
-    """Return a split's plan and settings as JSON, with prefixes relative to the root, so that it can be moved."""
+    """Return a split's plan and settings as JSON, with prefixes relative to the root, so that it
+    can be moved.
+    """
     value = {"plan": None if plan is None else plan.to_json(), "config": config.to_json()}
     relative = _respelled(value, lambda prefix: Path(prefix).relative_to(root).as_posix())
-    return json.dumps(relative | {"config": relative["config"] | {"path_to_cache": None}}, indent=1).encode() + b"\n"
+    return (
+        json.dumps(
+            relative | {"config": relative["config"] | {"path_to_cache": None}}, indent=1
+        ).encode()
+        + b"\n"
+    )
 
 
 def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
-    """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as it lies now.
+    """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as
+    it lies now.
 
-    Raises ValueError, KeyError, TypeError or AttributeError for anything else, or what leads out of the root.
+    Raises ValueError, KeyError, TypeError or AttributeError for anything else, or what leads out of
+    the root.
     """
     if value["plan"] is not None:
         plan: SplitPlan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
@@ -197,7 +231,9 @@ def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[st
     if config["blend_per_split"] is None:
         config["data_path"] = _respelled_blend(config["data_path"], spell)
     else:
-        config["blend_per_split"] = [_respelled_blend(blend, spell) for blend in config["blend_per_split"]]
+        config["blend_per_split"] = [
+            _respelled_blend(blend, spell) for blend in config["blend_per_split"]
+        ]
     for key in ("trainer_paths", *filter(config.__contains__, ("orders",))):
         config[key] = {spell(prefix): value for prefix, value in config[key].items()}
     if plan is not None:

@@ -1,8 +1,8 @@
 """Choose the samples that a data-parallel rank reads next, as the trainers' own samplers do.
 
-Each is a batch sampler for `torch.utils.data.DataLoader`, or any loop; none needs torch. The whole state of the
-sequential one is the number of samples that all ranks have consumed: it resumes anywhere, also under another number of
-ranks.
+Each is a batch sampler for `torch.utils.data.DataLoader`, or any loop; none needs torch. The whole
+state of the sequential one is the number of samples that all ranks have consumed: it resumes
+anywhere, also under another number of ranks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ class _MicroBatches:
 
     total_samples: int
     consumed_samples: int
-    """Samples that all ranks together have consumed before; where samples come again, over all epochs."""
+    """Samples that all ranks together have consumed before; where samples come again, over all
+    epochs.
+    """
     micro_batch_size: int
     data_parallel_rank: int
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check(self, total_samples=(1, _ANY), micro_batch_size=(1, _ANY), data_parallel_size=(1, _ANY))
+        _check(
+            self, total_samples=(1, _ANY), micro_batch_size=(1, _ANY), data_parallel_size=(1, _ANY)
+        )
         _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
 
     @property
@@ -51,13 +55,21 @@ class _DealtInTurn:
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check(self, total_samples=(1, _ANY), consumed_samples=(0, _ANY), data_parallel_size=(1, _ANY))
+        _check(
+            self, total_samples=(1, _ANY), consumed_samples=(0, _ANY), data_parallel_size=(1, _ANY)
+        )
         _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
 
     def _each(self, samples: int, *, drop_last: bool) -> int:
-        return samples // self.data_parallel_size if drop_last else -(-samples // self.data_parallel_size)
+        return (
+            samples // self.data_parallel_size
+            if drop_last
+            else -(-samples // self.data_parallel_size)
+        )
 
-    def _mine(self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool) -> NDArray[np.int64]:
+    def _mine(
+        self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
+    ) -> NDArray[np.int64]:
         dealt = self._each(len(left), drop_last=drop_last) * self.data_parallel_size
         filled = np.concatenate([left[:dealt], np.resize(order, max(dealt - len(left), 0))])
         return filled[self.data_parallel_rank :: self.data_parallel_size]
@@ -67,33 +79,50 @@ class _DealtInTurn:
 class PretrainingSampler(_MicroBatches):
     """Samples in order: each global micro-batch is cut into one micro-batch per rank.
 
-    Yields lists of sample numbers; its length is the number of lists (the trainers' own give the number of samples, or
-    count the tail differently). Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingSampler`; with
-    `pad_to_global_batch`, NeMo's.
+    Yields lists of sample numbers; its length is the number of lists (the trainers' own give the
+    number of samples, or count the tail differently). Sources: Megatron-LM `data_samplers.py`,
+    `MegatronPretrainingSampler`; with `pad_to_global_batch`, NeMo's.
 
     Raises:
-        ConfigError: a number is out of range, or the global batch is not made of whole micro-batches.
+        ConfigError: a number is out of range, or the global batch is not made of whole
+            micro-batches.
     """
 
     drop_last: bool = True
-    """Whether to leave out what does not fill a micro-batch of every rank; else later ranks may get fewer, or none."""
+    """Whether to leave out what does not fill a micro-batch of every rank; else later ranks may get
+    fewer, or none.
+    """
     _: KW_ONLY
     pad_to_global_batch: int | None = None
-    """Fill up with -1, -2, … to a multiple of this (NeMo; such samples are masked); only without drop_last."""
+    """Fill up with -1, -2, … to a multiple of this (NeMo; such samples are masked); only without
+    drop_last.
+    """
     pad_with_none: bool = False
-    """Fill up with None instead, which is what Megatron-LM's datasets mask (NeMo `MegatronCorePretrainingSampler`)."""
+    """Fill up with None instead, which is what Megatron-LM's datasets mask (NeMo
+    `MegatronCorePretrainingSampler`).
+    """
 
     def __post_init__(self) -> None:
         _MicroBatches.__post_init__(self)
         if self.consumed_samples == self.total_samples:
-            what, found = "no samples are left, and the trainers' own samplers refuse that too", self.consumed_samples
+            what, found = (
+                "no samples are left, and the trainers' own samplers refuse that too",
+                self.consumed_samples,
+            )
             remedy = "at the end of a run make no sampler, or give consumed_samples % total_samples to go on"
             raise ConfigError(what, where="consumed_samples", found=found, remedy=remedy)
         _check(self, consumed_samples=(0, self.total_samples - 1))
         step = self._step
-        if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
-            what, found = "the global batch is not made of whole micro-batches", self.pad_to_global_batch
-            raise ConfigError(what, where="pad_to_global_batch", found=found, expected=f"a multiple of {step}")
+        if self.pad_to_global_batch is not None and (
+            self.pad_to_global_batch < 1 or self.pad_to_global_batch % step
+        ):
+            what, found = (
+                "the global batch is not made of whole micro-batches",
+                self.pad_to_global_batch,
+            )
+            raise ConfigError(
+                what, where="pad_to_global_batch", found=found, expected=f"a multiple of {step}"
+            )
 
     def __len__(self) -> int:
         """Return the number of lists still to come."""
@@ -123,13 +152,16 @@ class PretrainingSampler(_MicroBatches):
 class CyclicSampler(_MicroBatches):
     """Samples in a new random order every epoch; iterating ends with the epoch of consumed_samples.
 
-    It does not change while it is iterated: make a new one for the next epoch (the trainers' count in place).
+    It does not change while it is iterated: make a new one for the next epoch (the trainers' count
+    in place).
 
-    Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic"); NeMo's is the
+    Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic");
+        NeMo's is the
     sharded one. The orders are `torch.randperm`'s.
 
     Raises:
-        ConfigError: a number is out of range, or the consumed samples are not whole micro-batches of all ranks.
+        ConfigError: a number is out of range, or the consumed samples are not whole micro-batches
+            of all ranks.
     """
 
     data_sharding: bool = True
@@ -142,21 +174,32 @@ class CyclicSampler(_MicroBatches):
         step = self._step
         _check(self, total_samples=(step, _ANY))  # one micro-batch of every rank
         if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
-            what, found = "consumed samples are not whole micro-batches of all ranks", self.consumed_samples
+            what, found = (
+                "consumed samples are not whole micro-batches of all ranks",
+                self.consumed_samples,
+            )
             expected = f"a multiple of {step} in its epoch of {self._active()}"
             raise ConfigError(what, where="consumed_samples", found=found, expected=expected)
 
     def __len__(self) -> int:
-        """Return the number of lists still to come in this epoch; without sharding, ranks can differ by one."""
+        """Return the number of lists still to come in this epoch; without sharding, ranks can
+        differ by one.
+        """
         batches = self.total_samples // self.micro_batch_size * self.micro_batch_size
-        left = (self._active() if self.data_sharding else batches) - self.consumed_samples % self._active()
+        left = (
+            self._active() if self.data_sharding else batches
+        ) - self.consumed_samples % self._active()
         mine = -(-(left - self.data_parallel_rank) // self.data_parallel_size)
         return mine // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self._step
         epoch, consumed = divmod(self.consumed_samples, self._active())
-        bucket = self.total_samples // (step if self.data_sharding else self.micro_batch_size) * self.micro_batch_size
+        bucket = (
+            self.total_samples
+            // (step if self.data_sharding else self.micro_batch_size)
+            * self.micro_batch_size
+        )
         order = randperm(bucket, self.seed + epoch)
         if self.data_sharding:
             order = order[consumed // self.data_parallel_size :] + self.data_parallel_rank * bucket
@@ -173,9 +216,10 @@ class CyclicSampler(_MicroBatches):
 class InterleavedSampler(_DealtInTurn):
     """Single sample numbers, dealt to the ranks in turn, after a shuffle.
 
-    What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size samples left out
-    (`SkipBatchSampler`). Under another number of ranks nothing is lost or repeated where consumed_samples is a multiple
-    of that number; otherwise the samples of the broken round are dealt again, as nanotron does.
+    What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size
+    samples left out (`SkipBatchSampler`). Under another number of ranks nothing is lost or repeated
+    where consumed_samples is a multiple of that number; otherwise the samples of the broken round
+    are dealt again, as nanotron does.
 
     Raises:
         ConfigError: a number is out of range.
@@ -199,10 +243,11 @@ class InterleavedSampler(_DealtInTurn):
 
 @dataclass(frozen=True, slots=True)
 class ResumableSampler(_DealtInTurn):
-    """Single sample numbers, dealt to the ranks in turn, those consumed before left out of the epoch's order.
+    """Single sample numbers, dealt to the ranks in turn, those consumed before left out of the
+    epoch's order.
 
-    Equal to Modalities' `ResumableDistributedSampler` (`consumed_samples` is its `skip_num_global_samples`); the order
-    of a shuffle is `torch.randperm`'s.
+    Equal to Modalities' `ResumableDistributedSampler` (`consumed_samples` is its
+    `skip_num_global_samples`); the order of a shuffle is `torch.randperm`'s.
 
     Raises:
         ConfigError: a number is out of range.
@@ -213,7 +258,9 @@ class ResumableSampler(_DealtInTurn):
     shuffle: bool = False
     seed: int = 0
     drop_last: bool = False
-    """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt again."""
+    """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt
+    again.
+    """
 
     def __post_init__(self) -> None:
         _DealtInTurn.__post_init__(self)
@@ -225,7 +272,9 @@ class ResumableSampler(_DealtInTurn):
 
     def __iter__(self) -> Iterator[int]:
         order = _order(self.total_samples, self.seed + self.epoch if self.shuffle else None)
-        yield from self._mine(order[self.consumed_samples :], order, drop_last=self.drop_last).tolist()
+        yield from self._mine(
+            order[self.consumed_samples :], order, drop_last=self.drop_last
+        ).tolist()
 
 
 def _order(count: int, seed: int | None) -> NDArray[np.int64]:
@@ -233,7 +282,8 @@ def _order(count: int, seed: int | None) -> NDArray[np.int64]:
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
-    """Return 0 to count - 1, int64, shape (count,), in the order of `torch.randperm` with a CPU generator of that seed.
+    """Return 0 to count - 1, int64, shape (count,), in the order of `torch.randperm` with a CPU
+    generator of that seed.
 
     Without torch too, only slower.
 
@@ -244,15 +294,23 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
         import torch
     except ImportError:
         return _randperm_of_numpy(count, seed)
-    order: NDArray[np.int64] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+    order: NDArray[np.int64] = torch.randperm(
+        count, generator=torch.Generator().manual_seed(seed)
+    ).numpy()
     return order
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     """Shuffle as torch's `randperm_cpu`: entry i changes places with entry i + draw % (count - i)."""
     if count >= _RANDPERM_LIMIT:
-        raise ConfigError("too many samples to shuffle without torch", found=count, expected=f"below {_RANDPERM_LIMIT}")
-    draws = np.random.RandomState(seed & 0xFFFFFFFF).randint(0, 2**32, size=max(count - 1, 0), dtype=np.uint32)
+        raise ConfigError(
+            "too many samples to shuffle without torch",
+            found=count,
+            expected=f"below {_RANDPERM_LIMIT}",
+        )
+    draws = np.random.RandomState(seed & 0xFFFFFFFF).randint(
+        0, 2**32, size=max(count - 1, 0), dtype=np.uint32
+    )
     places = (np.arange(count - 1) + draws % np.arange(count, 1, -1)).tolist() if count > 1 else []
     order = list(range(count))
     for place, other in enumerate(places):
@@ -265,4 +323,6 @@ def _check(sampler: object, **ranges: tuple[int, float]) -> None:
     for name, (low, high) in ranges.items():
         if not low <= (value := getattr(sampler, name)) <= high:
             expected = f"{low} or more" if high == _ANY else f"{low} to {high}"
-            raise ConfigError("a sampler's argument is out of range", where=name, found=value, expected=expected)
+            raise ConfigError(
+                "a sampler's argument is out of range", where=name, found=value, expected=expected
+            )

@@ -1,4 +1,6 @@
-"""Read a shuffled webdataset as a stream for training, divided among ranks and workers, resumed at any sample."""
+"""Read a shuffled webdataset as a stream for training, divided among ranks and workers, resumed at
+any sample.
+"""
 
 from __future__ import annotations
 
@@ -67,31 +69,35 @@ _START = _Position(0, 0)
 
 
 class ShardReader:
-    """Iterate over the contexts of one rank, in the manifest's order; the position can be saved and restored.
+    """Iterate over the contexts of one rank, in the manifest's order; the position can be saved and
+    restored.
 
-    Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every W-th from the w-th:
-    unless `uneven` says otherwise, all ranks and workers together take every sample exactly once. Each iteration
-    continues where the last one, or a loaded state, stopped; after the end the next one starts anew.
+    Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every
+    W-th from the w-th: unless `uneven` says otherwise, all ranks and workers together take every
+    sample exactly once. Each iteration continues where the last one, or a loaded state, stopped;
+    after the end the next one starts anew.
 
     If torch was imported before, a reader counts as one of its IterableDatasets:
-    `DataLoader(reader, batch_size=None, num_workers=2)`. torchdata's StatefulDataLoader saves and restores the state of
-    each worker.
+    `DataLoader(reader, batch_size=None, num_workers=2)`. torchdata's StatefulDataLoader saves and
+    restores the state of each worker.
 
     Args:
         folder: Folder of the tars and their manifest.
         rank: Rank within the data-parallel group.
         world_size: Ranks of the group.
-        uneven: What happens if ranks would have different numbers of samples, so that distributed training would wait
-            for ever at the end. `raise`: an error. `drop`: each rank takes as many as the smallest one has. `repeat`:
-            as many as the largest, its own again from the start (torch's DistributedSampler has both). `keep`: what
-            its tars hold, even if that is nothing.
-        eod_token: What documents end with. If given, dictionaries with tokens, labels and boundaries of documents come
-            instead of contexts, as of a `Nanoset` with inter_document_masking.
+        uneven: What happens if ranks would have different numbers of samples, so that distributed
+            training would wait for ever at the end. `raise`: an error. `drop`: each rank takes as
+            many as the smallest one has. `repeat`: as many as the largest, its own again from the
+            start (torch's DistributedSampler has both). `keep`: what its tars hold, even if that is
+            nothing.
+        eod_token: What documents end with. If given, dictionaries with tokens, labels and
+            boundaries of documents come instead of contexts, as of a `Nanoset` with
+            inter_document_masking.
 
     Raises:
         MissingError: There is no manifest.
-        ConfigError: The rank is outside [0, world_size); ranks have different numbers of samples, or (unless these are
-            kept) one has none.
+        ConfigError: The rank is outside [0, world_size); ranks have different numbers of samples,
+            or (unless these are kept) one has none.
     """
 
     def __init__(
@@ -128,7 +134,8 @@ class ShardReader:
         return sum(shard.taken for shard in self._shards)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the contexts from the current position on, each of shape (length,), or as samples with `eod_token`.
+        """Yield the contexts from the current position on, each of shape (length,), or as samples
+        with `eod_token`.
 
         Raises:
             StaleError: The state that was loaded is another worker's.
@@ -160,7 +167,9 @@ class ShardReader:
         self._position = _START
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this worker's position: the shards that are finished, and the samples taken of the one after them."""
+        """Return this worker's position: the shards that are finished, and the samples taken of the
+        one after them.
+        """
         worker = _torch_worker() or self._state_worker or _Worker(0, 1)
         return {
             "shard": self._position.shard,
@@ -207,7 +216,8 @@ def _shards_of_rank(
     """Return the shards of a rank, in order.
 
     Raises:
-        ConfigError: The ranks have different numbers of samples, and `uneven` does not say what to do.
+        ConfigError: The ranks have different numbers of samples, and `uneven` does not say what to
+            do.
     """
     world_size = division.world_size
     rank_rows = rows[division.rank :: world_size]
@@ -236,7 +246,9 @@ def _shards_of_rank(
 
 def _uneven_error(division: str, least: int, most: int, manifest: Path) -> ConfigError:
     """Return the error for ranks with `least` to `most` samples."""
-    more_tars = "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"
+    more_tars = (
+        "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"
+    )
     if least:
         remedy = (
             f"give uneven='drop' (every rank takes {least:,}), 'repeat' (every rank takes {most:,}) "
@@ -254,7 +266,9 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
 
 
 def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
-    """Return what a state is compared by: the manifest, and what changes which samples a rank takes."""
+    """Return what a state is compared by: the manifest, and what changes which samples a rank
+    takes.
+    """
     plain_rows = [tuple(row) for row in rows]
     text = repr((uneven, plain_rows)) if uneven in ("drop", "repeat") else repr(plain_rows)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -271,7 +285,9 @@ def _foreign_state(found: str, expected: str) -> StaleError:
 
 
 def _register_with_torch(reader: type) -> None:
-    """Make readers count as torch's IterableDatasets. torch takes seconds to import, so this never imports it."""
+    """Make readers count as torch's IterableDatasets. torch takes seconds to import, so this never
+    imports it.
+    """
     data = sys.modules.get("torch.utils.data")
     if data is not None and not issubclass(reader, data.IterableDataset):
         data.IterableDataset.register(reader)
@@ -287,10 +303,11 @@ def _torch_worker() -> _Worker | None:
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
+    """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz`
+    as int64.
 
-    Members that webdataset passes over, such as hidden files, and those that cannot hold tokens, such as `README.md`,
-    are no contexts.
+    Members that webdataset passes over, such as hidden files, and those that cannot hold tokens,
+    such as `README.md`, are no contexts.
 
     Args:
         path: Of the tar.
@@ -307,7 +324,8 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 
 
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape (length,).
+    """Yield the contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape
+    (length,).
 
     Raises:
         MissingError: The manifest or a shard is missing.
@@ -380,5 +398,7 @@ def _parse_row(line: bytes) -> ManifestRow:
     # A bool is an int in Python, but no count.
     is_count = type(samples) is int and samples >= 0
     if not is_inside(stem) or not is_count:
-        raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
+        raise ValueError(
+            "shard must name a file below the manifest's folder, num_sequences be a whole number"
+        )
     return ManifestRow(stem, samples)

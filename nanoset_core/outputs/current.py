@@ -58,13 +58,23 @@ class CurrentVersion:
 
     def stale_reasons(self, wanted: Recipe) -> list[Reason]:
         """Return why it is not the output of a recipe; [] where it is, and whole."""
-        if self.manifest is None or (self.manifest.digest == wanted.digest and self.problem is not None):
+        if self.manifest is None or (
+            self.manifest.digest == wanted.digest and self.problem is not None
+        ):
             return [Reason(self.problem or NOT_BUILT)]
-        return [] if self.manifest.digest == wanted.digest else differences(self.manifest.recipe, wanted)
+        return (
+            []
+            if self.manifest.digest == wanted.digest
+            else differences(self.manifest.recipe, wanted)
+        )
 
     def other_settings(self, wanted: Recipe) -> list[str]:
         """Return the settings, as `name: before → now`, where only settings differ from a recipe."""
-        if self.manifest is None or not wanted.parents or self.manifest.recipe["parents"] != wanted.parents:
+        if (
+            self.manifest is None
+            or not wanted.parents
+            or self.manifest.recipe["parents"] != wanted.parents
+        ):
             return []
         return setting_differences(self.manifest.recipe["options"], wanted.to_json()["options"])
 
@@ -73,7 +83,11 @@ def differences(found: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
     """Return what differs between the recipe that made an output and the wanted one, inputs first."""
     return [
         *_parent_differences(found["parents"], wanted.parents),
-        *([Reason(f"algorithm {found['version']} → {wanted.version}")] if found["version"] != wanted.version else []),
+        *(
+            [Reason(f"algorithm {found['version']} → {wanted.version}")]
+            if found["version"] != wanted.version
+            else []
+        ),
         *map(Reason, setting_differences(found["options"], wanted.to_json()["options"])),
     ]
 
@@ -113,9 +127,18 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _change(before: Any, now: Any) -> str:
-    """Return both values, each on one short line; of long lists, only the items that one of them lacks."""
-    if isinstance(before, list) and isinstance(now, list) and max(len(str(before)), len(str(now))) > _LONGEST:
-        gone, new = ([item for item in one if item not in other] for one, other in ((before, now), (now, before)))
+    """Return both values, each on one short line; of long lists, only the items that one of them
+    lacks.
+    """
+    if (
+        isinstance(before, list)
+        and isinstance(now, list)
+        and max(len(str(before)), len(str(now))) > _LONGEST
+    ):
+        gone, new = (
+            [item for item in one if item not in other]
+            for one, other in ((before, now), (now, before))
+        )
         if gone or new:
             before, now = gone, new
     return f"{_one_line(before)} → {_one_line(now)}"

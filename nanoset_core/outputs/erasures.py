@@ -1,8 +1,10 @@
-"""What purges erased: their receipts below the root, and the errors of commands that ask for such a thing.
+"""What purges erased: their receipts below the root, and the errors of commands that ask for such a
+thing.
 
-A receipt is a JSON file with the day of the purge, digests of the erased ids (`ids`), the erased documents
-(`documents`, with corpus, file and line), and the erased versions (`erased`, by their paths below the root).
-`versions/purging.py` writes it; while a purge is under way, or was cut short, its name begins with a dot.
+A receipt is a JSON file with the day of the purge, digests of the erased ids (`ids`), the erased
+documents (`documents`, with corpus, file and line), and the erased versions (`erased`, by their
+paths below the root). `versions/purging.py` writes it; while a purge is under way, or was cut
+short, its name begins with a dot.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
 
 
 def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
-    """Return the purge that erased the document with an id, or None; `id_digest` as `purged.id_digest` gives it."""
+    """Return the purge that erased the document with an id, or None; `id_digest` as
+    `purged.id_digest` gives it.
+    """
     for day, receipt, content in _receipts(access):
         ids = content.get("ids")
         if isinstance(ids, list) and id_digest in ids:
@@ -59,8 +63,12 @@ def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
     return None
 
 
-def erasure_of_line(access: FileAccess, corpora: tuple[str, ...], file: str, line: int) -> Erasure | None:
-    """Return the purge that erased the document of a line of the raw text of one of some corpora, or None."""
+def erasure_of_line(
+    access: FileAccess, corpora: tuple[str, ...], file: str, line: int
+) -> Erasure | None:
+    """Return the purge that erased the document of a line of the raw text of one of some corpora,
+    or None.
+    """
     for day, receipt, content in _receipts(access):
         documents = content.get("documents")
         if not isinstance(documents, list):
@@ -83,7 +91,8 @@ def missing_version(
     expected: str | None = None,
     remedy: str,
 ) -> MissingError:
-    """Return the error for a version that does not exist: one that a purge erased cannot be restored.
+    """Return the error for a version that does not exist: one that a purge erased cannot be
+    restored.
 
     Args:
         access: Of the root.
@@ -104,7 +113,9 @@ def missing_version(
 
 
 def _receipts(access: FileAccess) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield day, address and content of each receipt, by name; those that cannot be read are passed over."""
+    """Yield day, address and content of each receipt, by name; those that cannot be read are passed
+    over.
+    """
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):
         if not name.endswith(".json"):

@@ -1,4 +1,6 @@
-"""Recipes and manifests: what an output is made from, and what it holds. Only outputs with a manifest are complete."""
+"""Recipes and manifests: what an output is made from, and what it holds. Only outputs with a
+manifest are complete.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ Made = TypeVar("Made")
 
 def canonical_json(value: object) -> bytes:
     """Return the canonical spelling of a value: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode()
 
 
 def digest_of(value: object) -> str:
@@ -34,7 +38,9 @@ def digest_of(value: object) -> str:
 
 
 def is_digest(value: object) -> bool:
-    """Return whether a value read from a file could be a result of `digest_of`, and so a folder's name."""
+    """Return whether a value read from a file could be a result of `digest_of`, and so a folder's
+    name.
+    """
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
@@ -79,7 +85,9 @@ class FileFact:
     pieces: str | None = None
     """For a file joined within a store: the file beside it that lists the sha256 of its pieces."""
     within: str | None = None
-    """For one that is a range of another output's file and not kept twice: that file, below the root."""
+    """For one that is a range of another output's file and not kept twice: that file, below the
+    root.
+    """
     begin: int = 0
     """Byte of it at which the range begins."""
 
@@ -101,7 +109,9 @@ class Manifest:
     access: FileAccess = field(compare=False, repr=False)
     """How its files are reached."""
     stored: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
-    """Relative name → bytes of all files in the folder when the manifest was read, where the store told."""
+    """Relative name → bytes of all files in the folder when the manifest was read, where the store
+    told.
+    """
 
     @property
     def stage(self) -> str:
@@ -113,12 +123,20 @@ class Manifest:
 
     @property
     def written_ns(self) -> int:
-        """When the manifest was written, nanoseconds since 1970; 0 where this machine has no copy of it."""
+        """When the manifest was written, nanoseconds since 1970; 0 where this machine has no copy
+        of it.
+        """
         return self.access.written_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
-        """Return the local path of a file, or of the files `name`.*, after downloading what is stored elsewhere."""
-        named = [name] if name in self.files else [file for file in self.files if file.startswith(f"{name}.")]
+        """Return the local path of a file, or of the files `name`.*, after downloading what is
+        stored elsewhere.
+        """
+        named = (
+            [name]
+            if name in self.files
+            else [file for file in self.files if file.startswith(f"{name}.")]
+        )
         for file in named:
             fact = self.files[file]
             if fact.within is not None:
@@ -128,9 +146,15 @@ class Manifest:
         return self.folder / name
 
     def place(self, name: str) -> tuple[Path, int]:
-        """Return (file with the bytes of one of its files: itself, or one of another output; first byte there)."""
+        """Return (file with the bytes of one of its files: itself, or one of another output; first
+        byte there).
+        """
         fact = self.files[name]
-        return (self.folder / name, 0) if fact.within is None else (self.access.folder / fact.within, fact.begin)
+        return (
+            (self.folder / name, 0)
+            if fact.within is None
+            else (self.access.folder / fact.within, fact.begin)
+        )
 
     def url(self, name: str = "") -> str:
         """Return where a file, or the whole output, is stored, for messages."""
@@ -147,7 +171,8 @@ class Manifest:
         try:
             data = read_regular(path)
             if fact is not None and (
-                len(data) != fact.size or fact.sha256 not in (None, hashlib.sha256(data).hexdigest())
+                len(data) != fact.size
+                or fact.sha256 not in (None, hashlib.sha256(data).hexdigest())
             ):
                 raise ValueError("its size or sha256 is not that in the manifest")
             return make(json.loads(data))
@@ -155,7 +180,14 @@ class Manifest:
             raise MissingError(
                 "a file of an output is gone", where=self.url(name), remedy="run `nanoset build`"
             ) from error
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise FormatError(
                 "this file is not as it was written",
                 where=path,
@@ -164,13 +196,17 @@ class Manifest:
             ) from error
 
     def damage(self) -> str | None:
-        """Return the first file that is missing or of the wrong size, in words; None when all are whole."""
+        """Return the first file that is missing or of the wrong size, in words; None when all are
+        whole.
+        """
         fault = first_fault(self.sizes(), {name: fact.size for name, fact in self.files.items()})
         if fault is None:
             return None
         name, size = fault
         return (
-            f"{name} is missing" if size is None else f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
+            f"{name} is missing"
+            if size is None
+            else f"{name} has {size:,} bytes instead of {self.files[name].size:,}"
         )
 
     def sizes(self) -> Mapping[str, int]:
@@ -180,13 +216,23 @@ class Manifest:
         if not elsewhere:
             return sizes
         whole = {name: self.access.size(self.place(name)[0]) or 0 for name in elsewhere}
-        there = {name: fact.size for name, fact in elsewhere.items() if fact.begin + fact.size <= whole[name]}
+        there = {
+            name: fact.size
+            for name, fact in elsewhere.items()
+            if fact.begin + fact.size <= whole[name]
+        }
         return {name: size for name, size in sizes.items() if name not in elsewhere} | there
 
 
-def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:
-    """Return (name, bytes or None) of the first file that is missing, or of another size than wanted."""
-    return next(((name, found.get(name)) for name, size in wanted.items() if found.get(name) != size), None)
+def first_fault(
+    found: Mapping[str, int], wanted: Mapping[str, int]
+) -> tuple[str, int | None] | None:
+    """Return (name, bytes or None) of the first file that is missing, or of another size than
+    wanted.
+    """
+    return next(
+        ((name, found.get(name)) for name, size in wanted.items() if found.get(name) != size), None
+    )
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
@@ -197,7 +243,8 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
         access: how it is reached; absent = it is a local folder.
 
     Raises:
-        FormatError: the file is there but is no manifest of ours, or its digest is not that of its recipe.
+        FormatError: the file is there but is no manifest of ours, or its digest is not that of its
+            recipe.
     """
     path, access = folder / MANIFEST, access or FileAccess(folder)
     try:
@@ -219,7 +266,14 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
         expected = Recipe(**recipe).digest
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise no_manifest(access.url(path), repr(error)[:500]) from error
     if digest != expected:
         raise no_manifest(access.url(path), f"digest {digest}, but its recipe has {expected}")
@@ -252,7 +306,9 @@ def no_manifest(where: str, found: str) -> FormatError:
     return FormatError("this is not a manifest", where=where, found=found, remedy=remedy)
 
 
-def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:
+def manifest_bytes(
+    recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
+) -> bytes:
     """Return the text of manifest.json: the same recipe and findings give the same bytes."""
     value = {
         "nanoset": 1,
@@ -276,7 +332,8 @@ def pack(manifest: Manifest) -> bytes:
     import orjson  # slow to import, which a reader of finished outputs need not
 
     files = {
-        name: (fact.size, fact.sha256, fact.pieces, fact.within, fact.begin) for name, fact in manifest.files.items()
+        name: (fact.size, fact.sha256, fact.pieces, fact.within, fact.begin)
+        for name, fact in manifest.files.items()
     }
     return zlib.compress(orjson.dumps((manifest.recipe, manifest.digest, manifest.facts, files)), 1)
 
@@ -287,11 +344,20 @@ def unpack(packed: bytes, access: FileAccess) -> Manifest:
 
     recipe, digest, facts, files = orjson.loads(zlib.decompress(packed))
     folder = access.folder / recipe["stage"] / recipe["name"] / digest
-    return Manifest(folder, recipe, digest, facts, {name: FileFact(*fact) for name, fact in files.items()}, access)
+    return Manifest(
+        folder,
+        recipe,
+        digest,
+        facts,
+        {name: FileFact(*fact) for name, fact in files.items()},
+        access,
+    )
 
 
 class PackedManifests(Sequence[Manifest]):
-    """Manifests of one root by the hundred thousand, in a few hundred bytes each, unpacked whenever they are read."""
+    """Manifests of one root by the hundred thousand, in a few hundred bytes each, unpacked whenever
+    they are read.
+    """
 
     def __init__(self, packed: Iterable[bytes], access: FileAccess) -> None:
         self._packed, self._access = list(packed), access

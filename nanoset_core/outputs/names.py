@@ -11,10 +11,20 @@ from nanoset_core.storage.paths import has_control_characters
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _MOST_CHARACTERS = 128
-"""Files are named <corpus>_<key>_document.manifest.json and so on, within the 255 bytes that file systems take."""
+"""Files are named <corpus>_<key>_document.manifest.json and so on, within the 255 bytes that file
+systems take.
+"""
 MOST_KEY_BYTES = 64
 """Of the key of a corpus's text."""
-RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset", "packed")
+RESERVED = (
+    "corpus",
+    "corpora",
+    "raw_jsonl",
+    "tokenized_shards",
+    "indexed_dataset",
+    "packed_dataset",
+    "packed",
+)
 """Names of jobs, groups and assets that every project has."""
 
 
@@ -31,7 +41,9 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
     """Return `key`, or raise ConfigError if no file can be named <name>_<key>_document."""
     try:
         size = len(key.encode())
-    except UnicodeEncodeError:  # half of a surrogate pair, or a byte of the command line that is not UTF-8
+    except (
+        UnicodeEncodeError
+    ):  # half of a surrogate pair, or a byte of the command line that is not UTF-8
         reason = "is not UTF-8"
     else:
         reason = "is empty" if not key else ""
@@ -61,7 +73,9 @@ def check_asset_name(name: str, where: object) -> str:
     elif name.replace("-", "_") in RESERVED:
         what, expected = "this name is taken", f"none of {', '.join(RESERVED)}"
     if what:
-        raise ConfigError(what, where=where, found=repr(name), expected=expected, remedy="give it another name")
+        raise ConfigError(
+            what, where=where, found=repr(name), expected=expected, remedy="give it another name"
+        )
     return name
 
 
@@ -70,9 +84,13 @@ def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
     where = f"{file}: {path}"
     if not corpora:
         remedy = "name a folder of raw text"
-        raise ConfigError("no corpora are named", where=where, expected="at least one", remedy=remedy)
+        raise ConfigError(
+            "no corpora are named", where=where, expected="at least one", remedy=remedy
+        )
     for corpus in corpora:
         check_corpus_name(corpus, where)
     if len(set(corpora)) != len(corpora):
         remedy = "remove the repetition; to see a corpus more often, give it a greater weight"
-        raise ConfigError("a corpus is named twice", where=where, found=", ".join(corpora), remedy=remedy)
+        raise ConfigError(
+            "a corpus is named twice", where=where, found=", ".join(corpora), remedy=remedy
+        )

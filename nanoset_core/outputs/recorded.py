@@ -1,6 +1,8 @@
-"""Outputs of commands that need no project: folders here or in a bucket, and records of what files were made from.
+"""Outputs of commands that need no project: folders here or in a bucket, and records of what files
+were made from.
 
-By its record the same call finds its work done, and no call replaces what another one, or another program, made.
+By its record the same call finds its work done, and no call replaces what another one, or another
+program, made.
 """
 
 from __future__ import annotations
@@ -15,8 +17,20 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.storage.atomic import alone_in, claim_scratch, fsync_folder, sha256_file, sweep_abandoned
-from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location, store_of
+from nanoset_core.storage.atomic import (
+    alone_in,
+    claim_scratch,
+    fsync_folder,
+    sha256_file,
+    sweep_abandoned,
+)
+from nanoset_core.storage.location import (
+    Location,
+    RemoteFolder,
+    is_remote,
+    remote_location,
+    store_of,
+)
 from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
@@ -60,7 +74,10 @@ class OutputPlace:
             path.unlink()
         stored = self.store.stat(name)
         if stored is None or stored.size != size:
-            what, remedy = "another call wrote this output meanwhile", "run again once the other has ended"
+            what, remedy = (
+                "another call wrote this output meanwhile",
+                "run again once the other has ended",
+            )
             raise StorageError(what, where=self.folder / name, remedy=remedy)
         if isinstance(self.folder, RemoteFolder):
             return {"bytes": size, **facts, "etag": stored.mark}
@@ -77,11 +94,16 @@ class OutputPlace:
             is_same = found.mark == noted.get("etag") or self.store.sha256(name) == noted["sha256"]
             return None if is_same else f"{name} has other bytes than those that were written"
         now = {"etag": found.mark, "mtime_ns": found.written_ns}
-        return f"{name} was written again" if any(noted.get(key, now[key]) != now[key] for key in now) else None
+        return (
+            f"{name} was written again"
+            if any(noted.get(key, now[key]) != now[key] for key in now)
+            else None
+        )
 
     @contextmanager
     def writing(self, *, expected: str | None = None) -> Iterator[None]:
-        """Check that the place can be written to before any work is done, and explain what fails in the block.
+        """Check that the place can be written to before any work is done, and explain what fails in
+        the block.
 
         Raises:
             StorageError: it cannot be written to.
@@ -96,7 +118,9 @@ class OutputPlace:
 
     @contextmanager
     def draft(self, *names: str) -> Iterator[Path]:
-        """Yield a folder of this machine to write files of these names into; it is removed afterwards."""
+        """Yield a folder of this machine to write files of these names into; it is removed
+        afterwards.
+        """
         if isinstance(self.folder, Path):
             for name in names:
                 sweep_abandoned(self.folder, name)
@@ -108,7 +132,9 @@ class OutputPlace:
 
 
 def record_path(output: Location) -> Location:
-    """Return the path of the record of a file, or of a prefix's pair; it is hidden, since it is no data."""
+    """Return the path of the record of a file, or of a prefix's pair; it is hidden, since it is no
+    data.
+    """
     return output.with_name(f".{output.name}.made.json")
 
 
@@ -124,16 +150,19 @@ def read_record(path: Location) -> dict[str, Any] | None:
 def record_of(
     command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a call makes its output from: settings, and the place, size and time of change of each input.
+    """Return what a call makes its output from: settings, and the place, size and time of change of
+    each input.
 
-    Places are relative to the output's folder, so that both may be moved together; from or to a bucket they are not.
-    Objects are known by their ETags.
+    Places are relative to the output's folder, so that both may be moved together; from or to a
+    bucket they are not. Objects are known by their ETags.
 
     Raises:
         MissingError: a source is not there.
     """
     listed = list(sources)
-    rows = in_parallel(lambda path: _row(path, output), listed, CONNECTIONS if any_remote(listed) else 1)
+    rows = in_parallel(
+        lambda path: _row(path, output), listed, CONNECTIONS if any_remote(listed) else 1
+    )
     plain: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
     return {"nanoset": 1, "command": command, **plain}
 
@@ -148,7 +177,9 @@ def _row(path: Location, output: Location) -> dict[str, Any]:
     try:
         stat, own = path.stat(), path.resolve()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError("no such file", where=path, remedy="name a file that is there") from error
+        raise MissingError(
+            "no such file", where=path, remedy="name a file that is there"
+        ) from error
     place = os.path.relpath(own, output.parent.resolve()) if isinstance(output, Path) else str(own)
     return {"path": place, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
@@ -172,7 +203,9 @@ def check_apart(
 
 
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
-    """Raise ConfigError where an input lies in a folder that is to be written, by whatever path or link."""
+    """Raise ConfigError where an input lies in a folder that is to be written, by whatever path or
+    link.
+    """
     for path in inputs:
         if f"{real_path(path)}/".startswith(f"{real_path(folder)}/"):
             raise _overwritten(folder, f"the output holds the input {path}", "name another output")
@@ -199,7 +232,9 @@ class Draft:
     more: dict[str, Any] = field(default_factory=dict)
     """Further entries of the record."""
     elsewhere: dict[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
-    """Name of a file → makes it in its final place; returns what the record says of it, as `OutputPlace.take`."""
+    """Name of a file → makes it in its final place; returns what the record says of it, as
+    `OutputPlace.take`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +255,9 @@ class RecordedOutput:
     """Whether the record holds the files' sha256, and not the times at which they were written."""
 
     @classmethod
-    def single(cls, target: Location, made_from: Mapping[str, Any], *others: Location) -> RecordedOutput:
+    def single(
+        cls, target: Location, made_from: Mapping[str, Any], *others: Location
+    ) -> RecordedOutput:
         """Return the output that is one file."""
         return cls(record=record_path(target), made_from=made_from, files=(target,), others=others)
 
@@ -230,7 +267,8 @@ class RecordedOutput:
         return OutputPlace(self.record.parent)
 
     def find(self, *, overwrite: bool = False) -> dict[str, Any] | None:
-        """Return the record, where this very output is there and whole; None where it is to be made.
+        """Return the record, where this very output is there and whole; None where it is to be
+        made.
 
         Raises:
             ConfigError: something else is there, and `overwrite` is not set.
@@ -238,7 +276,9 @@ class RecordedOutput:
         place, all_files = self.place, (*self.files, *self.others)
         for path in (*all_files, self.record):
             if isinstance(path, Path) and path.is_dir():  # an object may have the name of a folder
-                raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
+                raise ConfigError(
+                    "a folder of this name is there", where=path, remedy="name another output"
+                )
         there = [path for path in all_files if place.has(path.name)]
         record = read_record(self.record)
         if record is None or any(record.get(key) != value for key, value in self.made_from.items()):
@@ -255,23 +295,34 @@ class RecordedOutput:
             for path in there
         }
         changes = {path: text for path, text in found.items() if text is not None}
-        # Records of older versions may lack a list that lies beside whole files: nothing is written then.
-        if there[: len(self.files)] == [*self.files] and not any(path.name in noted for path in changes):
+        # Records of older versions may lack a list that lies beside whole files: nothing is written
+        # then.
+        if there[: len(self.files)] == [*self.files] and not any(
+            path.name in noted for path in changes
+        ):
             return record
         if changes and not overwrite:
             where, change = next(iter(changes.items()))
-            raise ConfigError("the output was changed since it was made", where=where, found=change, remedy=_REMEDY)
+            raise ConfigError(
+                "the output was changed since it was made",
+                where=where,
+                found=change,
+                remedy=_REMEDY,
+            )
         return None
 
     @contextmanager
     def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
-        """Yield a draft to write the files into; they and the record are put in place when the block ends well.
+        """Yield a draft to write the files into; they and the record are put in place when the
+        block ends well.
 
-        A call that is killed leaves the earlier files or the new ones, never some of each: a single file is renamed,
-        and of several the last one is removed before the first is replaced. The same call then makes the rest.
+        A call that is killed leaves the earlier files or the new ones, never some of each: a single
+        file is renamed, and of several the last one is removed before the first is replaced. The
+        same call then makes the rest.
 
         Raises:
-            ConfigError: something else is there, or was put there meanwhile, and `overwrite` is not set.
+            ConfigError: something else is there, or was put there meanwhile, and `overwrite` is not
+                set.
             StorageError: the folder cannot be written to, or is full.
         """
         place = self.place
@@ -281,17 +332,29 @@ class RecordedOutput:
                 draft = Draft(scratch)
                 yield draft
                 required = {path.name for path in self.files}
-                made = required | {path.name for path in self.others if (scratch / path.name).exists()}
+                made = required | {
+                    path.name for path in self.others if (scratch / path.name).exists()
+                }
                 sums = {name: sha256_file(scratch / name) if self.hashed else None for name in made}
                 # Other processes of this machine wait, where the place has locks.
                 with alone_in(place.folder) if isinstance(place.folder, Path) else nullcontext():
                     self.find(overwrite=overwrite)
                     notes = self._put_in_place(draft, sums)
-                    facts = {path.name: notes[path.name] for path in (*self.files, *self.others) if path.name in made}
-                    self._write({**self.made_from, "facts": draft.facts, "files": facts, **draft.more})
+                    facts = {
+                        path.name: notes[path.name]
+                        for path in (*self.files, *self.others)
+                        if path.name in made
+                    }
+                    self._write(
+                        {**self.made_from, "facts": draft.facts, "files": facts, **draft.more}
+                    )
 
-    def _put_in_place(self, draft: Draft, sums: Mapping[str, str | None]) -> dict[str, Mapping[str, Any]]:
-        """Move files to their places; sums: name → sha256 of each; return what the record says of them."""
+    def _put_in_place(
+        self, draft: Draft, sums: Mapping[str, str | None]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Move files to their places; sums: name → sha256 of each; return what the record says of
+        them.
+        """
         place, notes = self.place, {}
         self._write(self.made_from)
         if len(self.files) > 1:
@@ -337,7 +400,8 @@ def make_once(
         overwrite: whether something else may be replaced.
 
     Raises:
-        ConfigError: the target is one of the sources, or something else is there and may not be replaced.
+        ConfigError: the target is one of the sources, or something else is there and may not be
+            replaced.
         StorageError: the target cannot be written.
     """
     files = list(sources)
@@ -351,7 +415,9 @@ def make_once(
     return draft.facts, True
 
 
-def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
+def _differences(
+    record: Mapping[str, Any], made_from: Mapping[str, Any], flags: Mapping[str, str]
+) -> list[str]:
     if record.get("command") != made_from.get("command"):
         return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
     before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
@@ -366,12 +432,18 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
     if len(files) > _SHOWN:
         files[_SHOWN:] = [f"{len(files) - _SHOWN:,} more files differ"]
     options = record.get("options")
-    settings = flag_differences(options if isinstance(options, Mapping) else {}, made_from["options"], flags)
+    settings = flag_differences(
+        options if isinstance(options, Mapping) else {}, made_from["options"], flags
+    )
     return [*files, *settings] or ["another version"]
 
 
-def flag_differences(before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
-    """Return settings that differ, as `--flag: before → now`; flags: setting → flag, where that is not its name."""
+def flag_differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]
+) -> list[str]:
+    """Return settings that differ, as `--flag: before → now`; flags: setting → flag, where that is
+    not its name.
+    """
     found = (text.split(": ", 1) for text in setting_differences(before, now, {}))
     return [f"{flags.get(name, '--' + name.replace('_', '-'))}: {rest}" for name, rest in found]
 

@@ -1,4 +1,6 @@
-"""The folder of all outputs: finding, committing and reading versions, each at <stage>/<name>/<digest>/."""
+"""The folder of all outputs: finding, committing and reading versions, each at
+<stage>/<name>/<digest>/.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,20 @@ REMADE = "run `nanoset build`: it makes it again"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
 SEEN_SECONDS = 10.0
-"""How long a version is taken to be current without asking again: so much later, other machines' work is seen."""
+"""How long a version is taken to be current without asking again: so much later, other machines'
+work is seen.
+"""
 
 Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
 """Fills a folder; see `OutputRoot.commit`."""
 
 
 class Seen(dict[Path, tuple[float, Manifest]]):
-    """A short memory of current versions, so that the steps of a run need not ask a bucket for the same one again.
+    """A short memory of current versions, so that the steps of a run need not ask a bucket for the
+    same one again.
 
-    Folder of an output → (when it was looked up, by the monotonic clock; its current version). What changes an output
-    forgets it. Pickled, it is empty.
+    Folder of an output → (when it was looked up, by the monotonic clock; its current version). What
+    changes an output forgets it. Pickled, it is empty.
     """
 
     def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
@@ -69,7 +74,9 @@ class OutputRoot:
     rebuild: bool = False
     """Whether outputs are made again even where they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
-    """Versions in a store that were found current lately; None: each is looked up whenever it is asked for."""
+    """Versions in a store that were found current lately; None: each is looked up whenever it is
+    asked for.
+    """
 
     @property
     def folder(self) -> Path:
@@ -86,7 +93,9 @@ class OutputRoot:
         return self.folder / recipe.stage / recipe.name / recipe.digest
 
     def find(self, recipe: Recipe) -> Manifest | None:
-        """Return the complete output of a recipe; None when it is missing or damaged, its manifest included."""
+        """Return the complete output of a recipe; None when it is missing or damaged, its manifest
+        included.
+        """
         return self.find_at(self.place(recipe))
 
     def find_at(self, place: Path) -> Manifest | None:
@@ -107,7 +116,8 @@ class OutputRoot:
     ) -> list[R]:
         """Call `work(outputs, folder)` for many versions of an output; results in order.
 
-        The outputs passed to it answer from a listing where these live in a bucket; see `each_folder`.
+        The outputs passed to it answer from a listing where these live in a bucket; see
+        `each_folder`.
         """
 
         def look(access: FileAccess, folder: Path) -> R:
@@ -116,24 +126,36 @@ class OutputRoot:
         return self.access.each_folder(look, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
-        """Return the manifest of the version in a folder; None where there is none. Raises as `read_manifest`."""
+        """Return the manifest of the version in a folder; None where there is none. Raises as
+        `read_manifest`.
+        """
         seen = self._seen_current(folder.parent)
-        return seen if seen is not None and seen.folder == folder else read_manifest(folder, self.access)
+        return (
+            seen
+            if seen is not None and seen.folder == folder
+            else read_manifest(folder, self.access)
+        )
 
-    def version(self, stage: str, name: str, digest: str, gone: str, remedy: str = REMADE) -> Manifest:
-        """Return the manifest of a version; MissingError, which says what is `gone`, where there is none."""
+    def version(
+        self, stage: str, name: str, digest: str, gone: str, remedy: str = REMADE
+    ) -> Manifest:
+        """Return the manifest of a version; MissingError, which says what is `gone`, where there is
+        none.
+        """
         folder = self.folder / stage / name / digest
         if (found := self.manifest_at(folder)) is None:
             raise missing_version(self.access, (stage, name, digest), gone, remedy=remedy)
         return found
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:
-        """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.
+        """Make an output once: return it when it is there, else let `write` fill a folder and
+        publish that folder.
 
         Args:
             recipe: what the output is made from.
-            write: fills the folder that it is given; returns the facts, and name → sha256 of files that it hashed, or
-                → `FileFact` of files that it stored elsewhere, or that need no sha256.
+            write: fills the folder that it is given; returns the facts, and name → sha256 of files
+                that it hashed, or → `FileFact` of files that it stored elsewhere, or that need no
+                sha256.
         """
         place, looked_at, there = self.place(recipe), time.monotonic(), True
         if not self.rebuild:
@@ -166,14 +188,21 @@ class OutputRoot:
 
         Args:
             place: its folder.
-            is_new: it had no manifest when it was looked at within SEEN_SECONDS, so nothing of it need be replaced.
+            is_new: it had no manifest when it was looked at within SEEN_SECONDS, so nothing of it
+                need be replaced.
         """
         manifest = self.local.manifest_at(place)
         self.forget(place.parent)
         if manifest is None:
-            raise MissingError("the output vanished while it was published", where=place, remedy="run it again")
+            raise MissingError(
+                "the output vanished while it was published", where=place, remedy="run it again"
+            )
         files = {name: fact.sha256 for name, fact in manifest.files.items()}
-        return replace(manifest, access=self.access, stored=self.access.publish(place, files, MANIFEST, is_new=is_new))
+        return replace(
+            manifest,
+            access=self.access,
+            stored=self.access.publish(place, files, MANIFEST, is_new=is_new),
+        )
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
@@ -192,7 +221,9 @@ class OutputRoot:
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
-    def finalize(self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
+    def finalize(
+        self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
+    ) -> Manifest:
         """Complete an output whose files are in place already: write its manifest."""
         place = self.place(recipe)
         sweep_abandoned(place)
@@ -207,7 +238,11 @@ class OutputRoot:
         unlisted = replace(self, access=replace(self.access, snapshot=None))
         if found.exists and found.problem is not None:  # or it was made anew since it was listed
             return unlisted._current_version(stage, name)
-        return found if found.manifest is None else replace(found, manifest=unlisted.rebase(found.manifest))
+        return (
+            found
+            if found.manifest is None
+            else replace(found, manifest=unlisted.rebase(found.manifest))
+        )
 
     def _current_version(self, stage: str, name: str) -> CurrentVersion:
         folder = self.folder / stage / name
@@ -224,18 +259,25 @@ class OutputRoot:
                 found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
                 raise no_manifest(manifest.url(MANIFEST), found)
         except FormatError as error:
-            return CurrentVersion(None, f"damaged: {error.where}: {error.what}: {error.found}", error)
+            return CurrentVersion(
+                None, f"damaged: {error.where}: {error.what}: {error.found}", error
+            )
         current = _whole_or_damaged(manifest)
         if current.problem is None:
             self._note_current(manifest)
         return current
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """Look up many outputs whose names have one part, as `current_version`: a bucket is asked for all at once."""
-        return self.each_version(lambda outputs, folder: outputs.current_version(stage, folder.name), stage, "", names)
+        """Look up many outputs whose names have one part, as `current_version`: a bucket is asked
+        for all at once.
+        """
+        return self.each_version(
+            lambda outputs, folder: outputs.current_version(stage, folder.name), stage, "", names
+        )
 
     def current(self, stage: str, name: str) -> Manifest | None:
-        """Return the current version of an output, or None when there is none, or when files of it are missing.
+        """Return the current version of an output, or None when there is none, or when files of it
+        are missing.
 
         Raises:
             FormatError: the pointer to it, or its manifest, cannot be read.
@@ -244,7 +286,9 @@ class OutputRoot:
         return None if found.problem is not None else found.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version that current.json names, whether its files are whole or not; raises as `current`."""
+        """Return the version that current.json names, whether its files are whole or not; raises as
+        `current`.
+        """
         return self._readable(stage, name).manifest
 
     def _readable(self, stage: str, name: str) -> CurrentVersion:
@@ -264,11 +308,15 @@ class OutputRoot:
         if found.manifest is None or found.problem is not None:
             what = f"the output {stage}/{name} {'is damaged' if found.exists else 'has not been built'}"
             damage = (found.problem or "").removeprefix("damaged: ") if found.exists else None
-            raise MissingError(what, where=self.access.url(self.folder / stage / name), found=damage, remedy=remedy)
+            raise MissingError(
+                what, where=self.access.url(self.folder / stage / name), found=damage, remedy=remedy
+            )
         return found.manifest
 
     def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version of the output in a folder that was found current lately, unless its copy was removed."""
+        """Return the version of the output in a folder that was found current lately, unless its
+        copy was removed.
+        """
         found = None if self.seen is None else self.seen.get(output)
         if found is None or time.monotonic() - found[0] >= SEEN_SECONDS:
             return None
@@ -287,13 +335,15 @@ class OutputRoot:
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:
-        """Yield the versions of an output, newest first, damaged ones too; each is read when it is asked for.
+        """Yield the versions of an output, newest first, damaged ones too; each is read when it is
+        asked for.
 
         Args:
             stage: of the output.
             name: of the output.
             before: only versions that were made before this one.
-            strict: raise FormatError for a manifest that cannot be read; otherwise that version is passed over.
+            strict: raise FormatError for a manifest that cannot be read; otherwise that version is
+                passed over.
         """
         folder = self.folder / stage / name
         made = self.digests_in(folder)
@@ -310,12 +360,20 @@ class OutputRoot:
                 yield manifest
 
     def previous(self, manifest: Manifest) -> Manifest | None:
-        """Return the version of an output that was made last before another, where one is left and readable."""
+        """Return the version of an output that was made last before another, where one is left and
+        readable.
+        """
         return next(self.versions(manifest.stage, manifest.name, before=manifest), None)
 
     def digests_in(self, folder: Path) -> dict[str, int]:
-        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder of an output."""
-        return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
+        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder
+        of an output.
+        """
+        return {
+            name: at
+            for name, at in self.access.written_in(folder, MANIFEST).items()
+            if is_digest(name)
+        }
 
     def sweep(self) -> None:
         """Remove unfinished files of killed processes wherever outputs are published."""
@@ -323,19 +381,25 @@ class OutputRoot:
             sweep_abandoned(folder)
 
     def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
-        """Yield (folder, unfinished names in it) of each local folder, but not of complete outputs nor behind links."""
+        """Yield (folder, unfinished names in it) of each local folder, but not of complete outputs
+        nor behind links.
+        """
         for place, folders, files in os.walk(self.folder):
             folder = Path(place)
             yield folder, [name for name in (*folders, *files) if name.startswith(UNFINISHED)]
             folders[:] = [
-                name for name in folders if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
+                name
+                for name in folders
+                if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
             ]
 
     def make_current(self, manifest: Manifest) -> Manifest:
-        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version; return it.
+        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version;
+        return it.
 
         Raises:
-            StorageError: a folder is in the place of the link, where readers would find another version.
+            StorageError: a folder is in the place of the link, where readers would find another
+                version.
         """
         parent = manifest.folder.parent
         link = parent / "current"
@@ -386,19 +450,26 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
     except StorageError:  # of the store, not of the file
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        what, remedy = "this does not name a version", "delete the file; the next build writes it again"
+        what, remedy = (
+            "this does not name a version",
+            "delete the file; the next build writes it again",
+        )
         found, expected = repr(error)[:500], '{"digest": "…"}'
-        raise FormatError(what, where=access.url(path), found=found, expected=expected, remedy=remedy) from error
+        raise FormatError(
+            what, where=access.url(path), found=found, expected=expected, remedy=remedy
+        ) from error
     return str(digest)
 
 
-def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None) -> OutputRoot:
+def open_root(
+    location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None
+) -> OutputRoot:
     """Return the outputs at a local folder, or at s3://bucket/prefix.
 
     Args:
         location: where they live; a root that is open already is given back.
-        storage: how the bucket is reached; absent = as the AWS configuration says, with copies in the user's cache
-            folder.
+        storage: how the bucket is reached; absent = as the AWS configuration says, with copies in
+            the user's cache folder.
 
     Raises:
         ConfigError: this is no place in a bucket.
@@ -409,4 +480,6 @@ def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpe
         return OutputRoot(FileAccess(Path(location).resolve()))
     storage = storage or StorageSpec()
     place = remote_location(os.fspath(location), where="the output root", storage=storage).place
-    return OutputRoot(FileAccess(copies_folder(place, storage.mirror), place, capacity=storage.capacity))
+    return OutputRoot(
+        FileAccess(copies_folder(place, storage.mirror), place, capacity=storage.capacity)
+    )

@@ -14,15 +14,18 @@ _MOST_ENTRIES = 10_000
 """Entries of the project's folder that are looked at."""
 _DEPTH = 2
 """Levels of folders that are looked into."""
-_SETTINGS = re.compile(r".*(token|vocab|merges|config|schema|special|package|template).*\.json", re.IGNORECASE)
+_SETTINGS = re.compile(
+    r".*(token|vocab|merges|config|schema|special|package|template).*\.json", re.IGNORECASE
+)
 """JSON files that are no text: those of tokenizers, models and editors."""
 
 
 def text_beside(folder: Path) -> list[str]:
-    """Return files of text in a project's folder that are outside of `raw`, relative to it and sorted.
+    """Return files of text in a project's folder that are outside of `raw`, relative to it and
+    sorted.
 
-    Only names are looked at, in up to two levels of folders. Of `data`, which is for outputs, only the files right in
-    it count: tables below it may be outputs.
+    Only names are looked at, in up to two levels of folders. Of `data`, which is for outputs, only
+    the files right in it count: tables below it may be outputs.
     """
     files = []
     waiting = [(folder, 0)]
@@ -48,5 +51,7 @@ def text_beside(folder: Path) -> list[str]:
 
 
 def _is_meant_as_text(name: str) -> bool:
-    """Return whether a file is text by its name, and not one of the settings that are beside the raw folder."""
+    """Return whether a file is text by its name, and not one of the settings that are beside the
+    raw folder.
+    """
     return is_text(name) and not _SETTINGS.fullmatch(name)

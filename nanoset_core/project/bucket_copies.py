@@ -19,7 +19,8 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 
 
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
-    """Return path → bytes of the copies of what the bucket holds, without outputs that a build works on.
+    """Return path → bytes of the copies of what the bucket holds, without outputs that a build
+    works on.
 
     Args:
         project: The project.
@@ -47,7 +48,9 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
-    """Return path → bytes of local files that have the name and the size of an object in the bucket."""
+    """Return path → bytes of local files that have the name and the size of an object in the
+    bucket.
+    """
     copies: dict[Path, int] = {}
     if not access.folder.is_dir():
         return copies

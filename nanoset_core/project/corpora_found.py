@@ -1,4 +1,6 @@
-"""The corpora of a raw folder as a first configuration names them: their splits, and the keys of their lines."""
+"""The corpora of a raw folder as a first configuration names them: their splits, and the keys of
+their lines.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return its section of `corpora`: what differs from a corpus that is all of its folder and has these keys."""
+        """Return its section of `corpora`: what differs from a corpus that is all of its folder and
+        has these keys.
+        """
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
@@ -45,16 +49,23 @@ class FoundCorpus:
             values["text_key"] = Noted(self.text_key, f"Its first lines have {self.keys}.")
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
-        amount = f"{format_count(len(self.contents.texts), 'file')}, {format_bytes(self.contents.size)}"
+        amount = (
+            f"{format_count(len(self.contents.texts), 'file')}, {format_bytes(self.contents.size)}"
+        )
         if self.choice.files is not None:
-            values["files"] = Noted(list(self.choice.files), f"By their names {self.split} data: {amount}.")
+            values["files"] = Noted(
+                list(self.choice.files), f"By their names {self.split} data: {amount}."
+            )
         if self.choice.exclude:
-            values["exclude"] = Noted(list(self.choice.exclude), f"Held out of {self.split} data, which is {amount}.")
+            values["exclude"] = Noted(
+                list(self.choice.exclude), f"Held out of {self.split} data, which is {amount}."
+            )
         return values
 
 
 def divided(text: RawText) -> list[FoundCorpus]:
-    """Return the corpora of the raw folder; files for validation and tests, by their names, are corpora of their own.
+    """Return the corpora of the raw folder; files for validation and tests, by their names, are
+    corpora of their own.
 
     If there is nothing else, such files are for training.
     """
@@ -82,7 +93,9 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
     held_out_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
-        patterns[split] = [pattern for pattern_split, pattern in held_out_patterns if pattern_split == split]
+        patterns[split] = [
+            pattern for pattern_split, pattern in held_out_patterns if pattern_split == split
+        ]
     choices: dict[SplitName, FileChoice] = {}
     choices["train"] = FileChoice(None, _patterns_of_others(patterns, "train"))
     for split, split_patterns in patterns.items():
@@ -104,12 +117,16 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
 
 
 def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
-    """Return (split, pattern of names) of the files that are for valid or test, each once, in the files' order."""
+    """Return (split, pattern of names) of the files that are for valid or test, each once, in the
+    files' order.
+    """
     patterns = [held_out(file.path) for file in contents.ordered]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
 
 
-def _patterns_of_others(patterns: Mapping[SplitName, Sequence[str]], split: SplitName) -> tuple[str, ...]:
+def _patterns_of_others(
+    patterns: Mapping[SplitName, Sequence[str]], split: SplitName
+) -> tuple[str, ...]:
     """Return the patterns of all splits but one."""
     others: list[str] = []
     for other, other_patterns in patterns.items():
@@ -126,7 +143,10 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def with_keys(
-    raw: Path, found: Sequence[FoundCorpus], text_key: str | None, ask: Callable[[str, Sequence[str]], str | None]
+    raw: Path,
+    found: Sequence[FoundCorpus],
+    text_key: str | None,
+    ask: Callable[[str, Sequence[str]], str | None],
 ) -> list[FoundCorpus]:
     """Return corpora with the keys of their first lines.
 
@@ -143,7 +163,10 @@ def with_keys(
 
 
 def _with_keys(
-    raw: Path, corpus: FoundCorpus, text_key: str | None, ask: Callable[[str, Sequence[str]], str | None]
+    raw: Path,
+    corpus: FoundCorpus,
+    text_key: str | None,
+    ask: Callable[[str, Sequence[str]], str | None],
 ) -> FoundCorpus:
     """Return a corpus with the keys of its first lines; see `with_keys`."""
     keys = keys_of(raw / corpus.folder, corpus.contents)

@@ -1,4 +1,6 @@
-"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream; for views see `view_diff`."""
+"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream; for views
+see `view_diff`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ class DatasetVersion:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         facts = self.dataset.facts
-        values: dict[str, Any] = {"digest": self.dataset.digest, "made_at": self.dataset.written_ns / 1e9}
+        values: dict[str, Any] = {
+            "digest": self.dataset.digest,
+            "made_at": self.dataset.written_ns / 1e9,
+        }
         for name in ("documents", "sequences", "tokens", "rejected", "faults"):
             values[name] = facts[name]
         values["files"] = len(self.files)
@@ -140,7 +145,9 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 
     # The k-th shard was made of the k-th range.
     digests = tokenized.facts["shards"]
-    ranges = cut_ranges(Inventory(dataset.name, tuple(pieces)), tokenized.recipe["options"]["range_bytes"])
+    ranges = cut_ranges(
+        Inventory(dataset.name, tuple(pieces)), tokenized.recipe["options"]["range_bytes"]
+    )
     if len(ranges) != len(digests):
         raise FormatError(
             "the shards of this version are not those of its inventory",
@@ -153,9 +160,11 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
-    """Return every file that was added, removed or changed, or that gave other counts with other settings.
+    """Return every file that was added, removed or changed, or that gave other counts with other
+    settings.
 
-    Only tables of shards that hold such files are read: under the same settings, equal bytes give equal documents.
+    Only tables of shards that hold such files are read: under the same settings, equal bytes give
+    equal documents.
     """
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
     paths = []
@@ -187,7 +196,9 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
 
 
 def _count_documents(version: DatasetVersion, paths: Collection[str]) -> Mapping[str, FileCounts]:
-    """Return documents and tokens of files, by the tables of all shards that hold some of these files."""
+    """Return documents and tokens of files, by the tables of all shards that hold some of these
+    files.
+    """
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
     wanted = set(paths)

@@ -1,4 +1,6 @@
-"""How much of the root's disk a build is going to take: reported before it starts, and refused if it does not fit."""
+"""How much of the root's disk a build is going to take: reported before it starts, and refused if
+it does not fit.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ _REQUIRED_SHARE = 0.9
 
 
 def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how many bytes the outputs that are to be made will take, by what they are called in estimates.
+    """Return how many bytes the outputs that are to be made will take, by what they are called in
+    estimates.
 
-    Sizes are estimated from the size of the raw text. Indexes and other small files are not counted.
+    Sizes are estimated from the size of the raw text. Indexes and other small files are not
+    counted.
     """
     text_of = functools.cache(functools.partial(_estimate_text, project))
     need = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
@@ -40,9 +44,11 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return what is known of a corpus's text. What cannot be read counts as empty: the step that reads it says why.
+    """Return what is known of a corpus's text. What cannot be read counts as empty: the step that
+    reads it says why.
 
-    The folder of shards is named here because the ratio of tokens to bytes of a corpus is known nowhere else.
+    The folder of shards is named here because the ratio of tokens to bytes of a corpus is known
+    nowhere else.
     """
     tokenized: Manifest | None = None
     try:
@@ -55,7 +61,8 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
-    """Say how much of a local root's disk the outputs that are to be made will take, unless it is little.
+    """Say how much of a local root's disk the outputs that are to be made will take, unless it is
+    little.
 
     Raises:
         StorageError: Less than 90 % of that is free.
@@ -93,7 +100,9 @@ def free_bytes(project: Project) -> int | None:
     try:
         return shutil.disk_usage(existing).free
     except OSError as error:
-        raise StorageError("the disk of the outputs cannot be looked at", where=existing, found=error) from error
+        raise StorageError(
+            "the disk of the outputs cannot be looked at", where=existing, found=error
+        ) from error
 
 
 def _existing(folder: Path) -> Path:
@@ -102,7 +111,8 @@ def _existing(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return the corpora among outputs that are to be made, each with the bytes of its text as stored.
+    """Return the corpora among outputs that are to be made, each with the bytes of its text as
+    stored.
 
     A corpus that cannot be read counts as empty; the step that reads it reports why.
     """
@@ -114,7 +124,9 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
-    """Return the line that begins a build: how many steps it has, and how much text the corpora among them hold."""
+    """Return the line that begins a build: how many steps it has, and how much text the corpora
+    among them hold.
+    """
     line = f"plan: {format_count(step_count, 'step')}"
     if size_by_corpus:
         corpora = "1 corpus" if len(size_by_corpus) == 1 else f"{len(size_by_corpus):,} corpora"
@@ -123,7 +135,9 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return the outputs of a corpus that are missing, or are not what its current inventory requests."""
+    """Return the outputs of a corpus that are missing, or are not what its current inventory
+    requests.
+    """
     inventory = require(project, INVENTORY, Key(corpus))
     graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
     stale = set()

@@ -1,7 +1,8 @@
-"""Shards whose tokens a dataset holds as well: with `storage.shards: drop`, `nanoset gc` removes their own copy.
+"""Shards whose tokens a dataset holds as well: with `storage.shards: drop`, `nanoset gc` removes
+their own copy.
 
-This is the only thing that `nanoset gc` does inside versions, and it names two stages: the shards of a corpus, and the
-dataset that is made by concatenating them.
+This is the only thing that `nanoset gc` does inside versions, and it names two stages: the shards
+of a corpus, and the dataset that is made by concatenating them.
 """
 
 from __future__ import annotations
@@ -67,19 +68,26 @@ class _ShardFile:
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
         """Look up the file of a shard."""
-        return _ShardFile(shard.folder, shard.files[BIN], shard.access.size(shard.folder / BIN) or 0)
+        return _ShardFile(
+            shard.folder, shard.files[BIN], shard.access.size(shard.folder / BIN) or 0
+        )
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard that could drop its tokens, corpus by corpus; nothing unless `storage.shards` is `drop`."""
+    """Yield every shard that could drop its tokens, corpus by corpus; nothing unless
+    `storage.shards` is `drop`.
+    """
     if project.config.storage.shards != "drop":
         return
     outputs = project.outputs
     corpora = [
-        name for name in outputs.access.names(outputs.folder / DATASET.layout.folder) if not name.startswith(".")
+        name
+        for name in outputs.access.names(outputs.folder / DATASET.layout.folder)
+        if not name.startswith(".")
     ]
     for corpus in sorted(corpora):
-        with contextlib.suppress(FormatError, MissingError):  # it is damaged, and a build makes it again
+        # it is damaged, and a build makes it again
+        with contextlib.suppress(FormatError, MissingError):
             yield from _duplicates_of(project, corpus)
 
 
@@ -105,17 +113,20 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
         has_tokens = in_dataset.size and in_dataset.sha256
         is_elsewhere = file.size or in_dataset != file.recorded
         if has_tokens and is_elsewhere:
-            duplicates.append(DuplicateTokens(corpus, file.folder, file.recorded, in_dataset, file.size))
+            duplicates.append(
+                DuplicateTokens(corpus, file.folder, file.recorded, in_dataset, file.size)
+            )
     if start != dataset.files[bin_name].size:
         return []
     return duplicates
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Let shards drop their own .bin after comparing it with its range of the dataset; yield them, and those that stay.
+    """Let shards drop their own .bin after comparing it with its range of the dataset; yield them,
+    and those that stay.
 
-    Each range is read once, for its sha256, before anything is removed. Builds wait only while shards of up to 16 GiB
-    are updated. What a build works on stays.
+    Each range is read once, for its sha256, before anything is removed. Builds wait only while
+    shards of up to 16 GiB are updated. What a build works on stays.
     """
     for batch in _batches(find_duplicate_tokens(project)):
         yield from _drop_batch(project, batch)
@@ -148,7 +159,10 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         if access.store.sha256_of(stored) == fact.sha256:
             compared.append((duplicate, stored))
         else:
-            yield replace(duplicate, why_not=f"{fact.within} has other bytes for it: run `nanoset verify --deep`")
+            yield replace(
+                duplicate,
+                why_not=f"{fact.within} has other bytes for it: run `nanoset verify --deep`",
+            )
 
     # Update the shards while no build can begin.
     with collecting(access) as leases:
@@ -160,8 +174,12 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
             yield replace(duplicate, why_not=f"a build works on it ({leases[duplicate.corpus]})")
 
 
-def _drop(outputs: OutputRoot, duplicate: DuplicateTokens, stored: Stored) -> DuplicateTokens | None:
-    """Let a shard drop its tokens; return None if it, or the dataset, was replaced since they were compared."""
+def _drop(
+    outputs: OutputRoot, duplicate: DuplicateTokens, stored: Stored
+) -> DuplicateTokens | None:
+    """Let a shard drop its tokens; return None if it, or the dataset, was replaced since they were
+    compared.
+    """
     shard = outputs.manifest_at(duplicate.folder)
     dataset_file = outputs.access.store.stat(stored.name)
     if shard is None or shard.files[BIN] != duplicate.recorded:

@@ -1,4 +1,6 @@
-"""What `nanoset build` would make, from how much text, on how much disk: found out without building or writing."""
+"""What `nanoset build` would make, from how much text, on how much disk: found out without building
+or writing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class PlannedRow:
     part: str | None
     """Of a nanoset: a split, or handoff."""
     state: str
-    """Missing, stale, or failing if the steps would fail or cannot be taken; up to date if they are forced."""
+    """Missing, stale, or failing if the steps would fail or cannot be taken; up to date if they are
+    forced.
+    """
     why: tuple[str, ...]
     """Why the steps would be taken, or why they would fail."""
     steps: tuple[str, ...]
@@ -85,11 +89,16 @@ class DryRun:
 
 
 def plan(
-    survey: ProjectSurvey, selected: Collection[Node], label_of: Callable[[Node], str], *, force: bool = False
+    survey: ProjectSurvey,
+    selected: Collection[Node],
+    label_of: Callable[[Node], str],
+    *,
+    force: bool = False,
 ) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
-    Checks that failed in Dagster's history are not known here; a build makes such outputs again, too.
+    Checks that failed in Dagster's history are not known here; a build makes such outputs again,
+    too.
 
     Args:
         survey: The project's outputs.
@@ -117,7 +126,10 @@ def plan(
 
 
 def _planned_rows(
-    survey: ProjectSurvey, due: Collection[Node], blocked: Collection[Node], label_of: Callable[[Node], str]
+    survey: ProjectSurvey,
+    due: Collection[Node],
+    blocked: Collection[Node],
+    label_of: Callable[[Node], str],
 ) -> Iterator[PlannedRow]:
     """Yield the rows that have outputs to make.
 
@@ -149,7 +161,9 @@ def _planned_rows(
 
 
 def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs together with everything that they need, directly or not, and that is missing or stale."""
+    """Return outputs together with everything that they need, directly or not, and that is missing
+    or stale.
+    """
     due = set(nodes)
     waiting = list(nodes)
     while waiting:

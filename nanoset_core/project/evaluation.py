@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 def evaluation_warnings(spec: NanosetSpec) -> Iterator[str]:
     """Yield a warning if `eval_iters` asks for samples of valid, which gets none by the settings.
 
-    The trainer leaves such evaluations out without a word. That test gets no sample is usual, and no reason to warn.
+    The trainer leaves such evaluations out without a word. That test gets no sample is usual, and
+    no reason to warn.
     """
     schedule = spec.schedule
-    if schedule is None or not schedule.eval_iters or get_preset(spec.preset).windows:  # which has no splits
+    # which has no splits
+    if schedule is None or not schedule.eval_iters or get_preset(spec.preset).windows:
         return
     if spec.blend_per_split:
         has_samples = spec.blend_of("valid") is not None

@@ -41,14 +41,20 @@ class StoredOutput:
 
 
 def stage_folders() -> list[str]:
-    """Return the folders of all stages below the root: first those of corpora, which the others are made from."""
+    """Return the folders of all stages below the root: first those of corpora, which the others are
+    made from.
+    """
     corpora_first = sorted(stages(), key=lambda stage: not is_of_corpora(stage))
     return list(dict.fromkeys(stage.layout.folder for stage in corpora_first))
 
 
 def shared_folders() -> dict[str, str]:
     """Return folder of a stage → name of the folder in which all versions of a subject share files."""
-    return {stage.layout.folder: stage.shared_folder for stage in stages() if isinstance(stage, SharesFiles)}
+    return {
+        stage.layout.folder: stage.shared_folder
+        for stage in stages()
+        if isinstance(stage, SharesFiles)
+    }
 
 
 def all_outputs(listing: FileAccess) -> list[StoredOutput]:
@@ -59,7 +65,9 @@ def all_outputs(listing: FileAccess) -> list[StoredOutput]:
     """
     outputs: list[StoredOutput] = []
     for stage_folder in stage_folders():
-        outputs += _outputs_below(listing, stage_folder, shared_folder=shared_folders().get(stage_folder))
+        outputs += _outputs_below(
+            listing, stage_folder, shared_folder=shared_folders().get(stage_folder)
+        )
     return outputs
 
 
@@ -72,14 +80,15 @@ def _outputs_below(
         listing: Access to the root.
         stage_folder: Folder of the stage.
         name: Name of the folder below it; empty for the folder itself.
-        shared_folder: Name of the folder, in that of a subject, that holds shared files and no outputs; or None.
+        shared_folder: Name of the folder, in that of a subject, that holds shared files and no
+            outputs; or None.
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
     has_pointer = any(entry.name == CURRENT for entry in entries)
 
-    # Directly below a stage, names are those of corpora and the like: there, `current` is not the link to a version,
-    # and what looks like a digest is not a version.
+    # Directly below a stage, names are those of corpora and the like: there, `current` is not the
+    # link to a version, and what looks like a digest is not a version.
     is_below_stage = name == ""
     folder_names = [entry.name for entry in entries if entry.is_folder]
     versions: frozenset[str] = frozenset()
@@ -98,7 +107,9 @@ def _outputs_below(
         is_shared = is_in_subject and folder_name == shared_folder
         if folder_name not in versions and not is_shared and name.count("/") < _MAX_NAME_DEPTH:
             inner_name = f"{name}/{folder_name}".lstrip("/")
-            yield from _outputs_below(listing, stage_folder, inner_name, shared_folder=shared_folder)
+            yield from _outputs_below(
+                listing, stage_folder, inner_name, shared_folder=shared_folder
+            )
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:

@@ -1,4 +1,6 @@
-"""Find the two versions of a dataset that `nanoset diff` compares, by the name of a corpus or view, or by digests."""
+"""Find the two versions of a dataset that `nanoset diff` compares, by the name of a corpus or view,
+or by digests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.views.stage import VIEW
 
 _COMPARABLE = (DATASET, VIEW)
-"""Stages whose versions hold documents in order, each once or more: those that `nanoset diff` can compare."""
+"""Stages whose versions hold documents in order, each once or more: those that `nanoset diff` can
+compare.
+"""
 _DIGEST_PREFIX = re.compile(r"[0-9a-f]{4,20}")
 _MAX_LISTED = 10
 
@@ -29,11 +33,13 @@ class VersionPair(NamedTuple):
 
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
-    """Return the versions that two digests (or their first digits) name; or, of a corpus or view, the last two.
+    """Return the versions that two digests (or their first digits) name; or, of a corpus or view,
+    the last two.
 
     Args:
         project: The project.
-        first: A digest, or the name of a corpus, view or packs; of packs, what they are made from is compared.
+        first: A digest, or the name of a corpus, view or packs; of packs, what they are made from
+            is compared.
         second: A digest; None if `first` is a name.
 
     Raises:
@@ -47,7 +53,9 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         if name in project.config.packs:
             name = project.config.packs[name].of
         stage = VIEW if name in project.config.views else DATASET
-        pair = _previous_and_current(outputs, stage.layout.folder, check_corpus_name(name, "CORPUS"))
+        pair = _previous_and_current(
+            outputs, stage.layout.folder, check_corpus_name(name, "CORPUS")
+        )
     else:
         pair = VersionPair(_version_by_digest(outputs, first), _version_by_digest(outputs, second))
     if (pair.old.stage, pair.old.name) != (pair.new.stage, pair.new.name):
@@ -91,7 +99,9 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
     for stage in _COMPARABLE:
         stage_folder = outputs.folder / stage.layout.folder
         for name in outputs.access.names(stage_folder):
-            stored += [stage_folder / name / version for version in outputs.digests_in(stage_folder / name)]
+            stored += [
+                stage_folder / name / version for version in outputs.digests_in(stage_folder / name)
+            ]
 
     matching: list[Path] = []
     erasure: Erasure | None = None
@@ -107,7 +117,11 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
 
 
 def _no_version(
-    outputs: OutputRoot, digest: str, stored: list[Path], matching: list[Path], erasure: Erasure | None
+    outputs: OutputRoot,
+    digest: str,
+    stored: list[Path],
+    matching: list[Path],
+    erasure: Erasure | None,
 ) -> NanosetError:
     """Return the error for a digest that names no version, or several.
 
@@ -129,7 +143,9 @@ def _no_version(
     versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
     listed = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     return ConfigError(
-        "several datasets have digests that begin so" if len(matching) > 1 else "no such version of a dataset",
+        "several datasets have digests that begin so"
+        if len(matching) > 1
+        else "no such version of a dataset",
         where=where,
         found=repr(digest),
         expected=f"the first four digits or more {listed}",

@@ -1,4 +1,6 @@
-"""Choose a first configuration by the text and the tokenizer that are there, and say why for each choice."""
+"""Choose a first configuration by the text and the tokenizer that are there, and say why for each
+choice.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,26 @@ _LENGTH, _LEAST_LENGTH = 2048, 256
 _MOST_TOKEN_BYTES, _TOKEN_BYTES = 16, 4
 """Hardly a text has longer tokens on average; and what is usual."""
 _LEAST_ROOM = 20
-"""So many samples, and documents, has a part of a split to be expected to hold: documents differ in length."""
-_SPLITS = ((1000, DEFAULT_SPLIT), (100, "98,1,1"), (20, "90,5,5"), (10, "90,10,0"), (5, "80,20,0"), (0, "1,0,0"))
+"""So many samples, and documents, has a part of a split to be expected to hold: documents differ in
+length.
+"""
+_SPLITS = (
+    (1000, DEFAULT_SPLIT),
+    (100, "98,1,1"),
+    (20, "90,5,5"),
+    (10, "90,10,0"),
+    (5, "80,20,0"),
+    (0, "1,0,0"),
+)
 """How often a part may be cut in and still be large enough, at least → split."""
 _LEAST_SPLIT = 5
 _MIN_STEPS = 250
 """Steps that a first run has at least, if there is text for them."""
 _MAX_BATCH = 512
 _EPOCH_SHARE = 0.95
-"""Share of an epoch that a first run takes: the epoch is an estimate, and few texts are to be read twice."""
+"""Share of an epoch that a first run takes: the epoch is an estimate, and few texts are to be read
+twice.
+"""
 
 Ask = Callable[[str, Sequence[str]], str | None]
 """Asks a user a question with some answers; None where there is no terminal."""
@@ -91,7 +104,8 @@ def write_config(
     tokenizer: Path | None = None,
     ask: Ask | None = None,
 ) -> Start:
-    """Write nanoset.yaml and its JSON schema into `folder`, for the corpora found in its raw folder.
+    """Write nanoset.yaml and its JSON schema into `folder`, for the corpora found in its raw
+    folder.
 
     The first build of what is written succeeds, however little text there is.
 
@@ -103,8 +117,8 @@ def write_config(
         ask: asks the user where something cannot be told.
 
     Raises:
-        ConfigError: there is another one already, `tokenizer` is none, a folder in raw cannot be a corpus, or a corpus
-            has several keys that may be its text.
+        ConfigError: there is another one already, `tokenizer` is none, a folder in raw cannot be a
+            corpus, or a corpus has several keys that may be its text.
         MissingError, InputError: a corpus cannot be listed, or a file of text is in none.
         StorageError: the folder cannot be written to.
     """
@@ -153,9 +167,11 @@ def _told(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
-    """Look at the tokenizer that was named, or the one in a folder: its end token, and special tokens that it adds.
+    """Look at the tokenizer that was named, or the one in a folder: its end token, and special
+    tokens that it adds.
 
-    A tokenizer in the folder that cannot be used is left for the user to name; one that was named is an error.
+    A tokenizer in the folder that cannot be used is left for the user to name; one that was named
+    is an error.
     """
     from nanoset_core.tokenizers.end_token import EndToken, chosen_end, end_reason
     from nanoset_core.tokenizers.engines.reference import encode_text, shared_tokenizer
@@ -169,7 +185,11 @@ def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
         if named is not None:
             raise
         return _Tokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"}, {}, lambda text: None)
-    if end is None and special and (answer := ask("Which token ends documents?", special)) is not None:
+    if (
+        end is None
+        and special
+        and (answer := ask("Which token ends documents?", special)) is not None
+    ):
         end = EndToken(answer, "your choice", token_id(file, answer, "eod"))
     tokenizer: dict[str, Any] = {"path": file.name if named is None else _path_from(folder, file)}
     tokenization: dict[str, Any] = {}
@@ -180,7 +200,9 @@ def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
         tokenizer["eod"] = Noted(end.text, end_reason(file, end))
     if added := " and ".join(dict.fromkeys(facts.template)):
         trainers = "megatron-core up to 0.14 and from 0.17 on too, 0.15 and 0.16 do not."
-        tokenization["special_tokens"] = Noted("none", f"The tokenizer's own encode adds {added}: {trainers}")
+        tokenization["special_tokens"] = Noted(
+            "none", f"The tokenizer's own encode adds {added}: {trainers}"
+        )
 
     def bytes_of(text: str) -> float | None:
         tokens = len(encode_text(shared_tokenizer(file), text, file).ids)
@@ -190,17 +212,23 @@ def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
 
 
 def _path_from(folder: Path, file: Path) -> str:
-    """Return a path as nanoset.yaml in a folder names it: relative if it is below the folder, else absolute."""
+    """Return a path as nanoset.yaml in a folder names it: relative if it is below the folder, else
+    absolute.
+    """
     absolute = file.resolve()
     base = folder.resolve()
     return absolute.relative_to(base).as_posix() if absolute.is_relative_to(base) else str(absolute)
 
 
-def _first_values(raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str | None, ask: Ask) -> dict[str, Any]:
+def _first_values(
+    raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str | None, ask: Ask
+) -> dict[str, Any]:
     found = with_keys(raw, divided(text), text_key, ask)
     amounts = {one.name: _amount(raw, one, tokenizer) for one in found}
     training = {one.name: amounts[one.name] for one in found if one.split == "train"}
-    longest = _longest([*training.values(), *(one for one in amounts.values() if one.sure > _LEAST_LENGTH)])
+    longest = _longest(
+        [*training.values(), *(one for one in amounts.values() if one.sure > _LEAST_LENGTH)]
+    )
     if len(training) < len(found):
         length = longest
         data, tokens = _held_out(found, amounts, length)
@@ -226,14 +254,18 @@ def _first_values(raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str
     }
 
 
-def _shared(training: Mapping[str, _Amount], split: str) -> tuple[dict[str, Any], dict[SplitName, float]]:
+def _shared(
+    training: Mapping[str, _Amount], split: str
+) -> tuple[dict[str, Any], dict[SplitName, float]]:
     """Return the keys of a blend that all splits share, and split → tokens."""
     tokens = sum(amount.tokens for amount in training.values())
     blend: Any = _blend(training) if training else {"CORPUS": 1.0}
     if isinstance(blend, dict) and len(set(blend.values())) > 1:
         blend = Noted(blend, "Shares by size: each corpus is read about once.")
     shares = dict(zip(SPLITS, parse_split(split), strict=True))
-    return {"blend": blend, "split": _noted_split(split)}, {kind: share * tokens for kind, share in shares.items()}
+    return {"blend": blend, "split": _noted_split(split)}, {
+        kind: share * tokens for kind, share in shares.items()
+    }
 
 
 def _held_out(
@@ -260,7 +292,10 @@ def _held_out(
         shared = " There are no files for valid: those for test are read for it, too."
 
     blends = {kind: _blend(some) for kind, some in of.items() if some}
-    files = (f"{format_count(len(one.contents.texts), 'file')} of {one.folder} for {one.split}" for one in found)
+    files = (
+        f"{format_count(len(one.contents.texts), 'file')} of {one.folder} for {one.split}"
+        for one in found
+    )
     why = f"By the names of files and folders: {', '.join(files)}."
     why += f" {', '.join(small)} left out: there might be no sample." if small else ""
     lacking = " and ".join(kind for kind in SPLITS if not of[kind])
@@ -271,16 +306,24 @@ def _held_out(
 
 
 def _documents(found: Sequence[FoundCorpus]) -> dict[str, Any]:
-    """Return `documents`, with the keys of most corpora, and `corpora`, with what others have instead."""
+    """Return `documents`, with the keys of most corpora, and `corpora`, with what others have
+    instead.
+    """
     values = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
     texts = [one for one in found if one.text_key is not None]
     if texts:
         usual = max(texts, key=lambda one: [other.text_key for other in texts].count(one.text_key))
-        values["text_key"] = Noted(usual.text_key, f"The first lines of {usual.name} have {usual.keys}.")
+        values["text_key"] = Noted(
+            usual.text_key, f"The first lines of {usual.name} have {usual.keys}."
+        )
     ids = [one.keys.id for one in found if one.keys.id is not None]
     usual_id = max(ids, key=ids.count) if ids else "id"
     if usual_id != "id":
-        values = {"text_key": values["text_key"], "id_key": Noted(usual_id, "No key is named id."), **values}
+        values = {
+            "text_key": values["text_key"],
+            "id_key": Noted(usual_id, "No key is named id."),
+            **values,
+        }
     plain = values["text_key"].value if texts else values["text_key"]
     corpora = {one.name: one.settings(plain, usual_id) for one in found}
     corpora = {name: settings for name, settings in corpora.items() if settings}
@@ -293,7 +336,8 @@ def _outputs(nanoset: Mapping[str, Any], corpora: Sequence[str], length: int) ->
     tars["sequence_length"] = min(tars["sequence_length"], length + 1)
     outputs: dict[str, Any] = {
         "nanosets": {"pretrain": nanoset},
-        # As comments: tars and .pbin files hold all tokens once more, and most trainers read neither.
+        # As comments: tars and .pbin files hold all tokens once more, and most trainers read
+        # neither.
         "webdatasets": Noted({"shuffled": {"corpora": named} | tars}),
         "pbin": Noted(named),
     }
@@ -311,7 +355,11 @@ def _amount(raw: Path, corpus: FoundCorpus, tokenizer: _Tokenizer) -> _Amount:
     except EncodingError as error:
         raise error.at(f"{raw / corpus.folder}, in its first texts") from error
     documents, size = read.documents * read.whole, read.text_bytes * read.whole
-    sure = read.text_bytes / (2 * known if known else _MOST_TOKEN_BYTES) + read.documents if read.text_bytes else 0
+    sure = (
+        read.text_bytes / (2 * known if known else _MOST_TOKEN_BYTES) + read.documents
+        if read.text_bytes
+        else 0
+    )
     return _Amount(documents, size / (known or _TOKEN_BYTES) + documents if size else 0, sure)
 
 
@@ -321,22 +369,36 @@ def _blend(amounts: Mapping[str, _Amount]) -> str | dict[str, float]:
         return next(iter(amounts))
     whole = sum(amount.tokens for amount in amounts.values())
     is_known = all(amount.tokens for amount in amounts.values())
-    return {name: float(f"{amount.tokens / whole:.3g}") if is_known else 1.0 for name, amount in amounts.items()}
+    return {
+        name: float(f"{amount.tokens / whole:.3g}") if is_known else 1.0
+        for name, amount in amounts.items()
+    }
 
 
 def _longest(amounts: Sequence[_Amount]) -> int:
-    """Return the usual length of samples, or the power of two that surely leaves each corpus a sample."""
+    """Return the usual length of samples, or the power of two that surely leaves each corpus a
+    sample.
+    """
     least = min((int(one.sure) for one in amounts if one.tokens), default=_LENGTH + 1)
     return _LENGTH if least > _LENGTH else 1 << max((least - 1).bit_length() - 1, 0)
 
 
 def _cut(amounts: Sequence[_Amount], longest: int) -> tuple[int, str]:
-    """Return how long samples are, and the split: shorter ones where otherwise there is no room for a split."""
+    """Return how long samples are, and the split: shorter ones where otherwise there is no room for
+    a split.
+    """
 
     def room(length: int) -> float:
-        return min((min(one.tokens / length, one.documents) for one in amounts), default=math.inf) / _LEAST_ROOM
+        return (
+            min((min(one.tokens / length, one.documents) for one in amounts), default=math.inf)
+            / _LEAST_ROOM
+        )
 
-    lengths = [longest >> halved for halved in range(longest.bit_length()) if longest >> halved >= _LEAST_LENGTH]
+    lengths = [
+        longest >> halved
+        for halved in range(longest.bit_length())
+        if longest >> halved >= _LEAST_LENGTH
+    ]
     length = next((one for one in lengths if room(one) >= _LEAST_SPLIT), longest)
     return length, next(split for least_room, split in _SPLITS if room(length) >= least_room)
 
@@ -346,11 +408,16 @@ def _noted_split(split: str) -> str | Noted:
         return split
     left_out = [kind for kind, share in zip(SPLITS, parse_split(split), strict=True) if not share]
     why = f"{' and '.join(left_out)} left out, which" if left_out else "a smaller part"
-    return Noted(split, f"There is little text: {why} might have no sample. With more of it, take {DEFAULT_SPLIT}.")
+    return Noted(
+        split,
+        f"There is little text: {why} might have no sample. With more of it, take {DEFAULT_SPLIT}.",
+    )
 
 
 def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
-    """Return a run of about one epoch, so that the handoffs of all trainers name one number of samples."""
+    """Return a run of about one epoch, so that the handoffs of all trainers name one number of
+    samples.
+    """
     samples = {split: int(count / length) for split, count in tokens.items()}
     train = samples["train"]
     if train < 1:
@@ -368,7 +435,9 @@ def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
     if samples.get("valid"):
         evaluations: dict[SplitName, int] = {"valid": iterations // eval_interval + 1, "test": 1}
         samples_at_once = [
-            samples[split] * _EPOCH_SHARE / count for split, count in evaluations.items() if samples.get(split)
+            samples[split] * _EPOCH_SHARE / count
+            for split, count in evaluations.items()
+            if samples.get(split)
         ]
         eval_iterations = min(max(int(min(samples_at_once) / batch), 1), 100)
 

@@ -1,4 +1,6 @@
-"""What `nanoset gc` reports: versions and files that nothing needs, and those that stay nevertheless."""
+"""What `nanoset gc` reports: versions and files that nothing needs, and those that stay
+nevertheless.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 GarbageKind = Literal["version", "unfinished", "cache file", "tokens"]
-"""A version's folder; one whose build never ended; an index file of trainers; tokens of a shard that a dataset has."""
+"""A version's folder; one whose build never ended; an index file of trainers; tokens of a shard
+that a dataset has.
+"""
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
 
@@ -21,7 +25,9 @@ class Policy:
     older_than_days: float | None = None
     """Age from which on versions may be removed, in days; None if age does not matter."""
     unfinished: bool = False
-    """Whether versions newer than the current one may go: they belong to a build that has not ended."""
+    """Whether versions newer than the current one may go: they belong to a build that has not
+    ended.
+    """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
         """Return whether something is kept because of its age.

@@ -1,11 +1,12 @@
 """`nanoset gc`: remove old versions of outputs, and index files, that nothing needs any more.
 
-What is current stays, and what the policy keeps in addition, and all that these were made from or point at. Of
-everything else, what is certainly ours is removed.
+What is current stays, and what the policy keeps in addition, and all that these were made from or
+point at. Of everything else, what is certainly ours is removed.
 
-A version is retracted while no build can begin. On a disk it gets an unfinished name, which no reader looks at and
-every sweep removes; in a bucket its manifest is removed first. So a collection that is killed leaves no version that
-is half there. Builds are seen by their leases, from any machine.
+A version is retracted while no build can begin. On a disk it gets an unfinished name, which no
+reader looks at and every sweep removes; in a bucket its manifest is removed first. So a collection
+that is killed leaves no version that is half there. Builds are seen by their leases, from any
+machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import OutputRoot, read_current
-from nanoset_core.project.dropping import DuplicateTokens, drop_duplicate_tokens, find_duplicate_tokens
+from nanoset_core.project.dropping import (
+    DuplicateTokens,
+    drop_duplicate_tokens,
+    find_duplicate_tokens,
+)
 from nanoset_core.project.existing import StoredOutput, all_outputs, stage_folders
 from nanoset_core.project.garbage import Garbage, GarbageCollection, LeftAlone, Policy
 from nanoset_core.project.graph import requested_nodes
@@ -61,9 +66,10 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 def collect(project: Project, **policy: Any) -> GarbageCollection:
     """Remove what nothing needs; return what was removed.
 
-    What a running build works on stays, and what is made current meanwhile. A build on another machine is not seen if
-    that machine was cut off from the store for ten minutes, or if its version knows no leases: if it reuses an old
-    version at that moment, it makes that version again.
+    What a running build works on stays, and what is made current meanwhile. A build on another
+    machine is not seen if that machine was cut off from the store for ten minutes, or if its
+    version knows no leases: if it reuses an old version at that moment, it makes that version
+    again.
 
     Args:
         project: The project.
@@ -80,7 +86,8 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     dropped = list(drop_duplicate_tokens(project))
 
     # Retract while no build can begin: afterwards no reader sees what is removed.
-    leftovers: dict[Garbage, tuple[Path, ...]] = {}  # what was retracted → folders that hold its files
+    # what was retracted → folders that hold its files
+    leftovers: dict[Garbage, tuple[Path, ...]] = {}
     with collecting(access) as leases, access.named():
         planned = _plan(project, Policy(**policy), leases)
         left_alone = list(planned.left_alone)
@@ -90,7 +97,9 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
             except FileNotFoundError:  # another collection removed it
                 continue
             except OSError as error:
-                left_alone.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True))
+                left_alone.append(
+                    LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True)
+                )
                 continue
             if folders is not None:
                 leftovers[item] = folders
@@ -101,7 +110,9 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     removed = []
     for item, folders in leftovers.items():
         undeleted = _remove_folders(folders)
-        left_alone += [LeftAlone(folder, "it could not be removed", refused=True) for folder in undeleted]
+        left_alone += [
+            LeftAlone(folder, "it could not be removed", refused=True) for folder in undeleted
+        ]
         if not undeleted:
             removed.append(item)
     sweep(project)
@@ -168,7 +179,9 @@ def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
     return f"a build works on it ({leases[subject]}); run `nanoset gc` again once that has ended"
 
 
-def _with_dropped_tokens(collection: GarbageCollection, dropped: Iterable[DuplicateTokens]) -> GarbageCollection:
+def _with_dropped_tokens(
+    collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
+) -> GarbageCollection:
     """Return a collection together with shards that dropped, or are to drop, their tokens."""
     garbage: list[Garbage] = []
     left_alone = list(collection.left_alone)
@@ -176,15 +189,20 @@ def _with_dropped_tokens(collection: GarbageCollection, dropped: Iterable[Duplic
         if shard.why_not is not None:
             left_alone.append(LeftAlone(shard.tokens_path, shard.why_not))
         elif shard.size:
-            garbage.append(Garbage(shard.tokens_path, shard.output, shard.corpus, "tokens", shard.size))
-    return replace(collection, garbage=(*garbage, *collection.garbage), left_alone=tuple(left_alone))
+            garbage.append(
+                Garbage(shard.tokens_path, shard.output, shard.corpus, "tokens", shard.size)
+            )
+    return replace(
+        collection, garbage=(*garbage, *collection.garbage), left_alone=tuple(left_alone)
+    )
 
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     """Hide garbage from readers.
 
     Returns:
-        Folders that hold its files, to be removed; None if it was made current meanwhile, and stays.
+        Folders that hold its files, to be removed; None if it was made current meanwhile, and
+        stays.
     """
     if item.kind == "cache file":
         access.remove(item.path)
@@ -209,7 +227,9 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], leases: Collection[str]
 ) -> tuple[list[Path], list[LeftAlone]]:
-    """Remove from a bucket what killed builds left unfinished; return (what was removed, what could not be)."""
+    """Remove from a bucket what killed builds left unfinished; return (what was removed, what could
+    not be).
+    """
     access = outputs.access
     if not access.has_copies:
         return [], []
@@ -231,8 +251,12 @@ def _is_idle(name: str, leases: Collection[str]) -> bool:
 
 
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
-    """Yield outputs that nanoset.yaml or the raw folder no longer requests: they may be the only copies."""
-    stored = {(output.stage_folder, output.subject) for output in outputs if output.current is not None}
+    """Yield outputs that nanoset.yaml or the raw folder no longer requests: they may be the only
+    copies.
+    """
+    stored = {
+        (output.stage_folder, output.subject) for output in outputs if output.current is not None
+    }
     subjects = {subject for _, subject in stored}
     corpora = {subject for subject in subjects if project.config.corpus_folder(subject).is_dir()}
     requested = set()
@@ -247,7 +271,9 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return folder of a stage → what requests its outputs. A corpus is reported once, by its last stage."""
+    """Return folder of a stage → what requests its outputs. A corpus is reported once, by its last
+    stage.
+    """
     requesters: dict[str, str] = {}
     for stage in stages():
         if not isinstance(stage, CorpusStage | InternalStage):
@@ -267,11 +293,12 @@ class OldVersions(NamedTuple):
 
 
 def old_versions(project: Project) -> OldVersions:
-    """Count what `nanoset gc` would remove, without reading the manifests of shards; nothing is written.
+    """Count what `nanoset gc` would remove, without reading the manifests of shards; nothing is
+    written.
 
-    It is an estimate that is fast enough for every `nanoset status`: versions that a running build works on, or that
-    hold files of others, count too. Nothing is counted in a bucket, where it would take a request for each thousand
-    objects.
+    It is an estimate that is fast enough for every `nanoset status`: versions that a running build
+    works on, or that hold files of others, count too. Nothing is counted in a bucket, where it
+    would take a request for each thousand objects.
 
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.

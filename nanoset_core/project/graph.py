@@ -1,4 +1,5 @@
-"""The graph of all outputs of a project: what each should be made from, and why the current one is stale.
+"""The graph of all outputs of a project: what each should be made from, and why the current one is
+stale.
 
 Every command, sensor and schedule asks here whether an output is up to date, and so they agree.
 
@@ -19,14 +20,25 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import AFTER, InParts, Key, Node, OutsideFiles, RowName, Stage, current_version
+from nanoset_core.stages.stage import (
+    AFTER,
+    InParts,
+    Key,
+    Node,
+    OutsideFiles,
+    RowName,
+    Stage,
+    current_version,
+)
 
 REPLACED = (
     "the requested version exists, but another one was made current: by another nanoset.yaml with this root, or by "
     "this one with other settings"
 )
 _TEXT_OF_CHANGED_INPUT = {"inventory": "files changed since it was built"}
-"""Name of an input → the reason that is shown if it changed, where `<name> changed` would not say enough."""
+"""Name of an input → the reason that is shown if it changed, where `<name> changed` would not say
+enough.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +66,16 @@ class Graph:
     What the root holds is read once for each output and remembered; `look_again` forgets it.
     """
 
-    def __init__(self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None
+    ) -> None:
         """Describe the outputs of a project.
 
         Args:
             project: The project.
-            known: Recipes that are not derived from inputs, above all those of the corpora's inventories. Outputs that
-                are made from an inventory without a recipe have no recipe either; `set_recipe` adds more.
+            known: Recipes that are not derived from inputs, above all those of the corpora's
+                inventories. Outputs that are made from an inventory without a recipe have no recipe
+                either; `set_recipe` adds more.
             corpora: The corpora of the raw folder; by default those with a known inventory.
         """
         if corpora is None:
@@ -118,7 +133,9 @@ class Graph:
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return what an output should be made from, or None if that depends on an unknown inventory."""
+        """Return what an output should be made from, or None if that depends on an unknown
+        inventory.
+        """
         if node in self._recipes:
             return self._recipes[node]
 
@@ -139,7 +156,8 @@ class Graph:
     def project_of(self, node: Node) -> Project:
         """Return the project through which to look at an output.
 
-        If the root is a bucket, its project answers from one listing for all outputs in the same folder.
+        If the root is a bucket, its project answers from one listing for all outputs in the same
+        folder.
         """
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
@@ -161,7 +179,9 @@ class Graph:
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up the current versions of a stage for all corpora at once: in a bucket, each costs a request."""
+        """Look up the current versions of a stage for all corpora at once: in a bucket, each costs
+        a request.
+        """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown = [node for node in nodes if node not in self._current]
         names = [node.name for node in unknown]
@@ -169,7 +189,9 @@ class Graph:
         self._current.update(zip(unknown, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Return why the current version of an output is not the one that should be; empty if it is, and whole."""
+        """Return why the current version of an output is not the one that should be; empty if it
+        is, and whole.
+        """
         if node in self._reasons:
             return self._reasons[node]
 
@@ -182,7 +204,9 @@ class Graph:
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return why an output does not have the recipe that it should have, without looking at its files."""
+        """Return why an output does not have the recipe that it should have, without looking at its
+        files.
+        """
         wanted = self.recipe(node)
         manifest = self.current(node).manifest
         if wanted is None or manifest is None:
@@ -200,7 +224,9 @@ class Graph:
         return reasons
 
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield a node, or the nearest of its inputs that belong to a corpus, if their recipes are not known."""
+        """Yield a node, or the nearest of its inputs that belong to a corpus, if their recipes are
+        not known.
+        """
         if self.recipe(node) is not None:
             return
         inputs = self.inputs(node).values()
@@ -211,7 +237,9 @@ class Graph:
             yield from self._unknown_inputs(parent)
 
     def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what was read of outputs, and of all outputs made from them, after they were built."""
+        """Forget what was read of outputs, and of all outputs made from them, after they were
+        built.
+        """
         changed = set(nodes)
         if not changed:
             return
@@ -225,14 +253,18 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """Return the inventory of a corpus: the first of its outputs, whose recipe lists the files of the raw folder.
+    """Return the inventory of a corpus: the first of its outputs, whose recipe lists the files of
+    the raw folder.
 
-    The graph names this stage because its recipe is the only one that comes from outside, instead of from inputs.
+    The graph names this stage because its recipe is the only one that comes from outside, instead
+    of from inputs.
     """
     return Node(INVENTORY, Key(corpus))
 
 
-def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None) -> Graph:
+def graph_over(
+    project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
+) -> Graph:
     """Return the graph of a project whose corpora have these inventories.
 
     Args:
@@ -253,13 +285,17 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest that an output made by a recipe is known by: what Dagster records as its data version."""
+    """Return the digest that an output made by a recipe is known by: what Dagster records as its
+    data version.
+    """
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)
     return recipe.digest
 
 
-def reasons_to_build(project: Project, node: Node, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
+def reasons_to_build(
+    project: Project, node: Node, wanted: Recipe, current: CurrentVersion
+) -> Sequence[Reason]:
     """Return why the current version of an output is not the wanted one; empty if it is, and whole."""
     stage = node.stage
     if isinstance(stage, InParts):
@@ -300,7 +336,9 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield why an output is stale; if an input of the same subject changed, yield that input's reasons instead."""
+    """Yield why an output is stale; if an input of the same subject changed, yield that input's
+    reasons instead.
+    """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
         causes: list[str] = []
@@ -312,7 +350,10 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
 def _for_people(reasons: Iterable[Reason]) -> list[Reason]:
     """Return reasons with a clearer text, if the name of the changed input would not say enough."""
-    return [Reason(_TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text), reason.input) for reason in reasons]
+    return [
+        Reason(_TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text), reason.input)
+        for reason in reasons
+    ]
 
 
 def _have_same_subject(node: Node, other: Node) -> bool:
@@ -340,7 +381,9 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Append a node to `ordered`, a dict used as an ordered set, after its inputs of the same subject."""
+    """Append a node to `ordered`, a dict used as an ordered set, after its inputs of the same
+    subject.
+    """
     if node in ordered:
         return
     for parent in node.inputs(config).values():

@@ -1,4 +1,6 @@
-"""Judge versions and files that nothing needs: garbage if all of it is ours, left alone if that is not certain."""
+"""Judge versions and files that nothing needs: garbage if all of it is ours, left alone if that is
+not certain.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     folder = output.folder / digest
     name = f"{output.stage_folder}/{output.name}"
 
-    # Which files are ours: those of the manifest, or of an unfinished version those that its stage recognises.
+    # Which files are ours: those of the manifest, or of an unfinished version those that its stage
+    # recognises.
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
@@ -65,7 +68,9 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
         if not is_ours:
             return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
         size += entry.size
-    return Garbage(folder, name, output.subject, "unfinished" if manifest is None else "version", size)
+    return Garbage(
+        folder, name, output.subject, "unfinished" if manifest is None else "version", size
+    )
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
@@ -81,7 +86,9 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the files that versions share with each other, such as index files, and that no needed version lists."""
+    """Yield the files that versions share with each other, such as index files, and that no needed
+    version lists.
+    """
     output_folders: dict[tuple[str, str], list[Path]] = {}
     for output in outputs:
         output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
@@ -90,13 +97,17 @@ def judge_all_shared_files(
         for (folder, subject), folders in output_folders.items():
             if folder != stage_folder:
                 continue
-            current_since_ns = max(listing.written_ns(output_folder / CURRENT) for output_folder in folders)
+            current_since_ns = max(
+                listing.written_ns(output_folder / CURRENT) for output_folder in folders
+            )
             place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
             needed_files = needed.shared_files.get((stage_folder, subject), set())
             old_files = []
             for name, entry in files.items():
-                if name not in needed_files and not policy.keeps(entry.written_ns, current_since_ns):
+                if name not in needed_files and not policy.keeps(
+                    entry.written_ns, current_since_ns
+                ):
                     old_files.append(name)
             yield from _judge_shared_files(listing, place, subject, files, old_files)
 
@@ -111,9 +122,14 @@ def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
 
 
 def _judge_shared_files(
-    listing: FileAccess, place: str, subject: str, files: Mapping[str, Entry], old_files: Collection[str]
+    listing: FileAccess,
+    place: str,
+    subject: str,
+    files: Mapping[str, Entry],
+    old_files: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Judge the old files of a shared folder: those that a note of ours lists are garbage, others are left alone.
+    """Judge the old files of a shared folder: those that a note of ours lists are garbage, others
+    are left alone.
 
     Args:
         listing: Access to the root.
@@ -129,15 +145,22 @@ def _judge_shared_files(
             our_files |= _noted_files(listing, folder, name)
 
     is_linked = _is_linked(listing, folder)
-    foreign = {name for name in old_files if is_linked or name not in our_files or files[name].is_link}
+    foreign = {
+        name for name in old_files if is_linked or name not in our_files or files[name].is_link
+    }
     if foreign:
         size = sum(files[name].size for name in foreign)
         why = "that no note of ours lists, or that a symbolic link leads to"
-        yield LeftAlone(folder, f"{format_count(len(foreign), 'file')} ({size:,} bytes) {why}, such as {min(foreign)}")
+        yield LeftAlone(
+            folder,
+            f"{format_count(len(foreign), 'file')} ({size:,} bytes) {why}, such as {min(foreign)}",
+        )
 
     # Notes go last: a collection that is cut short finds the remaining files by them.
     ours = [name for name in old_files if name not in foreign]
-    for name in sorted(ours, key=lambda name: (name.endswith(_NOTE), "description" not in name, name)):
+    for name in sorted(
+        ours, key=lambda name: (name.endswith(_NOTE), "description" not in name, name)
+    ):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
 
 
@@ -157,7 +180,9 @@ def _is_linked(listing: FileAccess, folder: Path) -> bool:
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yield (name relative to the folder, entry) of everything below a folder but folders; no link is followed."""
+    """Yield (name relative to the folder, entry) of everything below a folder but folders; no link
+    is followed.
+    """
     for entry in listing.entries(folder):
         if entry.is_folder and not entry.is_link:
             yield from files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")

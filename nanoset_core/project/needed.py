@@ -1,4 +1,6 @@
-"""Which stored versions are needed: the current ones, those that a policy keeps, and all that they were made from."""
+"""Which stored versions are needed: the current ones, those that a policy keeps, and all that they
+were made from.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,26 @@ class Needed:
     digests: set[str] = field(default_factory=set)
     """Digests of versions, including those that a build may be making right now."""
     shared_files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """(folder of a stage, subject) → files that its versions share with each other, such as index files."""
+    """(folder of a stage, subject) → files that its versions share with each other, such as index
+    files.
+    """
 
 
 def find_needed(
-    listing: FileAccess, outputs: Sequence[StoredOutput], policy: Policy, moving: Collection[str] = ()
+    listing: FileAccess,
+    outputs: Sequence[StoredOutput],
+    policy: Policy,
+    moving: Collection[str] = (),
 ) -> Needed:
-    """Follow every current version, and every other one that the policy keeps, to all that it needs.
+    """Follow every current version, and every other one that the policy keeps, to all that it
+    needs.
 
     Args:
         listing: Access to the root.
         outputs: All outputs below it.
         policy: Which versions are kept although they are not current.
-        moving: Digests of shards whose tokens are about to move to the current dataset: they need no older one.
+        moving: Digests of shards whose tokens are about to move to the current dataset: they need
+            no older one.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -72,9 +81,12 @@ def find_needed(
                 files = needed.shared_files.setdefault((output.stage_folder, output.subject), set())
                 files.update(stage.shared_files(manifest))
         except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
-            what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
+            what = (
+                f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
+            )
             raise unreadable(output.folder / digest, what) from error
-    # Not followed: what an unfinished version needs is needed by the version that it continues from as well.
+    # Not followed: what an unfinished version needs is needed by the version that it continues from
+    # as well.
     needed.digests |= unfinished
     return needed
 
@@ -90,7 +102,11 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
 
 def _lister_by_folder() -> dict[str, str]:
     """Return folder of an internal stage → folder of the stage whose manifests list its versions."""
-    return {stage.layout.folder: stage.named_by.layout.folder for stage in stages() if isinstance(stage, InternalStage)}
+    return {
+        stage.layout.folder: stage.named_by.layout.folder
+        for stage in stages()
+        if isinstance(stage, InternalStage)
+    }
 
 
 def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
@@ -105,7 +121,9 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield digests of complete versions that are not current and stay because of their age or number."""
+    """Yield digests of complete versions that are not current and stay because of their age or
+    number.
+    """
     # Versions of an internal stage have no pointer: they are as old as the output that lists them.
     lister = lister_by_folder.get(output.stage_folder)
     pointer = listing.folder.joinpath(lister or output.stage_folder, output.name, CURRENT)
@@ -120,12 +138,16 @@ def _kept_versions(
         if policy.keeps(written_ns, current_since_ns):
             yield digest
     if lister is None:
-        newest_first = sorted(written_ns_by_digest, key=lambda digest: (-written_ns_by_digest[digest], digest))
+        newest_first = sorted(
+            written_ns_by_digest, key=lambda digest: (-written_ns_by_digest[digest], digest)
+        )
         yield from newest_first[: policy.keep]
 
 
 def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets that hold files of a version, such as the tokens of a shard."""
+    """Return the digests of the datasets that hold files of a version, such as the tokens of a
+    shard.
+    """
     try:
         manifest = outputs.manifest_at(shard)
     except FormatError:  # what cannot be read is made again from its source

@@ -1,4 +1,6 @@
-"""Orders of views that do not reach the model: settings that are allowed, and rarely what their author means."""
+"""Orders of views that do not reach the model: settings that are allowed, and rarely what their
+author means.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _SHUFFLED = (
     "the view {view} is sorted by {column}, but the trainer shuffles the samples, so this order has no effect. Remove "
     "`order`, or train with a reader that keeps it (see docs/choosing.md, Readers that keep an order)"
 )
-_REORDERED = "the view {view} is sorted by {column}, but {what}, so this order has no effect: remove `order`"
+_REORDERED = (
+    "the view {view} is sorted by {column}, but {what}, so this order has no effect: remove `order`"
+)
 _BUDGET = (
     "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: {key} is applied before "
     "the order. To keep the documents with the {best} {column}, choose them by a condition, such as "
@@ -28,8 +32,11 @@ _BUDGET = (
 )
 
 
-def sorting_of(views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], name: str) -> ViewOrderSpec | None:
-    """Return the order by a column in which a trainer finds the documents of a corpus, view or packs.
+def sorting_of(
+    views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], name: str
+) -> ViewOrderSpec | None:
+    """Return the order by a column in which a trainer finds the documents of a corpus, view or
+    packs.
 
     Args:
         views: Name → settings of each view.
@@ -37,7 +44,8 @@ def sorting_of(views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], na
         name: Name of the corpus, view or packs.
 
     Returns:
-        The order, or None: documents are in the order of the raw text, shuffled by a seed, or laid into packs.
+        The order, or None: documents are in the order of the raw text, shuffled by a seed, or laid
+        into packs.
     """
     if name in packs or name not in views:
         return None
@@ -55,9 +63,11 @@ def sorting_of(views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], na
 def nanoset_order_warnings(
     spec: NanosetSpec, views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec]
 ) -> Iterator[str]:
-    """Yield a warning for each sorted view whose order spoils the splits of a nanoset or is lost in training.
+    """Yield a warning for each sorted view whose order spoils the splits of a nanoset or is lost in
+    training.
 
-    Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has cut the dataset.
+    Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has
+    cut the dataset.
     """
     for view in spec.corpora:
         order = sorting_of(views, packs, view)
@@ -66,17 +76,24 @@ def nanoset_order_warnings(
 
         held_out = _held_out_splits(spec, view)
         if held_out:
-            # The documents at the end of the order: those that come last in an ascending one are the greatest.
+            # The documents at the end of the order: those that come last in an ascending one are
+            # the greatest.
             extreme = "lowest" if order.descending else "highest"
             yield _CUT.format(
-                view=view, column=order.by, split=spec.shares, held_out=" and ".join(held_out), extreme=extreme
+                view=view,
+                column=order.by,
+                split=spec.shares,
+                held_out=" and ".join(held_out),
+                extreme=extreme,
             )
         if not keeps_order(spec):
             yield _SHUFFLED.format(view=view, column=order.by)
 
 
 def keeps_order(spec: NanosetSpec) -> bool:
-    """Return whether the trainer of a nanoset reads the documents of each corpus in the order of its dataset."""
+    """Return whether the trainer of a nanoset reads the documents of each corpus in the order of
+    its dataset.
+    """
     preset = get_preset(spec.preset)
     return preset.windows and not preset.shuffles_blend
 
@@ -84,7 +101,8 @@ def keeps_order(spec: NanosetSpec) -> bool:
 def reordering_warnings(
     corpora: Sequence[str], views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], what: str
 ) -> Iterator[str]:
-    """Yield a warning for each sorted view among some corpora whose documents an output puts into another order.
+    """Yield a warning for each sorted view among some corpora whose documents an output puts into
+    another order.
 
     Args:
         corpora: Names of what the output is made of.
@@ -99,7 +117,9 @@ def reordering_warnings(
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield a warning if a view is sorted by a column and has a budget, which does not follow that order."""
+    """Yield a warning if a view is sorted by a column and has a budget, which does not follow that
+    order.
+    """
     order = sorting_of(views, {}, name)
     if order is None or isinstance(views[name].order, str):
         return

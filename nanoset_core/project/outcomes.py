@@ -1,4 +1,6 @@
-"""What the change from one version of a dataset to another means for each output that is made from it."""
+"""What the change from one version of a dataset to another means for each output that is made from
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the change from one version to the other means for the outputs of one row of `nanoset status`."""
+    """What the change from one version to the other means for the outputs of one row of `nanoset
+    status`.
+    """
 
     output: str
     """Kind, name and part of the row."""
@@ -30,7 +34,9 @@ class Outcome:
     why: str
     """The reason, as a clause."""
     index_files: int | None = None
-    """For a split: how many of the trainer's index files the new version needs; None if that is not known."""
+    """For a split: how many of the trainer's index files the new version needs; None if that is not
+    known.
+    """
     kept_files: int | None = None
     """How many of them the old version had too (rebuilt), or exist already (to be rebuilt)."""
 
@@ -55,7 +61,9 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from; of views and packs also what those are made from."""
+    """Return what the outputs of a row are made from; of views and packs also what those are made
+    from.
+    """
     inputs: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -67,8 +75,12 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
     return inputs
 
 
-def _outcome_of_row(graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest) -> Outcome:
-    """Return the outcome of a row that reads a dataset, such as the index mappings and the blend of one split."""
+def _outcome_of_row(
+    graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest
+) -> Outcome:
+    """Return the outcome of a row that reads a dataset, such as the index mappings and the blend of
+    one split.
+    """
     project = graph.project
     manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
     if manifest is None:
@@ -83,7 +95,9 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], label: str, old: Manife
         files_after = _index_files(project, nodes, new.digest)
         if files_before is None or files_after is None:
             return outcome
-        return replace(outcome, index_files=len(files_after), kept_files=len(files_after & files_before))
+        return replace(
+            outcome, index_files=len(files_after), kept_files=len(files_after & files_before)
+        )
 
     version = "the old" if old.digest in origins else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
@@ -95,7 +109,9 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], label: str, old: Manife
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add to an outcome how many index files a build would need now, if the first output of a row has such files."""
+    """Add to an outcome how many index files a build would need now, if the first output of a row
+    has such files.
+    """
     if not isinstance(node.stage, SharesFiles):
         return outcome
     try:
@@ -109,7 +125,9 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return digests of what the last output of a row was made from, also by way of another one of its row."""
+    """Return digests of what the last output of a row was made from, also by way of another one of
+    its row.
+    """
     origins: set[str] = set()
     inputs = graph.inputs(nodes[-1])
     for name, digest in manifest.recipe["parents"].items():
@@ -140,7 +158,9 @@ def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files of a row's latest versions that were made from a dataset, or None if there are none."""
+    """Return the index files of a row's latest versions that were made from a dataset, or None if
+    there are none.
+    """
     digests = {dataset_digest}
     files: set[str] | None = None
     for node in nodes:

@@ -50,14 +50,19 @@ class Project:
 
     @staticmethod
     def open(
-        config_file: str | os.PathLike[str], listener: ProgressCallback = silent, *, rebuild: bool = False
+        config_file: str | os.PathLike[str],
+        listener: ProgressCallback = silent,
+        *,
+        rebuild: bool = False,
     ) -> Project:
         """Read nanoset.yaml; see load_config for what it raises."""
         return Project(load_config(config_file), listener, rebuild)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[Project]:
-        """Yield the same project for one task: a worker of a cluster has its own tokenizer and copies."""
+        """Yield the same project for one task: a worker of a cluster has its own tokenizer and
+        copies.
+        """
         with task_folder() as folder:
             yield self if folder is None else replace(self, config=self.config.below(folder))
 
@@ -70,7 +75,9 @@ class Project:
         return OutputRoot(access, self.rebuild, self.seen)
 
     def with_listing(self, folder: str) -> Project:
-        """Return the same project, whose outputs in a bucket answer from one listing what is asked of a folder."""
+        """Return the same project, whose outputs in a bucket answer from one listing what is asked
+        of a folder.
+        """
         listed, access = replace(self), self.outputs.access
         object.__setattr__(listed, "_access", access.with_listing(access.folder / folder))
         return listed
@@ -96,11 +103,15 @@ class Project:
         """What the tokenizer is; raises as `tokenizer_facts`."""
         if not self.config.tokenizer_file.is_file():
             spec, file = self.config.tokenizer, self.config.tokenizer_file
-            raise no_tokenizer(as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path")
+            raise no_tokenizer(
+                as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path"
+            )
         return tokenizer_facts(self.config.tokenizer_file)
 
     def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
-        """Return the id of a special token, where nanoset.yaml names it; ConfigError where there is none such."""
+        """Return the id of a special token, where nanoset.yaml names it; ConfigError where there is
+        none such.
+        """
         token = getattr(self.config.tokenizer, key)
         if token is None:
             return None
@@ -115,7 +126,9 @@ class Project:
         return self._named("webdatasets", self.config.webdatasets, name)
 
     def _cluster(self, spec: ExecutorSpec, where: str) -> DaskCluster:
-        """Return the cluster of a specification; relative paths start at the folder of nanoset.yaml."""
+        """Return the cluster of a specification; relative paths start at the folder of
+        nanoset.yaml.
+        """
         if spec.kind == "slurm":
             from nanoset_core.execution.dask_connection import SlurmJobs
 
@@ -154,7 +167,8 @@ class Project:
 def holding(
     stage: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Hold a lease on the corpus, nanoset or webdataset of the second argument while the decorated function runs.
+    """Hold a lease on the corpus, nanoset or webdataset of the second argument while the decorated
+    function runs.
 
     Where working copies are removed meanwhile, it begins again: what it had finished is kept.
     """
@@ -162,18 +176,26 @@ def holding(
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with leased(project.outputs.access, names_of(project, name), name):
-            return despite_lost_copies(project.outputs.access, lambda: stage(project, name, *args, **kwargs))
+            return despite_lost_copies(
+                project.outputs.access, lambda: stage(project, name, *args, **kwargs)
+            )
 
     return held
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """Return the result of `work`, which is called again where working copies were removed to make room on the disk."""
+    """Return the result of `work`, which is called again where working copies were removed to make
+    room on the disk.
+    """
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
-            named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
+            named = (
+                [error.where]
+                if isinstance(error, MissingError)
+                else [*error.args, error.filename, error.filename2]
+            )
             ours = (str(access.folder), access.store.url())
             if not (access.has_copies and any(str(name).startswith(ours) for name in named)):
                 raise
@@ -181,7 +203,9 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return a name, and those of the views, packs and corpora that the output of that name is made from."""
+    """Return a name, and those of the views, packs and corpora that the output of that name is made
+    from.
+    """
     config = project.config
     names = {name}
     if name in config.nanosets:

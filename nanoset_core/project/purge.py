@@ -26,7 +26,13 @@ from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge_plan import DocumentInShard, PurgePlan, ShardKey, TaintedVersion, plan_purge
+from nanoset_core.project.purge_plan import (
+    DocumentInShard,
+    PurgePlan,
+    ShardKey,
+    TaintedVersion,
+    plan_purge,
+)
 from nanoset_core.project.purge_receipt import PurgeReceipt
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_at
@@ -44,7 +50,8 @@ _RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str) -> Path:
-    """Erase what a plan names, and return the path of the receipt; run again, it resumes where it was cut short.
+    """Erase what a plan names, and return the path of the receipt; run again, it resumes where it
+    was cut short.
 
     Args:
         project: The project.
@@ -53,7 +60,8 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
         day: Date for the receipt.
 
     Raises:
-        StaleError: After the build, an output that nanoset.yaml requests is still made of the old shards.
+        StaleError: After the build, an output that nanoset.yaml requests is still made of the old
+            shards.
         StorageError: A build works on what is to be erased; or as `plan_purge` raises.
     """
     outputs = project.outputs
@@ -91,7 +99,9 @@ class _ShardToShorten:
 
 
 def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
-    """Record the documents of a corpus, and make its current shards that hold some again, out of themselves."""
+    """Record the documents of a corpus, and make its current shards that hold some again, out of
+    themselves.
+    """
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -103,7 +113,8 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         purged.note(outputs, corpus, (), id_digests)
         return
 
-    # Record where the documents are in the text. Ranges depend on that: their recipes are those without them.
+    # Record where the documents are in the text. Ranges depend on that: their recipes are those
+    # without them.
     to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[SHARDS])
     range_bytes = tokenized.recipe["options"]["range_bytes"]
     ranges = ranges_of(project, inventory, range_bytes)
@@ -136,7 +147,9 @@ def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
     return digests
 
 
-def _shards_to_shorten(plan: PurgePlan, corpus: str, digests: Sequence[str]) -> list[_ShardToShorten]:
+def _shards_to_shorten(
+    plan: PurgePlan, corpus: str, digests: Sequence[str]
+) -> list[_ShardToShorten]:
     """Return the current shards of a corpus that hold documents to be erased."""
     shards = []
     for number, digest in enumerate(digests):
@@ -184,7 +197,11 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
             continue
         digests = tokenized.facts[SHARDS]
         holders = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
-        inside = {file for file in holders if file is not None and file.rpartition("/")[0] in erased_folders}
+        inside = {
+            file
+            for file in holders
+            if file is not None and file.rpartition("/")[0] in erased_folders
+        }
         if inside:
             raise StorageError(
                 "tokens of shards lie in what is to be erased",

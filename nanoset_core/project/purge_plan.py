@@ -1,4 +1,6 @@
-"""What a purge erases: the documents with some ids, wherever shards hold them, and every version made of these."""
+"""What a purge erases: the documents with some ids, wherever shards hold them, and every version
+made of these.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class DocumentInShard:
     file: str
     """File of the raw text, relative to the corpus's folder."""
     line: int
-    """Number of its line or row, from 1: in its piece of the file, or in the file, as the holder says."""
+    """Number of its line or row, from 1: in its piece of the file, or in the file, as the holder
+    says.
+    """
     offset: int
     """Byte offset of the line; -1 for a row of a table."""
     id: str
@@ -90,15 +94,17 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         corpora: Corpora that are searched; empty for all.
 
     Raises:
-        ConfigError: A corpus with such documents is not in the raw folder any more, so its other documents would be
-            lost; or a corpus has no shards.
+        ConfigError: A corpus with such documents is not in the raw folder any more, so its other
+            documents would be lost; or a corpus has no shards.
         FormatError: A manifest, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made of.
     """
     names = _searched_corpora(project, corpora)
     documents = _find_documents(project, ids, names)
     corpora_with_documents = dict.fromkeys(shard.corpus for shard in documents)
-    current = {corpus: _current_documents(project, corpus, documents) for corpus in corpora_with_documents}
+    current = {
+        corpus: _current_documents(project, corpus, documents) for corpus in corpora_with_documents
+    }
     _check_in_raw_folder(project, current)
     return PurgePlan(
         ids=tuple(ids),
@@ -112,7 +118,9 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
     """Return the corpora to search, sorted, after checking that each has shards."""
     outputs = project.outputs
-    with_shards = sorted(name for name in outputs.access.names(outputs.folder / SHARDS) if not name.startswith("."))
+    with_shards = sorted(
+        name for name in outputs.access.names(outputs.folder / SHARDS) if not name.startswith(".")
+    )
     unknown = sorted(set(corpora) - set(with_shards))
     if unknown:
         raise ConfigError(
@@ -171,7 +179,9 @@ def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInS
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return the documents of a corpus's current shards, each with the number of its line in its file."""
+    """Return the documents of a corpus's current shards, each with the number of its line in its
+    file.
+    """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return []
@@ -184,8 +194,11 @@ def _current_documents(
     return current
 
 
-def _check_in_raw_folder(project: Project, current: Mapping[str, Sequence[DocumentInShard]]) -> None:
-    """Check that the raw folder has every corpus that keeps some of its documents: a build makes it again.
+def _check_in_raw_folder(
+    project: Project, current: Mapping[str, Sequence[DocumentInShard]]
+) -> None:
+    """Check that the raw folder has every corpus that keeps some of its documents: a build makes it
+    again.
 
     Raises:
         ConfigError: It has not.
@@ -210,7 +223,8 @@ def _check_in_raw_folder(project: Project, current: Mapping[str, Sequence[Docume
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
     """Yield all versions that were made of shards, directly or not, and these shards.
 
-    Versions come before what they were made of: a purge that is cut short finds the others by the shards that remain.
+    Versions come before what they were made of: a purge that is cut short finds the others by the
+    shards that remain.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
@@ -238,7 +252,11 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     order = [*reversed(stored_shards), *orphans]
     tainted.update(order)
     while True:
-        added = [digest for digest, needs in needs_by_digest.items() if digest not in tainted and tainted & needs]
+        added = [
+            digest
+            for digest, needs in needs_by_digest.items()
+            if digest not in tainted and tainted & needs
+        ]
         if not added:
             break
         order += added
@@ -248,11 +266,16 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     for digest in reversed(order):
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is not None:
-            yield TaintedVersion(version_path(manifest), digest, digest in current, own_files(manifest))
+            yield TaintedVersion(
+                version_path(manifest), digest, digest in current, own_files(manifest)
+            )
 
 
-def _is_orphan(root: OutputRoot, output: StoredOutput, digest: str, needs: set[str], corpora: Collection[str]) -> bool:
-    """Return whether a version is a dataset of one of these corpora whose set of shards was deleted.
+def _is_orphan(
+    root: OutputRoot, output: StoredOutput, digest: str, needs: set[str], corpora: Collection[str]
+) -> bool:
+    """Return whether a version is a dataset of one of these corpora whose set of shards was
+    deleted.
 
     It may hold the documents, too: nothing tells which shards it was made of.
     """

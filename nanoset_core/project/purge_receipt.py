@@ -1,7 +1,8 @@
-"""The receipt of a purge: a JSON file below the root that lists what was erased, and what exists instead.
+"""The receipt of a purge: a JSON file below the root that lists what was erased, and what exists
+instead.
 
-Until everything that it names is erased, it has a name that begins with a dot. A purge that was cut short reads it when
-it is run again.
+Until everything that it names is erased, it has a name that begins with a dot. A purge that was cut
+short reads it when it is run again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class PurgeReceipt:
         self._outputs = outputs
         self._ids = sorted(purged.id_digest(identity) for identity in ids)
         self._corpora = sorted(corpora)
-        self.path: Path = outputs.folder / RECEIPTS / f"{digest_of([self._ids, self._corpora])}.json"
+        self.path: Path = (
+            outputs.folder / RECEIPTS / f"{digest_of([self._ids, self._corpora])}.json"
+        )
         """Where it is once the purge is complete."""
         self._unfinished_path = self.path.with_name(f".{self.path.name}")
 
@@ -46,14 +49,20 @@ class PurgeReceipt:
         return self._read(self._unfinished_path) is not None
 
     def begin(self, plan: PurgePlan, day: str) -> dict[str, Any]:
-        """Write what is about to be erased, together with what an earlier purge of the same ids recorded; return it.
+        """Write what is about to be erased, together with what an earlier purge of the same ids
+        recorded; return it.
 
         Args:
             plan: What is about to be erased.
             day: Date of the purge.
         """
         outputs = self._outputs
-        receipt: dict[str, Any] = {"nanoset_purge": 1, "day": day, "ids": self._ids, "corpora": self._corpora}
+        receipt: dict[str, Any] = {
+            "nanoset_purge": 1,
+            "day": day,
+            "ids": self._ids,
+            "corpora": self._corpora,
+        }
         receipt |= self._read(self.path) or {"documents": [], "erased": {}}
         existing: list[str] = []
         for output in all_outputs(outputs.access.listing()):
@@ -94,7 +103,9 @@ class PurgeReceipt:
                     made[version_path(manifest)] = own_files(manifest)
 
         values = {key: value for key, value in receipt.items() if key != _EXISTING}
-        values["erased"] = receipt["erased"] | {version.path: version.files for version in plan.versions}
+        values["erased"] = receipt["erased"] | {
+            version.path: version.files for version in plan.versions
+        }
         values["made"] = made
         outputs.access.write(self.path, _to_bytes(values))
         outputs.access.remove(self._unfinished_path)

@@ -26,7 +26,8 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that nanoset.yaml names no corpus that does not exist, and gives no view or packs the name of one.
+    """Check that nanoset.yaml names no corpus that does not exist, and gives no view or packs the
+    name of one.
 
     Args:
         config: The configuration.
@@ -73,14 +74,18 @@ def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
     )
 
 
-def _unknown_corpus(config: ProjectConfig, mention: _Mention, known: Collection[str]) -> ConfigError:
+def _unknown_corpus(
+    config: ProjectConfig, mention: _Mention, known: Collection[str]
+) -> ConfigError:
     """Return the error for a corpus that the raw folder does not have, or that has no text."""
     folder = config.corpus_folder(mention.corpus)
     where = f"{config.file}: {mention.key}.{mention.corpus}"
     existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"
     remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
     if folder.is_dir():
-        return ConfigError("this corpus has no text that could be read", where=where, found=existing, remedy=remedy)
+        return ConfigError(
+            "this corpus has no text that could be read", where=where, found=existing, remedy=remedy
+        )
     return ConfigError(
         "this corpus is not in the raw folder",
         where=where,

@@ -1,4 +1,6 @@
-"""Settings of runs: the executor and the environment variables that replace it, automation, names in Dagster."""
+"""Settings of runs: the executor and the environment variables that replace it, automation, names
+in Dagster.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ _TEXTS = {
         "seconds, or a number with s, m, h or d, up to 366d",
     ),
     "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
-    "time": ("this is no time limit for a Slurm job", "write 90m, 4h or 2d", "m, h or d, from 2m to 366d"),
+    "time": (
+        "this is no time limit for a Slurm job",
+        "write 90m, 4h or 2d",
+        "m, h or d, from 2m to 366d",
+    ),
     "name": (
         "this cannot be written into a job's script",
         "write the name as `sinfo` or `sacctmgr` shows it",
@@ -79,13 +85,17 @@ class ExecutorSpec:
     """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
 
     kind: Literal["processes", "dask", "slurm"] = "processes"
-    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as Slurm jobs."""
+    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as
+    Slurm jobs.
+    """
     address: str | None = None
     """Address of the Dask scheduler, such as tcp://scheduler:8786."""
     scheduler_file: str | None = None
     """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
     wait: str | float | None = None
-    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for Slurm's queue 24h."""
+    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for
+    Slurm's queue 24h.
+    """
     jobs: Annotated[int, Range(1, 10_000)] | None = None
     """Slurm: number of jobs while the build runs."""
     partition: str | None = None
@@ -122,11 +132,15 @@ class AutomationSpec:
     """When new text is looked for, and what is missing or stale is built."""
 
     enabled: bool = True
-    """Whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there."""
+    """Whether sensors and schedule run unless switched off in the UI; false: none runs unless
+    switched on there.
+    """
     sensor_seconds: Annotated[int, Range(1, 86_400)] = 30
     """Seconds between two looks at the raw folder, and between two at what is missing or stale."""
     settle_seconds: Annotated[float, Range(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
-    """Seconds for which a file must have been left alone before it is read, save in a build by hand."""
+    """Seconds for which a file must have been left alone before it is read, save in a build by
+    hand.
+    """
     reconcile: str | None = "0 3 * * *"
     """When everything is compared with what it should be: a cron line; null = never."""
     timezone: str = "UTC"
@@ -146,13 +160,15 @@ class DagsterSpec:
 def chosen_executor(
     file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
-    """Return the executor to use, and where it is named: in the environment or, by default, in nanoset.yaml.
+    """Return the executor to use, and where it is named: in the environment or, by default, in
+    nanoset.yaml.
 
     Args:
         file: nanoset.yaml, for messages.
         spec: Its section `executor`.
-        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) replace
-            kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an empty one counts as absent.
+        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current
+            folder) replace kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an
+            empty one counts as absent.
 
     Raises:
         ConfigError: The environment names both, or something invalid.
@@ -175,9 +191,13 @@ def chosen_executor(
 
 
 def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
-    """Yield an error for each key that its kind lacks or does not have, and for the environment's variables."""
+    """Yield an error for each key that its kind lacks or does not have, and for the environment's
+    variables.
+    """
     where = f"{file}: executor"
-    lacks = f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
+    lacks = (
+        f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
+    )
     for key, value in asdict(spec).items():
         if key == "kind" or key in _KEYS[spec.kind] or value is None:
             continue
@@ -264,7 +284,9 @@ def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]
         try:
             ZoneInfo(spec.timezone)
         except (KeyError, ValueError, OSError):
-            yield from broken(f"{file}: automation", _TEXTS, (True, "timezone", ".timezone", repr(spec.timezone)))
+            yield from broken(
+                f"{file}: automation", _TEXTS, (True, "timezone", ".timezone", repr(spec.timezone))
+            )
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:

@@ -1,4 +1,6 @@
-"""Which steps of a project can be made now, and in which runs: for `nanoset build`, the sensors and the schedule."""
+"""Which steps of a project can be made now, and in which runs: for `nanoset build`, the sensors and
+the schedule.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,20 @@ def runnable(
     *,
     in_sequence: bool = False,
 ) -> list[list[Step]]:
-    """Return the runs that can start now: the steps of each in order, runs in the order of the pipeline.
+    """Return the runs that can start now: the steps of each in order, runs in the order of the
+    pipeline.
 
-    A step is included if it needs a run and everything that it needs is fresh, or is made before it.
+    A step is included if it needs a run and everything that it needs is fresh, or is made before
+    it.
 
     Args:
         state: The steps, and which of them are fresh.
-        select: Accepts or refuses a step; called once for each step that could be included, in order.
-        run_of: Returns what identifies the run that a step belongs to. The steps of a run are made in sequence, so one
-            may need another.
-        in_sequence: Whether the runs are executed in sequence as well, so that a step may need one of an earlier run.
+        select: Accepts or refuses a step; called once for each step that could be included, in
+            order.
+        run_of: Returns what identifies the run that a step belongs to. The steps of a run are made
+            in sequence, so one may need another.
+        in_sequence: Whether the runs are executed in sequence as well, so that a step may need one
+            of an earlier run.
     """
     runs: dict[Hashable, list[Step]] = {}
     run_by_node: dict[Node, Hashable] = {}
@@ -53,8 +59,14 @@ def runnable(
         if not state.needs_run(node):
             continue
         run = run_of(step)
-        made_before = [need for need in step.needs if need in run_by_node and (in_sequence or run_by_node[need] == run)]
-        missing = [need for need in step.needs if need not in made_before and not state.is_fresh(need)]
+        made_before = [
+            need
+            for need in step.needs
+            if need in run_by_node and (in_sequence or run_by_node[need] == run)
+        ]
+        missing = [
+            need for need in step.needs if need not in made_before and not state.is_fresh(need)
+        ]
         if not missing and select(step):
             runs.setdefault(run, []).append(step)
             run_by_node[node] = run
@@ -62,7 +74,9 @@ def runnable(
 
 
 def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs together with everything that they need, directly or not, and that is not fresh."""
+    """Return outputs together with everything that they need, directly or not, and that is not
+    fresh.
+    """
     needed = set(nodes)
     waiting = list(nodes)
     while waiting:

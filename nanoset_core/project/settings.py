@@ -11,7 +11,13 @@ from typing import Annotated, Any
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
-from nanoset_core.project.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
+from nanoset_core.project.running import (
+    AutomationSpec,
+    DagsterSpec,
+    ExecutorSpec,
+    automation_errors,
+    executor_errors,
+)
 from nanoset_core.records.parsing import (
     CONFIG_FILE,
     FrozenDict,
@@ -60,7 +66,11 @@ _TEXTS = {
         "give root a folder of its own, such as data",
     ),
     "file": ("a file is where the folder of outputs should be", "name a folder"),
-    "name": ("two things share a name", "rename one of them", "names that differ in more than '-' and '_'"),
+    "name": (
+        "two things share a name",
+        "rename one of them",
+        "names that differ in more than '-' and '_'",
+    ),
 }
 """Rule of places and names → what is wrong, and the remedy; see `broken`."""
 
@@ -70,7 +80,9 @@ class ProjectConfig:
     """All of nanoset.yaml."""
 
     raw: str = field(metadata={"example": "raw"})
-    """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or https:// URL."""
+    """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or
+    https:// URL.
+    """
     root: str = field(metadata={"example": "data"})
     """Folder of outputs, outside of raw; or s3://bucket/prefix."""
     tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
@@ -78,9 +90,13 @@ class ProjectConfig:
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     """How lines become documents."""
     corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
-    """Name → how a corpus differs from the others; a second corpus of a folder has a name and a text key of its own."""
+    """Name → how a corpus differs from the others; a second corpus of a folder has a name and a
+    text key of its own.
+    """
     attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
-    """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or their files alone."""
+    """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or
+    their files alone.
+    """
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
     """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
@@ -90,10 +106,13 @@ class ProjectConfig:
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
     """Name → a set of shuffled tar shards."""
     views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
-    """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
+    """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus
+    stands.
+    """
     packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
-    """Name → the documents of a corpus or view, laid whole into packs of one length; it may stand wherever a corpus
-    stands whose samples are as long. The key `packing` of a nanoset or webdataset makes them."""
+    """Name → the documents of a corpus or view, laid whole into packs of one length; it may stand
+    wherever a corpus stands whose samples are as long. The key `packing` of a nanoset or webdataset
+    makes them."""
     contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
     """Name → evaluation files whose texts are looked for in the corpora."""
     exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
@@ -103,7 +122,9 @@ class ProjectConfig:
     packed: tuple[str, ...] = ()
     """Deprecated: the former name of `pbin`."""
     token_target: Annotated[int, Range(1)] | None = None
-    """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no output."""
+    """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no
+    output.
+    """
     automation: AutomationSpec = field(default_factory=AutomationSpec)
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
@@ -111,7 +132,9 @@ class ProjectConfig:
     dagster: DagsterSpec = field(default_factory=DagsterSpec)
     """What the project is called in Dagster."""
     history: str = ".dagster"
-    """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set, it comes first."""
+    """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set,
+    it comes first.
+    """
     file: Path = field(default=Path(CONFIG_FILE), kw_only=True, metadata=NOT_A_KEY)
     """Where it was read from, or would be; relative paths start in its folder."""
 
@@ -159,14 +182,22 @@ class ProjectConfig:
 
     @property
     def derived(self) -> Mapping[str, Derived]:
-        """Name → view or packs: what is made of the dataset of a corpus, and can be named wherever a corpus can."""
+        """Name → view or packs: what is made of the dataset of a corpus, and can be named wherever
+        a corpus can.
+        """
         return {**self.views, **self.packs} if self.packs else self.views
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents; keys of its own take precedence."""
         spec = self._corpus_spec(corpus)
-        overrides: dict[str, Any] = {"text_key": spec.text_key, "id_key": spec.id_key, "columns": spec.columns}
-        return replace(self.documents, **{key: value for key, value in overrides.items() if value is not None})
+        overrides: dict[str, Any] = {
+            "text_key": spec.text_key,
+            "id_key": spec.id_key,
+            "columns": spec.columns,
+        }
+        return replace(
+            self.documents, **{key: value for key, value in overrides.items() if value is not None}
+        )
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
         """Return which tables are joined to a corpus's documents, or None."""
@@ -218,7 +249,9 @@ class ProjectConfig:
         return source if source.settings else source.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
-        """Return the local path of a tokenizer's file; if it is in a bucket, that of an up-to-date copy."""
+        """Return the local path of a tokenizer's file; if it is in a bucket, that of an up-to-date
+        copy.
+        """
         if not is_remote(location):
             return self.local(location, f"tokenizer.{key}")
         from nanoset_core.tokenizers.files.source import tokenizer_here
@@ -227,7 +260,9 @@ class ProjectConfig:
 
     def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemoteFolder:
         """Return the location in a bucket that a key holds."""
-        return remote_location(url, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read)
+        return remote_location(
+            url, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read
+        )
 
     @property
     def _mirror(self) -> Path:
@@ -243,17 +278,23 @@ class ProjectConfig:
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def with_copies_in(self, folder: Path) -> ProjectConfig:
-        """Return the same settings with another folder of working copies, if the outputs are in a bucket."""
+        """Return the same settings with another folder of working copies, if the outputs are in a
+        bucket.
+        """
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def below(self, folder: Path) -> ProjectConfig:
-        """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
+        """Return the settings for a worker of a cluster: its own folder of copies, and the
+        tokenizer it received.
+        """
         config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
             return config
         received = as_source(local_tokenizer(config.tokenizer_file))
         merges = None if received.merges is None else str(received.merges)
-        return replace(config, tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
+        return replace(
+            config, tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges)
+        )
 
     @property
     def workers(self) -> int:
@@ -262,7 +303,9 @@ class ProjectConfig:
 
 
 def config_file(path: Path) -> Path:
-    """Return the nanoset.yaml that a path names: the path itself, or the file in a project's folder."""
+    """Return the nanoset.yaml that a path names: the path itself, or the file in a project's
+    folder.
+    """
     return path / CONFIG_FILE if path.is_dir() else path
 
 
@@ -316,7 +359,9 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
+    """Return the configuration that plain values describe, or None and all mistakes in them; see
+    `config_from`.
+    """
     if value is None:
         error = ConfigError(
             "the configuration is empty",
@@ -333,7 +378,8 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         return None, parser.errors
     config: ProjectConfig = replace(parsed, file=file)
 
-    # Values together. Rules look at what nanoset.yaml says, before phases and packing are put into effect.
+    # Values together. Rules look at what nanoset.yaml says, before phases and packing are put into
+    # effect.
     errors = _distinct(_broken_rules(config))
     if errors:
         return None, errors
@@ -361,7 +407,9 @@ def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:
 
 
 def _broken_rules(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting that is impossible, or contradicts another. Rules are beside their keys."""
+    """Yield an error for each setting that is impossible, or contradicts another. Rules are beside
+    their keys.
+    """
     file = config.file
     tokenizer = config.tokenizer
     tokenization = config.tokenization
@@ -449,13 +497,16 @@ def _check_location(config: ProjectConfig, location: str, key: str) -> None:
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     """Yield an error for each name that another thing has as well.
 
-    Names of nanosets and so on become those of jobs and groups of assets, for which '-' and '_' are the same.
+    Names of nanosets and so on become those of jobs and groups of assets, for which '-' and '_' are
+    the same.
     """
     first_by_name: dict[str, str] = {}  # name as Dagster compares it → the first key with that name
     for path in _named_things(config):
         _, _, name = path.partition(".")
         first = first_by_name.setdefault(name.replace("-", "_"), path)
-        yield from broken(f"{config.file}: ", _TEXTS, (first != path, "name", path, f"{first} has the same"))
+        yield from broken(
+            f"{config.file}: ", _TEXTS, (first != path, "name", path, f"{first} has the same")
+        )
 
 
 def _named_things(config: ProjectConfig) -> Iterator[str]:

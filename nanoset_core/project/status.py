@@ -1,4 +1,6 @@
-"""`nanoset status`: what is up to date, stale, missing or failing, without building and without reading text."""
+"""`nanoset status`: what is up to date, stale, missing or failing, without building and without
+reading text.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,23 @@ from nanoset_core.project.survey import CorpusFindings, CorpusSurvey
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.shards.options import check_tokenizer
-from nanoset_core.stages.stage import InParts, Node, Planned, ReadingBudget, RowName, Summary, settings_warnings
+from nanoset_core.stages.stage import (
+    InParts,
+    Node,
+    Planned,
+    ReadingBudget,
+    RowName,
+    Summary,
+    settings_warnings,
+)
 from nanoset_core.storage.leases import Work, under_way
 from nanoset_core.text.contents import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
 PLANNED_BYTES = 64 << 20
-"""Outputs that are not built are planned, to learn whether they can be, until this many bytes of .idx were read."""
+"""Outputs that are not built are planned, to learn whether they can be, until this many bytes of
+.idx were read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +41,9 @@ class StatusRow:
     """The state of the outputs that are shown together, or of a folder that is no corpus."""
 
     kind: str
-    """What the stage calls its outputs: corpus, nanoset, webdataset …; `folder` for what is not read."""
+    """What the stage calls its outputs: corpus, nanoset, webdataset …; `folder` for what is not
+    read.
+    """
     name: str
     """Name of the corpus, nanoset or webdataset."""
     part: str | None
@@ -37,9 +51,13 @@ class StatusRow:
     state: State
     """What a build would find."""
     why: tuple[str, ...]
-    """What changed, or has to change; empty if up to date. For a folder that is not read: what it is."""
+    """What changed, or has to change; empty if up to date. For a folder that is not read: what it
+    is.
+    """
     figures: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the current version by name: files, documents, tokens, rejected, samples, shards, bytes …"""
+    """Counts of the current version by name: files, documents, tokens, rejected, samples, shards,
+    bytes …
+    """
     made_at: float | None = None
     """When the current version was made, in seconds since 1970."""
     busy: Work | None = None
@@ -80,12 +98,13 @@ class StatusRow:
 
 
 def project_status(project: Project) -> Iterator[StatusRow]:
-    """Yield the state of every output that nanoset.yaml and the raw folder request, row by row, as soon as it is known.
+    """Yield the state of every output that nanoset.yaml and the raw folder request, row by row, as
+    soon as it is known.
 
     What is not up to date here, `nanoset build` would make. Its history of runs is not looked at.
 
-    Files are known by size, time and inode from earlier surveys. Files of the current inventory that were written since
-    then are read if they are small (8 MiB in all).
+    Files are known by size, time and inode from earlier surveys. Files of the current inventory
+    that were written since then are read if they are small (8 MiB in all).
 
     Raises:
         ConfigError: nanoset.yaml or the raw folder is not valid.
@@ -111,7 +130,8 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield the same rows for a graph that knows the inventories of its corpora, as after a build; no file is read.
+    """Yield the same rows for a graph that knows the inventories of its corpora, as after a build;
+    no file is read.
 
     Args:
         graph: The graph.
@@ -147,7 +167,9 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
     return replace(row, busy=work, state="being built", why=(str(work),))
 
 
-def status_row(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings) -> StatusRow:
+def status_row(
+    graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings
+) -> StatusRow:
     """Return the state of the outputs of one row.
 
     Args:
@@ -199,7 +221,9 @@ def status_row(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, fin
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
-    """Return what the current versions of a row show; figures of later ones replace earlier ones, sizes add up."""
+    """Return what the current versions of a row show; figures of later ones replace earlier ones,
+    sizes add up.
+    """
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
     warnings: list[str] = []
@@ -242,7 +266,8 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
 
 def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why the outputs of a row are not up to date, without reasons that follow from an earlier one of them.
+    """Return why the outputs of a row are not up to date, without reasons that follow from an
+    earlier one of them.
 
     If only parts of the last output are missing, the reason is how many are written.
     """

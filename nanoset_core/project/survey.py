@@ -1,6 +1,8 @@
-"""Find out what the files of corpora are now, without reading text: for `nanoset status` and dry runs.
+"""Find out what the files of corpora are now, without reading text: for `nanoset status` and dry
+runs.
 
-Earlier surveys stored the digest of every file by its size, time and inode. A file that matches is not read again.
+Earlier surveys stored the digest of every file by its size, time and inode. A file that matches is
+not read again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.survey import no_text
 
 READ_BYTES = 8 << 20
-"""Files without a known digest, such as recently written ones, are read if they have at most this size together."""
+"""Files without a known digest, such as recently written ones, are read if they have at most this
+size together.
+"""
 _MAX_NAMED_FILES = 2
 
 
@@ -49,7 +53,9 @@ class _PresentFiles:
 
 
 class CorpusSurvey:
-    """Adds the present inventories of corpora to a graph. All corpora share one budget of bytes to read."""
+    """Adds the present inventories of corpora to a graph. All corpora share one budget of bytes to
+    read.
+    """
 
     def __init__(self, graph: Graph) -> None:
         """Args: graph: Is given the recipes of the inventories, and why they are stale."""
@@ -75,12 +81,22 @@ class CorpusSurvey:
 
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
-        is_current = present.recipe is not None and whole is not None and present.recipe.digest == whole.digest
+        is_current = (
+            present.recipe is not None
+            and whole is not None
+            and present.recipe.digest == whole.digest
+        )
         if not is_current:
-            graph.set_reason(node, current.problem or present.changes or "the inventory's format changed")
-        return CorpusFindings(notices=tuple(corpus_notices(graph.project_of(node), corpus, contents)))
+            graph.set_reason(
+                node, current.problem or present.changes or "the inventory's format changed"
+            )
+        return CorpusFindings(
+            notices=tuple(corpus_notices(graph.project_of(node), corpus, contents))
+        )
 
-    def _present_files(self, corpus: str, contents: Contents, current: Manifest | None) -> _PresentFiles:
+    def _present_files(
+        self, corpus: str, contents: Contents, current: Manifest | None
+    ) -> _PresentFiles:
         """Compare the files of a corpus with its current inventory, if it has one that is whole."""
         project = self._graph.project
         folder = project.config.corpus_folder(corpus)
@@ -90,14 +106,16 @@ class CorpusSurvey:
         for stat in contents.ordered:
             present[stat.path] = memory.recall(stat)
 
-        # Files of unknown content that have the size they had: only reading them tells whether they changed.
+        # Files of unknown content that have the size they had: only reading them tells whether they
+        # changed.
         recorded_sizes = {path: pieces[-1].end for path, pieces in recorded.items()}
         unread = []
         for stat in contents.ordered:
             if present[stat.path] is None and recorded_sizes.get(stat.path) == stat.size:
                 unread.append(stat)
         unread_bytes = 0 if is_known_unread(folder) else sum(stat.size for stat in unread)
-        # Read all of them or none: if only some were read, the others would look as if they differed.
+        # Read all of them or none: if only some were read, the others would look as if they
+        # differed.
         if self._budget.spend(unread_bytes):
             for stat in unread:
                 present[stat.path] = fingerprint(folder, stat)
@@ -114,7 +132,9 @@ class CorpusSurvey:
 
 
 def _describe_changes(
-    present: Mapping[str, list[Piece] | None], recorded: Mapping[str, list[Piece]], same_size: Collection[str]
+    present: Mapping[str, list[Piece] | None],
+    recorded: Mapping[str, list[Piece]],
+    same_size: Collection[str],
 ) -> str:
     """Describe how files differ from the inventory that recorded them.
 
@@ -144,7 +164,9 @@ def _describe_changes(
 
 
 def _describe_files(paths: list[str], what: str) -> str:
-    """Return how many files there are, what happened to them, and the first few names; empty without files."""
+    """Return how many files there are, what happened to them, and the first few names; empty
+    without files.
+    """
     if not paths:
         return ""
     names = ", ".join(paths[:_MAX_NAMED_FILES])

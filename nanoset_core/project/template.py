@@ -1,4 +1,6 @@
-"""Write a first nanoset.yaml, in which every key is explained by the help of its field, and its JSON schema."""
+"""Write a first nanoset.yaml, in which every key is explained by the help of its field, and its
+JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def config_text(values: Mapping[str, Any]) -> str:
     """Return a nanoset.yaml with the help of every key above it.
 
     Args:
-        values: Key → plain value, or mapping of the keys within it, or `Noted`; in the order to write.
+        values: Key → plain value, or mapping of the keys within it, or `Noted`; in the order to
+            write.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
     lines += _section_lines(ProjectConfig, values)
@@ -46,8 +49,12 @@ def schema_text() -> str:
     return json.dumps(head | json_schema(ProjectConfig), indent=1, ensure_ascii=False) + "\n"
 
 
-def _section_lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield the lines of a section: each key below its help, and below the reason for its value, if it has one."""
+def _section_lines(
+    section: type[DataclassInstance], values: Mapping[str, Any], indent: str = ""
+) -> Iterator[str]:
+    """Yield the lines of a section: each key below its help, and below the reason for its value, if
+    it has one.
+    """
     for key, value in values.items():
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
@@ -79,7 +86,9 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
 
 
 def _in_yaml(value: object) -> str:
-    """Return a plain value on one line, in quotes if it would be read as a number, a date or a boolean."""
+    """Return a plain value on one line, in quotes if it would be read as a number, a date or a
+    boolean.
+    """
     import yaml
 
     return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)[1:-2]

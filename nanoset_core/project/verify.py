@@ -16,7 +16,14 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import Parts, Report, Run, look_at, run_here
-from nanoset_core.stages.stage import BoundToMachine, CorpusStage, InParts, Key, Node, current_version
+from nanoset_core.stages.stage import (
+    BoundToMachine,
+    CorpusStage,
+    InParts,
+    Key,
+    Node,
+    current_version,
+)
 
 _PLAIN_KINDS = ("corpus", "webdataset")
 """Kinds of rows that are selected by the name of their subject alone."""
@@ -62,16 +69,22 @@ class Target:
         return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a pattern selects it, or what it belongs to: web, pretrain/train, pre*, x/packs."""
+        """Return whether a pattern selects it, or what it belongs to: web, pretrain/train, pre*,
+        x/packs.
+        """
         subject = self.name.partition("/")[0]
         by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"
         return any(fnmatchcase(name, pattern) for name in (self.name, subject, by_folder))
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return what the report on several outputs is called, such as corpora/web or mapping/pretrain/train."""
+    """Return what the report on several outputs is called, such as corpora/web or
+    mapping/pretrain/train.
+    """
     _, subject, part = nodes[-1].row
-    folder = "corpora" if isinstance(nodes[-1].stage, CorpusStage) else nodes[-1].stage.layout.folder
+    folder = (
+        "corpora" if isinstance(nodes[-1].stage, CorpusStage) else nodes[-1].stage.layout.folder
+    )
     return "/".join(filter(None, (folder, subject, part)))
 
 
@@ -89,7 +102,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: A pattern selects nothing.
     """
-    quiet = replace(project, listener=silent)  # targets are sent to other machines, which a listener cannot be
+    # targets are sent to other machines, which a listener cannot be
+    quiet = replace(project, listener=silent)
     number_of = {stage: number for number, stage in enumerate(stages())}
     listed: list[Target] = []
     for row in Graph(project, {}, corpus_names(project)).rows():
@@ -116,7 +130,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def verify_output(project: Project, name: str, deep: bool = False) -> Report:
-    """Verify the outputs that are called `name` in `--select`, such as web, web/columns or pretrain/train.
+    """Verify the outputs that are called `name` in `--select`, such as web, web/columns or
+    pretrain/train.
 
     Raises:
         ConfigError: nanoset.yaml requests no such outputs.
@@ -125,10 +140,14 @@ def verify_output(project: Project, name: str, deep: bool = False) -> Report:
     return target.verify(deep)
 
 
-def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
-    """Verify the outputs of a project in turn, or deeply all at once if the project has an executor.
+def verify_project(
+    project: Project, select: Sequence[str] = (), deep: bool = False
+) -> Iterator[Report]:
+    """Verify the outputs of a project in turn, or deeply all at once if the project has an
+    executor.
 
-    If everything is verified, the first report names what is in the raw folder without being read, if anything.
+    If everything is verified, the first report names what is in the raw folder without being read,
+    if anything.
     """
     if not select:
         unread = verify_raw_folder(project)
@@ -152,12 +171,16 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     First all targets are verified without what can be done in parts, then the parts of all of them.
     """
     first: dict[int, tuple[Report, list[tuple[str, Parts]]]] = {
-        number: (target.verify(True), []) for number, target in enumerate(chosen) if target.is_bound_to_machine
+        number: (target.verify(True), [])
+        for number, target in enumerate(chosen)
+        if target.is_bound_to_machine
     }
     others = [number for number in range(len(chosen)) if number not in first]
     for task, outcome in executor.run(_verify_without_parts, [chosen[number] for number in others]):
         first[others[task]] = outcome
-    works = [(parts, dict[int, Any]()) for number in range(len(chosen)) for _, parts in first[number][1]]
+    works = [
+        (parts, dict[int, Any]()) for number in range(len(chosen)) for _, parts in first[number][1]
+    ]
     places = [(outcomes, part) for parts, outcomes in works for part in range(len(parts.parts))]
     tasks = ((parts.look, parts.project, part) for parts, _ in works for part in parts.parts)
     results, following = executor.run(look_at, tasks), iter(works)
@@ -178,5 +201,10 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
 def _verify_without_parts(target: Target) -> tuple[Report, list[tuple[str, Parts]]]:
     later: list[tuple[str, Parts]] = []
     with target.project.in_task() as own:
-        report = replace(target, project=own).verify(True, lambda report, parts: later.append((report.output, parts)))
-    return report, [(output, replace(parts, project=parts.project and target.project)) for output, parts in later]
+        report = replace(target, project=own).verify(
+            True, lambda report, parts: later.append((report.output, parts))
+        )
+    return report, [
+        (output, replace(parts, project=parts.project and target.project))
+        for output, parts in later
+    ]

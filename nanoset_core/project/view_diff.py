@@ -1,4 +1,6 @@
-"""`nanoset diff` of a view: which documents it gained and lost from one version to the other, and by which rule."""
+"""`nanoset diff` of a view: which documents it gained and lost from one version to the other, and
+by which rule.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class DocumentChanges:
         """Return it as plain values."""
         first = []
         for origin in self.first:
-            first.append({"id": origin.id, "file": origin.file, "line": origin.line, "tokens": origin.tokens})
+            first.append(
+                {"id": origin.id, "file": origin.file, "line": origin.line, "tokens": origin.tokens}
+            )
         return {"documents": self.documents, "tokens": self.tokens, "first": first}
 
 
@@ -87,8 +91,8 @@ class _ViewDocuments:
 def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> ViewDiff:
     """Compare two versions of a view; takes some 100 bytes of memory for each document.
 
-    If the corpus changed between them, documents with the same id are the same; those without an id are the same if
-    their file and line are.
+    If the corpus changed between them, documents with the same id are the same; those without an id
+    are the same if their file and line are.
 
     Args:
         project: The project.
@@ -110,7 +114,8 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     index_after = index[len(before.keys) :]
     n_different = int(index.max(initial=-1)) + 1
 
-    # What the new version has more of each document than the old one; negative if less. Shape (n_different,).
+    # What the new version has more of each document than the old one; negative if less. Shape
+    # (n_different,).
     more_times = np.zeros(n_different, np.int64)
     np.add.at(more_times, index_after, after.times)
     np.subtract.at(more_times, index_before, before.times)
@@ -169,12 +174,14 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Args:
         project: The project.
         view: The version.
-        by_number: Whether a document is identified by its number in the corpus, instead of by its id or place.
+        by_number: Whether a document is identified by its number in the corpus, instead of by its
+            id or place.
     """
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus
 
-    # The numbers, in the corpus, of the documents of the view: ascending, with how many times each occurs.
+    # The numbers, in the corpus, of the documents of the view: ascending, with how many times each
+    # occurs.
     numbers = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, times = np.unique(np.concatenate(numbers), return_counts=True)
 

@@ -1,4 +1,6 @@
-"""YAML and plain values → frozen dataclasses, with an error for each unknown key, wrong type and number in no range."""
+"""YAML and plain values → frozen dataclasses, with an error for each unknown key, wrong type and
+number in no range.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +54,19 @@ _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, 
 
 
 class FrozenDict(dict[Key, Value]):
-    """A dict whose changing methods raise TypeError, so that a frozen dataclass is frozen all the way down.
+    """A dict whose changing methods raise TypeError, so that a frozen dataclass is frozen all the
+    way down.
 
-    A dict and not a `types.MappingProxyType`, which json, pickle, copy and `dataclasses.asdict` refuse.
+    A dict and not a `types.MappingProxyType`, which json, pickle, copy and `dataclasses.asdict`
+    refuse.
     """
 
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("this dictionary cannot be changed: build a new one, such as {**old, key: value}")
+        raise TypeError(
+            "this dictionary cannot be changed: build a new one, such as {**old, key: value}"
+        )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -85,15 +91,17 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
     """Return a plain value in the type that a hint asks for.
 
     Args:
-        hint: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping, other dataclasses,
-            unions of those, or Any (then: any plain value); numbers may be `Annotated` with a `Range`. Mappings
-            become FrozenDict, lists tuples. Or the type of such a field.
+        hint: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping,
+            other dataclasses, unions of those, or Any (then: any plain value); numbers may be
+            `Annotated` with a `Range`. Mappings become FrozenDict, lists tuples. Or the type of
+            such a field.
         value: what the file holds.
         path: the key's path so far, such as "nanosets.web"; "" at the top.
         where: the file, for messages.
 
     Raises:
-        ConfigError: unknown or missing keys, values of a wrong type, or numbers out of range; all of them.
+        ConfigError: unknown or missing keys, values of a wrong type, or numbers out of range; all
+            of them.
     """
     parser = Parser(where)
     found = parser.read(hint, value, path)
@@ -103,7 +111,9 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
 
 
 class Parser:
-    """Converts values and collects the errors found on the way; with errors, what it returns is not to be used."""
+    """Converts values and collects the errors found on the way; with errors, what it returns is not
+    to be used.
+    """
 
     def __init__(self, where: object) -> None:
         self.errors: list[ConfigError] = []
@@ -114,29 +124,53 @@ class Parser:
         try:
             return self._value(hint, value, path)
         except RecursionError:
-            return self._report("a value holds itself", "", "remove the YAML alias that makes it so")
+            return self._report(
+                "a value holds itself", "", "remove the YAML alias that makes it so"
+            )
 
     def _value(self, hint: Any, value: Any, path: str) -> Any:
         kind = next((kind for kind in alternatives(hint) if _fits(kind, value)), None)
         origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
         if kind is None or (origin is Literal and value not in arguments):
             asked = hint if kind is None else kind
-            what = "this value is not known" if get_origin(asked) is Literal else "this value has the wrong type"
-            found = "no value" if value is None else f"{_shortened(repr(value))} ({type(value).__name__})"
+            what = (
+                "this value is not known"
+                if get_origin(asked) is Literal
+                else "this value has the wrong type"
+            )
+            found = (
+                "no value"
+                if value is None
+                else f"{_shortened(repr(value))} ({type(value).__name__})"
+            )
             return self._report(what, path, _remedy(asked, value), found, describe(asked))
         if isinstance(value, str) and _NO_TEXT.search(value) is not None:
-            what, remedy = "this text holds a character that no name and no file can hold", "remove the escape"
+            what, remedy = (
+                "this text holds a character that no name and no file can hold",
+                "remove the escape",
+            )
             return self._report(
-                what, path, remedy, ascii(_shortened(value)), "text without NUL and halves of surrogates"
+                what,
+                path,
+                remedy,
+                ascii(_shortened(value)),
+                "text without NUL and halves of surrogates",
             )
         if kind is Any:
             return self._value(_PLAIN, value, path)
         if bare(kind) is float:
             value = _number(value)
         if origin is tuple:
-            return tuple(self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value))
+            return tuple(
+                self._value(arguments[0], item, f"{path}[{index}]")
+                for index, item in enumerate(value)
+            )
         if isinstance(value, Mapping):
-            return self._mapping(arguments, value, path) if origin is Mapping else self._section(kind, value, path)
+            return (
+                self._mapping(arguments, value, path)
+                if origin is Mapping
+                else self._section(kind, value, path)
+            )
         between = range_of(kind)
         if between is not None and value not in between:
             self.errors.append(out_of_range(between, value, f"{self._where}: {path}"))
@@ -146,28 +180,46 @@ class Parser:
         fields, given = {key_of(field): (field, hint) for field, hint in own_fields(kind)}, {}
         misspelt = [self._unknown(str(key), fields, path) for key in value if key not in fields]
         for name, (field, hint) in fields.items():
-            inner, is_null = f"{path}.{name}" if path else name, name in value and value[name] is None
+            inner, is_null = (
+                f"{path}.{name}" if path else name,
+                name in value and value[name] is None,
+            )
             may_be_null = hint is Any or type(None) in alternatives(hint)
             if name in value and (may_be_null or not is_null or not is_required(field)):
                 given[field.name] = self._value(hint, value[name], inner)
             elif is_required(field) and name not in misspelt:
                 words, explained = describe(hint), field_help(kind, field.name)
                 expected = f"{explained.rstrip('.')} ({words})" if explained else words
-                what, remedy = ("this key has no value", "write") if is_null else ("a key is missing", "add it:")
+                what, remedy = (
+                    ("this key has no value", "write")
+                    if is_null
+                    else ("a key is missing", "add it:")
+                )
                 example = f'"{name}: {field.metadata.get("example", "…")}"'
-                self._report(what, inner, f"{remedy} {example}", "no value" if is_null else None, expected)
+                self._report(
+                    what, inner, f"{remedy} {example}", "no value" if is_null else None, expected
+                )
         return None if self.errors else kind(**given)
 
-    def _mapping(self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str) -> FrozenDict[str, Any]:
+    def _mapping(
+        self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str
+    ) -> FrozenDict[str, Any]:
         names = get_args(arguments[0])  # of a Literal
         found = {}
         for key, item in value.items():
             inner = f"{path}.{key}"
             if type(key) is str and _NO_TEXT.search(key) is not None:
-                self._report("this key holds a character that no name can hold", path, "remove the escape", ascii(key))
+                self._report(
+                    "this key holds a character that no name can hold",
+                    path,
+                    "remove the escape",
+                    ascii(key),
+                )
             elif type(key) is not str:
                 kind = f"{_shortened(repr(key))} ({type(key).__name__})"
-                self._report("this key has the wrong type", inner, f'put it in quotes: "{key}"', kind, "text")
+                self._report(
+                    "this key has the wrong type", inner, f'put it in quotes: "{key}"', kind, "text"
+                )
             elif names and key not in names:
                 self._unknown(key, names, path)
             else:
@@ -178,13 +230,25 @@ class Parser:
         """Report a key that is not known; return the one that is probably meant."""
         names = list(known)
         meant = closest_name(key, names)
-        remedy, inner = f"did you mean {meant!r}?" if meant else "remove it", f"{path}.{key}" if path else key
+        remedy, inner = (
+            f"did you mean {meant!r}?" if meant else "remove it",
+            f"{path}.{key}" if path else key,
+        )
         self._report("this key is not known", inner, remedy, None, f"one of {', '.join(names)}")
         return meant
 
-    def _report(self, what: str, path: str, remedy: str, found: str | None = None, expected: str | None = None) -> None:
+    def _report(
+        self,
+        what: str,
+        path: str,
+        remedy: str,
+        found: str | None = None,
+        expected: str | None = None,
+    ) -> None:
         where = f"{self._where}: {path}" if path else self._where
-        self.errors.append(ConfigError(what, where=where, found=found, expected=expected, remedy=remedy))
+        self.errors.append(
+            ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
+        )
 
 
 Rule = tuple[object, str, str, object]
@@ -202,14 +266,22 @@ def broken(where: str, texts: Mapping[str, Sequence[str]], *rules: Rule) -> Iter
     for is_broken, name, key, found in rules:
         if is_broken:
             what, remedy, *more = texts[name]
-            yield ConfigError(what, where=where + key, found=found, expected=more[0] if more else None, remedy=remedy)
+            yield ConfigError(
+                what,
+                where=where + key,
+                found=found,
+                expected=more[0] if more else None,
+                remedy=remedy,
+            )
 
 
 def out_of_range(between: Range, value: float, where: object) -> ConfigError:
     """Return the error for a number that is not in a range."""
     bound = between.low if value < between.low or between.high is None else between.high
     remedy = f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}"
-    return ConfigError("this value is out of range", where=where, found=value, expected=str(between), remedy=remedy)
+    return ConfigError(
+        "this value is out of range", where=where, found=value, expected=str(between), remedy=remedy
+    )
 
 
 def _fits(hint: Any, value: object) -> bool:
@@ -260,7 +332,9 @@ def _shortened(text: str) -> str:
 
 
 def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
-    """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where: "file:line: key")."""
+    """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where:
+    "file:line: key").
+    """
     import yaml
 
     root = yaml.compose(text)
@@ -287,14 +361,18 @@ def _nearest(key: str, lines: Mapping[str, int]) -> str:
 
 
 def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield (path of a key such as `nanosets.web.phases[1].until`, its line, from 1), what is named twice once."""
+    """Yield (path of a key such as `nanosets.web.phases[1].until`, its line, from 1), what is named
+    twice once.
+    """
     yield path, line
     if isinstance(node.value, str) or id(node) in seen:
         return
     seen.add(id(node))
     for number, item in enumerate(node.value):
         if isinstance(item, tuple):
-            yield from _lines(item[1], f"{path}.{item[0].value}".lstrip("."), item[0].start_mark.line + 1, seen)
+            yield from _lines(
+                item[1], f"{path}.{item[0].value}".lstrip("."), item[0].start_mark.line + 1, seen
+            )
         else:
             yield from _lines(item, f"{path}[{number}]", item.start_mark.line + 1, seen)
 
@@ -307,17 +385,27 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
         ConfigError: it is not UTF-8, not YAML, has a key twice, or is no regular file.
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
-        raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
+        raise ConfigError(
+            "not a regular file",
+            where=file,
+            found="a pipe or a device",
+            expected="YAML",
+            remedy=remedy,
+        )
     with file.open("rb") as opened:
         data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         found = f"{file.stat().st_size:,} bytes"
         expected = f"at most {MOST_BYTES:,} bytes of settings"
-        raise ConfigError("this file is too large", where=file, found=found, expected=expected, remedy=remedy)
+        raise ConfigError(
+            "this file is too large", where=file, found=found, expected=expected, remedy=remedy
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
+        raise ConfigError(
+            "not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8"
+        ) from error
     return parse_yaml(text, file, remedy=remedy), text
 
 
@@ -332,7 +420,9 @@ def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
     try:
         return _parsed(text)
     except _TooMuchError as error:
-        raise ConfigError(error.what, where=where, found=error.found, expected=error.expected, remedy=remedy) from error
+        raise ConfigError(
+            error.what, where=where, found=error.found, expected=error.expected, remedy=remedy
+        ) from error
     except yaml.MarkedYAMLError as error:
         raise ConfigError("not YAML", where=where, found=_mistake(error), remedy=remedy) from error
     except (yaml.YAMLError, *_ERRORS) as error:
@@ -353,11 +443,15 @@ class _TooMuchError(Exception):
 def _too_many_values(line: int) -> _TooMuchError:
     """Return the error for more values than `MOST_VALUES`; `line` counts from 0."""
     found = f"more in line {line + 1}, with what aliases and merge keys stand for"
-    return _TooMuchError("this unpacks to too many values", found, f"at most {MOST_VALUES:,} values")
+    return _TooMuchError(
+        "this unpacks to too many values", found, f"at most {MOST_VALUES:,} values"
+    )
 
 
 def _mistake(error: Any) -> str:
-    """Return in one line what PyYAML says of a mistake, and where: its own text has an excerpt in several lines."""
+    """Return in one line what PyYAML says of a mistake, and where: its own text has an excerpt in
+    several lines.
+    """
     parts = []
     for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
         if text:
@@ -381,7 +475,9 @@ def yaml_value(text: str) -> str:
 
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Any:
-    """The value of a text; the last ones are kept, since each run and tick of Dagster reads the same settings."""
+    """The value of a text; the last ones are kept, since each run and tick of Dagster reads the
+    same settings.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -397,7 +493,11 @@ def _parsed(text: str) -> Any:
             if self.depth >= MOST_DEPTH:
                 mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
                 found = f"more in line {mark.line + 1}, column {mark.column + 1}"
-                raise _TooMuchError("values are nested too deeply", found, f"at most {MOST_DEPTH:,} within each other")
+                raise _TooMuchError(
+                    "values are nested too deeply",
+                    found,
+                    f"at most {MOST_DEPTH:,} within each other",
+                )
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
@@ -408,7 +508,9 @@ def _parsed(text: str) -> Any:
             for node_of_key, _ in node.value:
                 if (key := str(node_of_key.value)) in seen:
                     what = f"the key {key!r} stands twice"
-                    raise yaml.constructor.ConstructorError(None, None, what, node_of_key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, what, node_of_key.start_mark
+                    )
                 seen.add(key)
             return super().construct_mapping(node, deep)
 
@@ -431,8 +533,9 @@ def _parsed(text: str) -> Any:
 def _check_size(root: Any) -> None:
     """Raise _TooMuchError if a YAML document holds too many values, or one that holds itself.
 
-    Aliases and merge keys share nodes, so that a few hundred bytes can stand for any number of values. Each node is
-    looked at once: the values below it are those of its children, with what is shared counted as often as it is named.
+    Aliases and merge keys share nodes, so that a few hundred bytes can stand for any number of
+    values. Each node is looked at once: the values below it are those of its children, with what is
+    shared counted as often as it is named.
     """
     values_below: dict[int, int] = {}
     unfinished: set[int] = set()

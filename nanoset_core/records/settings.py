@@ -1,6 +1,8 @@
-"""Declarations of settings: the fields of a frozen dataclass give each key's type, range, choices, default and help.
+"""Declarations of settings: the fields of a frozen dataclass give each key's type, range, choices,
+default and help.
 
-nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all made from them.
+nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all made
+from them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from nanoset_core.records.text import format_number
 
@@ -27,7 +38,13 @@ MISSING = dataclasses.MISSING
 _IS_KEY = "is_key"
 NOT_A_KEY: Mapping[str, Any] = {_IS_KEY: False}
 """Metadata of a field that no key sets, such as the file that settings were read from."""
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Any: "a plain value"}
+_WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Any: "a plain value",
+}
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
@@ -90,12 +107,18 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Return the fields of a dataclass that are keys, each with its type and the ranges in it."""
     hints = get_type_hints(section, include_extras=True)
-    fields = [field for field in dataclasses.fields(section) if field.init and _IS_KEY not in field.metadata]
+    fields = [
+        field
+        for field in dataclasses.fields(section)
+        if field.init and _IS_KEY not in field.metadata
+    ]
     return [(field, hints[field.name]) for field in fields]
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """Return the key of a field: its name, without the underscore behind one that Python keeps for itself."""
+    """Return the key of a field: its name, without the underscore behind one that Python keeps for
+    itself.
+    """
     return field.name.removesuffix("_")
 
 
@@ -105,7 +128,9 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def field_help(section: type, name: str) -> str:
-    """Return the docstring below a field on one line, read from the source of its class; "" where there is none."""
+    """Return the docstring below a field on one line, read from the source of its class; "" where
+    there is none.
+    """
     return next((helps[name] for base in section.__mro__ if name in (helps := _helps(base))), "")
 
 
@@ -119,7 +144,9 @@ def _helps(section: type) -> dict[str, str]:
     found = {}
     for statement in pairwise(body):
         match statement:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
                 found[name] = " ".join(text.split())
     return found
 
@@ -133,7 +160,11 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
         elif origin is tuple and dataclasses.is_dataclass(arguments[0]):
             yield arguments[0], "[]"
         elif origin is Mapping:
-            yield from ((inner, ".<name>") for inner in alternatives(arguments[1]) if dataclasses.is_dataclass(inner))
+            yield from (
+                (inner, ".<name>")
+                for inner in alternatives(arguments[1])
+                if dataclasses.is_dataclass(inner)
+            )
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
@@ -159,12 +190,18 @@ def describe(hint: Any) -> str:
     if hint in _WORDS:
         return _WORDS[hint]
     if origin in (Union, types.UnionType):
-        return " or ".join(describe(argument) for argument in arguments if argument is not type(None))
+        return " or ".join(
+            describe(argument) for argument in arguments if argument is not type(None)
+        )
     if origin is Literal:
         return "one of " + ", ".join(repr(argument) for argument in arguments)
     if origin is tuple:
         return f"a list of which each is {describe(arguments[0])}"
-    return f"a mapping of which each value is {describe(arguments[1])}" if arguments else "a mapping of keys to values"
+    return (
+        f"a mapping of which each value is {describe(arguments[1])}"
+        if arguments
+        else "a mapping of keys to values"
+    )
 
 
 def json_schema(section: type[DataclassInstance], *, templates: bool = False) -> dict[str, Any]:
@@ -177,16 +214,26 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
     properties, fields = {}, own_fields(section)
     for field, hint in fields:
         help_text = field_help(section, field.name)
-        is_tree = any(inner is section for kind in alternatives(hint) for inner, _ in inner_sections(kind))
+        is_tree = any(
+            inner is section for kind in alternatives(hint) for inner, _ in inner_sections(kind)
+        )
         schema = {"type": "object"} if is_tree else _schema(hint, templates)
         properties[key_of(field)] = schema | ({"description": help_text} if help_text else {})
     required = [key_of(field) for field, _ in fields if is_required(field)]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _schema(hint: Any, templates: bool) -> dict[str, Any]:
     kinds = [_schema_of_one(kind, templates) for kind in alternatives(hint)]
-    is_open = all(kind.get("type") == "object" or kind == {} for kind in kinds) or {"type": "string"} in kinds
+    is_open = (
+        all(kind.get("type") == "object" or kind == {} for kind in kinds)
+        or {"type": "string"} in kinds
+    )
     if templates and not is_open:
         kinds.append({"type": "string", "pattern": r"\{\{"})
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
@@ -195,7 +242,9 @@ def _schema(hint: Any, templates: bool) -> dict[str, Any]:
 def _schema_of_one(hint: Any, templates: bool) -> dict[str, Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if (between := range_of(hint)) is not None:
-        ends = {"minimum": between.low} | ({} if between.high is None else {"maximum": between.high})
+        ends = {"minimum": between.low} | (
+            {} if between.high is None else {"maximum": between.high}
+        )
         return _schema_of_one(bare(hint), templates) | ends
     if dataclasses.is_dataclass(hint):
         return json_schema(hint, templates=templates)  # type: ignore[arg-type]

@@ -39,7 +39,9 @@ def format_number(value: float) -> str:
 
 
 def format_cell(value: object) -> str | None:
-    """Return a number of a table with separators, whatever its type (also NumPy's); None for anything else."""
+    """Return a number of a table with separators, whatever its type (also NumPy's); None for
+    anything else.
+    """
     if isinstance(value, bool):
         return None
     if isinstance(value, Integral):

@@ -1,8 +1,9 @@
 """Blend datasets: which dataset each sample of a blend is from, and its number within that dataset.
 
-The rule is Megatron-LM's. For sample i, with t = max(i, 1), the *error* of dataset d is weight[d] * t - count[d], where
-count[d] is how many samples of d were taken before. The sample is taken from the dataset with the largest error, or the
-first of them if several have it. For the weights 0.5, 0.3 and 0.2:
+The rule is Megatron-LM's. For sample i, with t = max(i, 1), the *error* of dataset d is weight[d] *
+t - count[d], where count[d] is how many samples of d were taken before. The sample is taken from
+the dataset with the largest error, or the first of them if several have it. For the weights 0.5,
+0.3 and 0.2:
 
     sample  t   errors              dataset  its number there
     0       1   0.5   0.3   0.2     0        0
@@ -12,8 +13,9 @@ first of them if several have it. For the weights 0.5, 0.3 and 0.2:
     4       4   0.0   0.2  -0.2     1        1
     5       5   0.5  -0.5   0.0     0        2
 
-So dataset_index is 0, 1, 2, 0, 1, 0, and dataset_sample_index is 0, 0, 0, 1, 1, 2. Products and differences are rounded
-to 64-bit floats, which decides ties. `greedy.py` applies the rule to many samples at a time, with the same result.
+So dataset_index is 0, 1, 2, 0, 1, 0, and dataset_sample_index is 0, 0, 0, 1, 1, 2. Products and
+differences are rounded to 64-bit floats, which decides ties. `greedy.py` applies the rule to many
+samples at a time, with the same result.
 """
 
 from __future__ import annotations
@@ -50,11 +52,12 @@ def build_blending_indices(
         work: Counts what the work costs.
 
     Returns:
-        (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each sample, and its
-        number within the dataset.
+        (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each
+        sample, and its number within the dataset.
 
     Raises:
-        ConfigError: A weight is not finite, the size is negative, or there are too few or too many datasets.
+        ConfigError: A weight is not finite, the size is negative, or there are too few or too many
+            datasets.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
     _check_dataset_count(len(values))
@@ -72,14 +75,15 @@ def build_exhaustive_blending_indices(
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Blend every sample of every dataset once, evenly spread.
 
-    The rule is applied to the datasets that have samples left, with weights size / sum of sizes. Source: Megatron-LM
-    `helpers.cpp`, `build_exhaustive_blending_indices`.
+    The rule is applied to the datasets that have samples left, with weights size / sum of sizes.
+    Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
 
     Args:
         sizes: Samples of each dataset, shape (n_datasets,), 1 to 32766 of them.
 
     Returns:
-        (dataset_index int16, dataset_sample_index int64), each of shape (sum of sizes,), as `build_blending_indices`.
+        (dataset_index int16, dataset_sample_index int64), each of shape (sum of sizes,), as
+        `build_blending_indices`.
 
     Raises:
         ConfigError: A size is below 1, or there are too few or too many datasets.
@@ -87,26 +91,32 @@ def build_exhaustive_blending_indices(
     sample_counts = np.ascontiguousarray(sizes, dtype=np.int64)  # (n_datasets,)
     _check_dataset_count(len(sample_counts))
     if sample_counts.min() <= 0:
-        raise ConfigError("every dataset of a blend needs a sample", found=f"sizes {sample_counts.tolist()}")
+        raise ConfigError(
+            "every dataset of a blend needs a sample", found=f"sizes {sample_counts.tolist()}"
+        )
     size = int(sample_counts.sum())
     weights = sample_counts / float(size)
     blend = _blend(weights, size, None)
 
-    # A dataset that is used up never has the largest error, except through rounding near the very end.
+    # A dataset that is used up never has the largest error, except through rounding near the very
+    # end.
     if not np.array_equal(blend.counts, sample_counts):
         _retake_beyond_sizes(weights, sample_counts, blend)
     return blend.dataset_index, blend.dataset_sample_index
 
 
 @lru_cache(maxsize=64)
-def samples_taken(weights: tuple[float, ...], start: int, stop: int, *, exact: bool = True) -> tuple[int, ...]:
+def samples_taken(
+    weights: tuple[float, ...], start: int, stop: int, *, exact: bool = True
+) -> tuple[int, ...]:
     """Return how many samples of each dataset a part of a blend takes.
 
     Args:
         weights: Weight of each dataset.
         start: First sample of the part.
         stop: End of the part, exclusive.
-        exact: False estimates the counts by weight, which takes no time and is wrong by a sample or two each.
+        exact: False estimates the counts by weight, which takes no time and is wrong by a sample or
+            two each.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
     if not exact:
@@ -123,7 +133,8 @@ def samples_taken(weights: tuple[float, ...], start: int, stop: int, *, exact: b
 
 
 class OccurrenceCounter:
-    """Numbers the entries of a sequence, which is given in parts, by how often their value occurred before.
+    """Numbers the entries of a sequence, which is given in parts, by how often their value occurred
+    before.
 
     The sequence 2, 0, 2, 2 gets the numbers 0, 0, 1, 2.
     """
@@ -134,16 +145,19 @@ class OccurrenceCounter:
         """How often each value occurred so far."""
 
     def number(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
-        """Number the next part of the sequence; `out`, of the shape of `part`, is filled with the numbers."""
+        """Number the next part of the sequence; `out`, of the shape of `part`, is filled with the
+        numbers.
+        """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
             counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,)
 
-            # Sort, so that equal values form a run in the order of the sequence. This is a radix sort for types of 8
-            # and 16 bits.
+            # Sort, so that equal values form a run in the order of the sequence. This is a radix
+            # sort for types of 8 and 16 bits.
             order = np.argsort(chunk, kind="stable")
 
-            # The number of an entry is its position in its run, plus how often its value occurred before.
+            # The number of an entry is its position in its run, plus how often its value occurred
+            # before.
             run_starts = np.cumsum(counts) - counts
             numbers = np.repeat(self.counts - run_starts, counts)
             numbers += np.arange(len(chunk))
@@ -171,7 +185,9 @@ def _blend(weights: NDArray[np.float64], size: int, cost: SpeculationCost | None
     return _Blend(dataset_index, dataset_sample_index, counter.counts)
 
 
-def _retake_beyond_sizes(weights: NDArray[np.float64], sizes: NDArray[np.int64], blend: _Blend) -> None:
+def _retake_beyond_sizes(
+    weights: NDArray[np.float64], sizes: NDArray[np.int64], blend: _Blend
+) -> None:
     """Correct the end of an exhaustive blend that takes more samples of a dataset than it has.
 
     From the first such sample on, all are taken again, only from datasets that have samples left.

@@ -1,9 +1,9 @@
 """Write the trainers' index files under the trainers' own names, and find and check them again.
 
-A trainer reads any file that has the right name. But names don't contain everything that decides the bytes: if a corpus
-grows, the index files of its next version have the same names. So each set of files has a file of ours next to it, the
-*sidecar*: JSON with everything that the set was made from, and the digest of each file. A set whose sidecar is missing
-or different is built again.
+A trainer reads any file that has the right name. But names don't contain everything that decides
+the bytes: if a corpus grows, the index files of its next version have the same names. So each set
+of files has a file of ours next to it, the *sidecar*: JSON with everything that the set was made
+from, and the digest of each file. A set whose sidecar is missing or different is built again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
         yield blend_set(plan, plan.blend, config.path_to_cache)
 
 
-def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> FileSet:
+def member_set(
+    member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
+) -> FileSet:
     """Return the set of a dataset's index files in a folder, whether they exist or not."""
     made_from: dict[str, Any] = {
         "preset": config.preset,
@@ -160,7 +162,9 @@ def open_member(
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
 
 
-def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None) -> BlendIndices:
+def open_blend(
+    plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> BlendIndices:
     """Map a blend's index files into memory; arguments and errors as `open_member`."""
     files = {} if plan.blend is None else plan.blend.files
     shapes = {"dataset_index": (plan.samples,), "dataset_sample_index": (plan.samples,)}
@@ -198,7 +202,8 @@ class FileSet:
     """Builds the arrays."""
 
     def complete(self, *, deep: bool) -> dict[str, str] | None:
-        """Return {file name: sha256} if all files exist and were made from what the set is made from, else None.
+        """Return {file name: sha256} if all files exist and were made from what the set is made
+        from, else None.
 
         Args:
             deep: Check the digests of the files, and not only their sizes.
@@ -218,7 +223,9 @@ class FileSet:
             return None
 
     def notes_in(self, sidecar: bytes | None) -> dict[str, dict[str, Any]] | None:
-        """Return {file name: {"bytes", "sha256"}} from the bytes of a sidecar, or None if it is not of this set."""
+        """Return {file name: {"bytes", "sha256"}} from the bytes of a sidecar, or None if it is not
+        of this set.
+        """
         try:
             content = json.loads(sidecar or b"")
             if content["version"] != _VERSION or content["made_from"] != self.made_from:
@@ -248,14 +255,17 @@ class FileSet:
             return None
         return f"{name}, made from something else: {'; '.join(differences)}"
 
-    def write(self, make_room: Callable[[int, str], object] = lambda size, what: None) -> dict[str, str]:
+    def write(
+        self, make_room: Callable[[int, str], object] = lambda size, what: None
+    ) -> dict[str, str]:
         """Write the files, unless they exist with the right digests.
 
-        Each file appears as a whole. The description, which completes the set for a trainer, comes last. If another
-        process writes the same set at the same time, its files stay.
+        Each file appears as a whole. The description, which completes the set for a trainer, comes
+        last. If another process writes the same set at the same time, its files stay.
 
         Args:
-            make_room: Called with the bytes that the files need, and their folder, before any is written.
+            make_room: Called with the bytes that the files need, and their folder, before any is
+                written.
 
         Returns:
             File name → sha256.
@@ -302,9 +312,9 @@ class FileSet:
     def _withdraw(self) -> None:
         """Remove what makes a trainer take the existing files for a complete set.
 
-        The index files themselves stay until new ones replace them, since another process may be writing the same ones.
-        But if the trainer writes no description, they are all that it looks for: then those of another origin are
-        removed, too.
+        The index files themselves stay until new ones replace them, since another process may be
+        writing the same ones. But if the trainer writes no description, they are all that it looks
+        for: then those of another origin are removed, too.
         """
         names = []
         if _DESCRIPTION in self.files:
@@ -347,7 +357,9 @@ def _open_arrays(
     folder: Path,
     access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
-    """Map index files into memory, and return part → array; `shapes` maps each part to the shape that was planned."""
+    """Map index files into memory, and return part → array; `shapes` maps each part to the shape
+    that was planned.
+    """
     arrays = {}
     for part, shape in shapes.items():
         path = folder / files[part]

@@ -1,4 +1,6 @@
-"""The configuration of a nanoset, from which splits are planned, index files are built and samples are read."""
+"""The configuration of a nanoset, from which splits are planned, index files are built and samples
+are read.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,13 @@ class NanosetConfig:
     random_seed: int = DEFAULT_SEED
     """Seed of every shuffle, 0 to 2**32 - 1."""
     blend_per_split: Sequence[Blend | None] | None = None
-    """Data of train, valid and test, each like `data_path` or None; replaces `data_path` and `split`."""
+    """Data of train, valid and test, each like `data_path` or None; replaces `data_path` and
+    `split`.
+    """
     split: str = DEFAULT_SPLIT
-    """Shares of train, valid and test in the sequences of every dataset; presets with windows have only train."""
+    """Shares of train, valid and test in the sequences of every dataset; presets with windows have
+    only train.
+    """
     train_split_samples: int | None = None
     """Minimum number of samples of train; None is one epoch."""
     valid_split_samples: int | None = None
@@ -79,29 +85,45 @@ class NanosetConfig:
     preset: str = "megatron"
     """The trainer whose rules and names are followed; a key of `PRESETS`."""
     tokenizer_identifiers: Mapping[str, Any] = field(default_factory=dict)
-    """The unique identifiers of the trainer's tokenizer, which are part of its descriptions and hashes."""
+    """The unique identifiers of the trainer's tokenizer, which are part of its descriptions and
+    hashes.
+    """
     add_extra_token: bool = True
     """Whether a sample has sequence_length + 1 tokens."""
     drop_last_partial_validation_sequence: bool = True
     """Whether valid leaves out its last, short sample."""
     surplus: float = 0.005
-    """Share of samples that are built of each dataset of a weighted blend, in addition to those it plans to take."""
+    """Share of samples that are built of each dataset of a weighted blend, in addition to those it
+    plans to take.
+    """
     trainer_paths: Mapping[str, str] = field(default_factory=dict)
-    """Prefix → path under which the trainer will find the dataset, which is part of descriptions and hashes."""
+    """Prefix → path under which the trainer will find the dataset, which is part of descriptions
+    and hashes.
+    """
     shuffle_documents: bool = True
     """False keeps the order of documents, if the trainer has that option (preset nemo)."""
     compensated_sums: bool = False
-    """Whether the trainer's Python is 3.12 or newer, so that shares are divided by its compensated sum (nemo)."""
+    """Whether the trainer's Python is 3.12 or newer, so that shares are divided by its compensated
+    sum (nemo).
+    """
     orders: Mapping[str, Order] = field(default_factory=dict)
-    """Prefix → order in which earlier phases of the run read a dataset of train; empty in a run's first phase."""
+    """Prefix → order in which earlier phases of the run read a dataset of train; empty in a run's
+    first phase.
+    """
     consumed_samples: int = 0
-    """Position in train at which this phase starts, if its trainer requests the samples of the whole run."""
+    """Position in train at which this phase starts, if its trainer requests the samples of the
+    whole run.
+    """
     eod_token: int | None = None
     """Id of the end-of-document token; required by the options in `END_MASKS`."""
     pad_token: int | None = None
-    """Id that fills short samples and is masked from the loss; None is -1, which no dataset contains."""
+    """Id that fills short samples and is masked from the loss; None is -1, which no dataset
+    contains.
+    """
     allow_ambiguous_pad_tokens: bool = False
-    """Whether a pad_token that is also the eod_token is used (preset megatron; core 0.11 to 0.15 always use it)."""
+    """Whether a pad_token that is also the eod_token is used (preset megatron; core 0.11 to 0.15
+    always use it).
+    """
     reset_position_ids: bool = False
     """Whether positions restart after an end of document."""
     reset_attention_mask: bool = False
@@ -109,9 +131,13 @@ class NanosetConfig:
     eod_mask_loss: bool = False
     """Whether end-of-document tokens are masked from the loss."""
     create_attention_mask: bool = False
-    """Whether samples contain their attention mask, bool, shape (1, sequence_length, sequence_length)."""
+    """Whether samples contain their attention mask, bool, shape (1, sequence_length,
+    sequence_length).
+    """
     inter_document_masking: bool = False
-    """Whether samples contain the borders of documents (cu_seqlens, max_seqlen), and positions in each document."""
+    """Whether samples contain the borders of documents (cu_seqlens, max_seqlen), and positions in
+    each document.
+    """
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -123,7 +149,8 @@ class NanosetConfig:
             surplus=self.surplus,
         )
         if self.compensated_sums:
-            rules.compensates("3.12")  # raises an error if the trainer's splits don't depend on its Python
+            # raises an error if the trainer's splits don't depend on its Python
+            rules.compensates("3.12")
         if self.blend_per_split is None:
             self.shares()  # raises an error if `split` is wrong
 
@@ -149,7 +176,9 @@ class NanosetConfig:
         rules = self.rules
         if rules.windows:
             return 1.0, 0.0, 0.0
-        return parse_split(self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums)
+        return parse_split(
+            self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums
+        )
 
     @property
     def step(self) -> int:
@@ -257,7 +286,9 @@ class NanosetConfig:
         return cls(**values)
 
     def _check_numbers(self) -> None:
-        """Check numbers, and convert them to plain integers: numpy's would be printed otherwise in descriptions."""
+        """Check numbers, and convert them to plain integers: numpy's would be printed otherwise in
+        descriptions.
+        """
         ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
         for split in SPLITS:
             if self.samples(split) is not None:
@@ -298,7 +329,9 @@ class NanosetConfig:
         if self.blend_per_split is not None:
             object.__setattr__(self, "blend_per_split", _plain_blends(self.blend_per_split))
 
-        trainer_paths = {os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()}
+        trainer_paths = {
+            os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()
+        }
         object.__setattr__(self, "trainer_paths", FrozenDict(trainer_paths))
         orders = {prefix: _order(order) for prefix, order in self.orders.items()}
         object.__setattr__(self, "orders", FrozenDict(orders))

@@ -1,22 +1,23 @@
 """Count what a split reads of each corpus, whichever datasets of the blend contain its documents.
 
-A blend may read a corpus through several datasets: the corpus itself, views of it, packs. These are its *members*. A
-document may be in several of them, or in a view several times. All numbers here follow from one definition:
+A blend may read a corpus through several datasets: the corpus itself, views of it, packs. These are
+its *members*. A document may be in several of them, or in a view several times. All numbers here
+follow from one definition:
 
-    The **epochs of a document** are the sum over all members of: its copies among the rows that the split has of the
-    member, times the epochs that the split takes of these rows.
+    The **epochs of a document** are the sum over all members of: its copies among the rows that the
+    split has of the member, times the epochs that the split takes of these rows.
 
-The epochs of a member's rows are the samples taken over the samples of one epoch. If that is not a whole number, the
-shuffle decides which documents are read once more, so that the epochs of a document are an expected value. From them
-follow
+The epochs of a member's rows are the samples taken over the samples of one epoch. If that is not a
+whole number, the shuffle decides which documents are read once more, so that the epochs of a
+document are an expected value. From them follow
 
 - the epochs of a corpus: the mean over the tokens that the members contain, each document counted once;
 - its unique tokens: those that are read at least once. A copy of a document in a member is read with the probability
   that `share_read` returns, independently of other copies;
 - its repeated tokens: all other tokens that are taken.
 
-Tokens with equal numbers of copies in all members are counted together, as a *part*: a corpus of a billion documents in
-two datasets has at most three parts, unless a view repeats documents.
+Tokens with equal numbers of copies in all members are counted together, as a *part*: a corpus of a
+billion documents in two datasets has at most three parts, unless a view repeats documents.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class CorpusReader(Protocol):
     """Finds which datasets contain documents of the same corpora."""
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the corpora of datasets; `rows_by_prefix` maps each to the sequences of it that count."""
+        """Return the corpora of datasets; `rows_by_prefix` maps each to the sequences of it that
+        count.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,9 @@ class MemberReads:
     separate_last_epoch: bool
     """Whether the last of these is shuffled on its own."""
     distinct_samples: int | None = None
-    """Samples of it that can differ at most, if the trainer repeats one shuffled epoch of the blend."""
+    """Samples of it that can differ at most, if the trainer repeats one shuffled epoch of the
+    blend.
+    """
 
     @staticmethod
     def of(plan: SplitPlan, config: NanosetConfig, member: MemberPlan, taken: int) -> MemberReads:
@@ -188,8 +193,9 @@ class MemberReads:
     def share_read(self, samples: int, config: NanosetConfig) -> float:
         """Return the share of its tokens that the first samples of the run contain.
 
-        It is exact for a whole number of epochs that are shuffled one by one. If epochs are shuffled together, it is
-        the probability that at least one copy of a token is among the samples.
+        It is exact for a whole number of epochs that are shuffled one by one. If epochs are
+        shuffled together, it is the probability that at least one copy of a token is among the
+        samples.
 
         Args:
             samples: Number of these samples.
@@ -210,7 +216,8 @@ class MemberReads:
                 n_distinct = min(n_distinct, self.distinct_samples)
             return min(self.share_of_tokens(n_distinct, config), 1.0)
 
-        # Epochs that are shuffled together: a token has as many copies, each among the samples or not.
+        # Epochs that are shuffled together: a token has as many copies, each among the samples or
+        # not.
         samples_together = config.samples_in(epochs_together * self.tokens)
         if samples >= samples_together:
             return 1.0
@@ -238,9 +245,12 @@ def corpus_coverage(
     return rows
 
 
-def _coverage_of(corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig) -> CorpusCoverage:
-    # For each member: the epochs that the run has read at the end of the split, the tokens that the split takes over
-    # those of one epoch, and the share of its tokens that the run has read at the start and at the end of the split.
+def _coverage_of(
+    corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
+) -> CorpusCoverage:
+    # For each member: the epochs that the run has read at the end of the split, the tokens that the
+    # split takes over those of one epoch, and the share of its tokens that the run has read at the
+    # start and at the end of the split.
     epochs = []
     shares_taken = []
     shares_before = []
@@ -286,7 +296,9 @@ def _coverage_of(corpus: CorpusParts, members: Sequence[MemberReads], config: Na
 
 
 def _weighted(part: CorpusPart, values: Sequence[float]) -> float:
-    """Return the sum of a value of each member, such as its epochs, times the copies of the part in that member."""
+    """Return the sum of a value of each member, such as its epochs, times the copies of the part in
+    that member.
+    """
     return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
 
 
@@ -313,7 +325,9 @@ class SharedLimit:
     """How often they may be read."""
 
     def times(self, epochs: Mapping[str, float]) -> float:
-        """Return how often these documents are read; `epochs` maps the prefix of each dataset to its epochs."""
+        """Return how often these documents are read; `epochs` maps the prefix of each dataset to
+        its epochs.
+        """
         return math.fsum(copies * epochs[prefix] for prefix, copies in self.copies.items())
 
     def is_exceeded(self, epochs: Mapping[str, float], tolerance: float = _ROUNDING) -> bool:
@@ -324,7 +338,8 @@ class SharedLimit:
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
     """Return the limits on documents with several copies.
 
-    A limit of a member holds for all its documents, so that each part of a corpus may have several limits.
+    A limit of a member holds for all its documents, so that each part of a corpus may have several
+    limits.
 
     Args:
         corpora: Corpora of the datasets of a split.
@@ -340,5 +355,7 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
             copies_by_prefix = {corpus.prefixes[number]: part.copies[number] for number in holders}
             for prefix in copies_by_prefix:
                 if prefix in limits:
-                    shared.append(SharedLimit(prefix, corpus.corpus, names, copies_by_prefix, limits[prefix]))
+                    shared.append(
+                        SharedLimit(prefix, corpus.corpus, names, copies_by_prefix, limits[prefix])
+                    )
     return shared

@@ -1,4 +1,6 @@
-"""Compute what a planned split takes of each dataset: shares, epochs, and the tokens that no sample contains."""
+"""Compute what a planned split takes of each dataset: shares, epochs, and the tokens that no sample
+contains.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import plain_sum
 
 _EXACT_SAMPLES = 1 << 20
-"""Samples of a blend up to which it is computed to count them: less than half a second, whatever the weights."""
+"""Samples of a blend up to which it is computed to count them: less than half a second, whatever
+the weights.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class MemberCoverage:
     max_epochs: float | None
     """How often it may be read, if there is a limit."""
     tokens_unseen: int | None
-    """Tokens that no taken sample contains, up to one token for each sample; None if that depends on how epochs were
-    shuffled."""
+    """Tokens that no taken sample contains, up to one token for each sample; None if that depends
+    on how epochs were shuffled."""
     before: int = 0
     """Samples that earlier phases of the run took of it; they count in `epochs`."""
 
@@ -71,7 +75,8 @@ def coverage(
         plan: Plan of the split.
         config: Configuration with which it was planned.
         limits: Prefix → how often a dataset may be read.
-        given: Samples taken of each dataset, counted in a built blend; None computes or estimates them.
+        given: Samples taken of each dataset, counted in a built blend; None computes or estimates
+            them.
     """
     if given is None:
         given = _planned_samples(plan, config)
@@ -90,7 +95,8 @@ def coverage(
         if member.samples_target is not None:
             samples_asked = max(member.samples_target - member.begin, 0)
 
-        # A trainer that repeats one shuffled epoch of the blend may take more samples than were built.
+        # A trainer that repeats one shuffled epoch of the blend may take more samples than were
+        # built.
         samples_built = member.samples_given - member.begin
         samples_in_epoch = None
         if config.rules.shuffles_blend:
@@ -143,8 +149,11 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _tokens_unseen(member: MemberPlan, taken: int, config: NanosetConfig, samples_in_epoch: int | None) -> int | None:
-    """Return the tokens of a dataset that no sample contains, or None if that depends on how epochs were shuffled.
+def _tokens_unseen(
+    member: MemberPlan, taken: int, config: NanosetConfig, samples_in_epoch: int | None
+) -> int | None:
+    """Return the tokens of a dataset that no sample contains, or None if that depends on how epochs
+    were shuffled.
 
     Args:
         member: Plan of the dataset's part of the split.
@@ -163,15 +172,16 @@ def _tokens_unseen(member: MemberPlan, taken: int, config: NanosetConfig, sample
     if taken == 0:
         return member.tokens
 
-    # The first epochs are complete if all their samples were taken: those before the last epoch, if it is shuffled on
-    # its own, or else those of all epochs, which are shuffled together.
+    # The first epochs are complete if all their samples were taken: those before the last epoch, if
+    # it is shuffled on its own, or else those of all epochs, which are shuffled together.
     if member.epochs > 1:
         samples_together = member.samples_built
         if member.separate_last_epoch:
             samples_together = ((member.epochs - 1) * member.tokens - extra) // length
         return 0 if taken >= samples_together else None
 
-    # Neighbouring samples share a token: together they have `length` tokens each, and one more at their end.
+    # Neighbouring samples share a token: together they have `length` tokens each, and one more at
+    # their end.
     samples_of_epoch = config.samples_in(member.tokens)
     n_different = min(taken, samples_of_epoch)
     tokens_seen = n_different * length

@@ -1,8 +1,8 @@
 """The trainers' descriptions of index files, from which they hash the files' names.
 
-Before a trainer builds index files, it describes in a JSON text what they depend on, and looks for files whose names
-contain the md5 of that text. Each key, its order and the indentation matters. Descriptions and names differ between any
-two nanosets, unless their index files are the same.
+Before a trainer builds index files, it describes in a JSON text what they depend on, and looks for
+files whose names contain the md5 of that text. Each key, its order and the indentation matters.
+Descriptions and names differ between any two nanosets, unless their index files are the same.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ class IndexNames:
     hash: str
     """Its md5."""
     files: dict[str, str]
-    """Part, such as sample_index, → file name. The part `description` is the last, if the trainer writes one."""
+    """Part, such as sample_index, → file name. The part `description` is the last, if the trainer
+    writes one.
+    """
     sidecar: str
     """Name of our own file next to them."""
 
 
-def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> IndexNames:
+def member_names(
+    config: NanosetConfig, split: SplitName, prefix: str, requested: int | None
+) -> IndexNames:
     """Return the names of the index files of one dataset's part of a split.
 
     Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
@@ -129,12 +133,16 @@ def blend_names(
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Return the values of these keys as the trainer writes them; frozen mappings become plain ones."""
+    """Return the values of these keys as the trainer writes them; frozen mappings become plain
+    ones.
+    """
     described = {key: values[key] for key in keys}
     return json.dumps(described, indent=4, default=dict)
 
 
-def _names(description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]) -> IndexNames:
+def _names(
+    description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]
+) -> IndexNames:
     """Return names for a description.
 
     Args:
@@ -144,7 +152,9 @@ def _names(description: str, pattern: str, fields: Mapping[str, object], endings
         endings: Part → its ending in file names.
     """
     digest = hashlib.md5(description.encode("utf-8"), usedforsecurity=False).hexdigest()
-    files = {part: pattern.format(hash=digest, part=ending, **fields) for part, ending in endings.items()}
+    files = {
+        part: pattern.format(hash=digest, part=ending, **fields) for part, ending in endings.items()
+    }
     sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
     return IndexNames(description, digest, files, sidecar)
 
@@ -172,7 +182,9 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
 
 
 def _identifiers_in(value: Any) -> dict[str, Any]:
-    """Return the identifiers in the description of a blend or of a dataset; any other object is them."""
+    """Return the identifiers in the description of a blend or of a dataset; any other object is
+    them.
+    """
     if isinstance(value.get("datasets"), list):
         value = value["datasets"][0]
     if "class" in value and "dataset_path" in value:

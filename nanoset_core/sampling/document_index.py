@@ -19,7 +19,8 @@ def build_document_index(
 ) -> NDArray[np.int32]:
     """Return the sequences of a split in the order in which they are read.
 
-    Source: Megatron-LM `gpt_dataset.py`, `_build_document_index`; without `shuffle`, NeMo's `_build_doc_idx`.
+    Source: Megatron-LM `gpt_dataset.py`, `_build_document_index`; without `shuffle`, NeMo's
+        `_build_doc_idx`.
 
     Args:
         rows: Half-open range of the split's sequences in the dataset.
@@ -46,7 +47,9 @@ def build_document_index(
 
 
 def shuffle_in_place(values: NDArray[np.integer], state: np.random.RandomState) -> None:
-    """Do what `state.shuffle(values)` does, in less time for 4-byte numbers: numpy has a fast path for 8-byte ones."""
+    """Do what `state.shuffle(values)` does, in less time for 4-byte numbers: numpy has a fast path
+    for 8-byte ones.
+    """
     if values.itemsize == 8 or len(values) > _MAX_WIDENED:
         state.shuffle(values)
         return

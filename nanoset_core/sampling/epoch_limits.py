@@ -1,7 +1,8 @@
 """Find what a split would read more often than it may.
 
-A limit on a dataset holds for each of its documents. If other datasets of the blend contain a document, too, as a view
-of a corpus does, all readings of it count. `corpora.py` defines how often a document is read.
+A limit on a dataset holds for each of its documents. If other datasets of the blend contain a
+document, too, as a view of a corpus does, all readings of it count. `corpora.py` defines how often
+a document is read.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ class ExceededLimit:
     prefix: str
     split: SplitName
     epochs: float
-    """How often it would be read; of documents with several copies, those that would be read most often."""
+    """How often it would be read; of documents with several copies, those that would be read most
+    often.
+    """
     limit: float
     """How often it may be read."""
     holders: tuple[str, ...] = ()
-    """If documents have several copies: names of the corpus, views and packs that contain those read most often."""
+    """If documents have several copies: names of the corpus, views and packs that contain those
+    read most often.
+    """
 
     @property
     def text(self) -> str:
@@ -58,7 +63,9 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
 
 
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
-    """Return how often a dataset has to be read for a number of samples: the inverse of `most_samples`."""
+    """Return how often a dataset has to be read for a number of samples: the inverse of
+    `most_samples`.
+    """
     if samples <= 0 or not tokens:
         return 0.0
     if config.rules.one_epoch:
@@ -89,7 +96,9 @@ class EpochLimits:
     """Finds documents that several datasets contain; None if each dataset is a corpus of its own."""
 
     def shared(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
-        """Return the limits on documents with several copies in the datasets of a split and of earlier phases."""
+        """Return the limits on documents with several copies in the datasets of a split and of
+        earlier phases.
+        """
         if self.corpora is None or not self.by_prefix:
             return []
         rows = {}
@@ -99,7 +108,9 @@ class EpochLimits:
         return shared_limits(self.corpora.parts(rows), self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
-        """Return the limits that a split would break, with the margin that the trainer adds to each dataset."""
+        """Return the limits that a split would break, with the margin that the trainer adds to each
+        dataset.
+        """
         if config.samples(split) is None:
             return []  # one epoch, whatever the limit
         plan = plan_split(config, split, self.reader)
@@ -136,7 +147,8 @@ def documents_read_too_often(
 ) -> list[ExceededLimit]:
     """Return the documents with several copies that a split reads more often than it may.
 
-    The margin that the trainer adds does not count, and neither do the samples by which a share is rounded up.
+    The margin that the trainer adds does not count, and neither do the samples by which a share is
+    rounded up.
 
     Args:
         config: Configuration of the nanoset.
@@ -172,12 +184,14 @@ def _shared_exceeded(
         config: Configuration of the nanoset.
         shared: The limits on documents with several copies.
         reader: Reads the datasets' `.idx` files.
-        has_margin: Whether the samples count that are built of a dataset, or only those that the blend takes.
+        has_margin: Whether the samples count that are built of a dataset, or only those that the
+            blend takes.
     """
     if not shared:
         return []
 
-    # Prefix → epochs that are built, epochs that are drawn, and the epochs by which these may be rounded up.
+    # Prefix → epochs that are built, epochs that are drawn, and the epochs by which these may be
+    # rounded up.
     built = {}
     if plan.split == "train":
         built = epochs_of_earlier_phases(config, reader)
@@ -201,5 +215,7 @@ def _shared_exceeded(
         times = limit.times(drawn)
         known = worst.get(limit.prefix)
         if is_exceeded and (known is None or times > known.epochs):
-            worst[limit.prefix] = ExceededLimit(limit.prefix, plan.split, times, limit.limit, limit.holders)
+            worst[limit.prefix] = ExceededLimit(
+                limit.prefix, plan.split, times, limit.limit, limit.holders
+            )
     return list(worst.values())

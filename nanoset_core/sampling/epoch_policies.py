@@ -1,7 +1,8 @@
-"""What happens if a nanoset would read a dataset more often than it may: nothing, an error, or another configuration.
+"""What happens if a nanoset would read a dataset more often than it may: nothing, an error, or
+another configuration.
 
-No trainer has such a rule. So the result is an ordinary configuration, with fewer samples or other weights, which the
-trainer gets as it is.
+No trainer has such a rule. So the result is an ordinary configuration, with fewer samples or other
+weights, which the trainer gets as it is.
 """
 
 from __future__ import annotations
@@ -40,14 +41,18 @@ def apply_epoch_limits(
     Args:
         config: Configuration with the number of samples of every split that matters.
         limits: Prefix → how often a dataset may be read; one that is no key has no limit.
-        policy: What to do about a limit that would be broken. `raise` an InputError; `repeat` documents all the same;
-            `stop`: request as many samples as the limits allow; `redistribute`: a dataset gives what it may, and the
+        policy: What to do about a limit that would be broken. `raise` an InputError; `repeat`
+            documents all the same;
+            `stop`: request as many samples as the limits allow; `redistribute`: a dataset gives
+                what it may, and the
             others of the blend give the rest, in proportion.
         reader: Shared by splits that are planned together.
-        corpora: Finds documents that several datasets contain; None if each dataset is a corpus of its own.
+        corpora: Finds documents that several datasets contain; None if each dataset is a corpus of
+            its own.
 
     Raises:
-        InputError: A limit would be broken and the policy is `raise`, or the limits leave too few samples.
+        InputError: A limit would be broken and the policy is `raise`, or the limits leave too few
+            samples.
         ConfigError: There are no weights to `redistribute`, or as `plan_split`.
     """
     epoch_limits = EpochLimits(limits, reader or LengthReader(), corpora)
@@ -88,8 +93,12 @@ def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
     return config.with_samples(samples)
 
 
-def _allowed_samples(config: NanosetConfig, split: SplitName, requested: int, limits: EpochLimits) -> int:
-    """Return the largest number of samples of a split, at most those requested, that keeps every limit."""
+def _allowed_samples(
+    config: NanosetConfig, split: SplitName, requested: int, limits: EpochLimits
+) -> int:
+    """Return the largest number of samples of a split, at most those requested, that keeps every
+    limit.
+    """
 
     def fits(samples: int) -> bool:
         return not limits.exceeded(config.with_samples({split: samples}), split)

@@ -1,23 +1,26 @@
 """Pick the datasets of a blend's samples, many at a time; `blending.py` describes the rule.
 
-The rule is a loop: each pick depends on all picks before it. There is no order to sort by, because the priorities of
-the datasets are lines of different slopes. So the samples are cut into *blocks*, and the kernel speculates:
+The rule is a loop: each pick depends on all picks before it. There is no order to sort by, because
+the priorities of the datasets are lines of different slopes. So the samples are cut into *blocks*,
+and the kernel speculates:
 
 1. It guesses how many samples of each dataset were taken before each block.
 2. It advances all blocks together, one sample at a time, with one numpy operation for all of them.
 3. It compares the counts at the end of every block with those that were guessed for the start of the next one. A block
    that started with wrong counts runs again, from the right ones, until it meets its old course.
 
-The first block starts with true counts, so by induction the result is the sequential one, ties and rounding included.
-The quality of the guess costs time only, and when a budget of time is used up, the plain loop takes the rest.
+The first block starts with true counts, so by induction the result is the sequential one, ties and
+rounding included. The quality of the guess costs time only, and when a budget of time is used up,
+the plain loop takes the rest.
 
-A *segment* is a run of blocks that are speculated together. It begins with true counts, so that memory is bounded by
-the size of a segment, however long the blend is. A *lane* is a block that is being advanced. Every step of it performs
-the trainer's IEEE operations on the trainer's numbers: fl(fl(weight * t) - count) for each dataset, and the first of
-the largest.
+A *segment* is a run of blocks that are speculated together. It begins with true counts, so that
+memory is bounded by the size of a segment, however long the blend is. A *lane* is a block that is
+being advanced. Every step of it performs the trainer's IEEE operations on the trainer's numbers:
+fl(fl(weight * t) - count) for each dataset, and the first of the largest.
 
-numpy never contracts `weight * t - count` into one rounding; neither does the x86-64 build of Megatron-LM. Its builds
-for processors that fuse multiplication and addition by default (aarch64) can order a blend differently.
+numpy never contracts `weight * t - count` into one rounding; neither does the x86-64 build of
+Megatron-LM. Its builds for processors that fuse multiplication and addition by default (aarch64)
+can order a blend differently.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ _CHUNK_NUMBERS = 1 << 15
 """Numbers in the scratch arrays of lanes: few enough to stay in the processor's cache."""
 _SEGMENT_SAMPLES = 1 << 24
 _FIRST_CHECK_STEPS = 32
-"""Samples after which a repair first looks whether blocks have met their old course; doubled after each look."""
+"""Samples after which a repair first looks whether blocks have met their old course; doubled after
+each look.
+"""
 _MAX_CHECK_STEPS = 1024
 
 
@@ -57,11 +62,16 @@ class SpeculationCost:
     redone: int = 0
     """Samples that were taken again in repair passes."""
     sequential: int = 0
-    """Samples that were taken one by one: short segments, and the rest of a segment whose budget was used up."""
+    """Samples that were taken one by one: short segments, and the rest of a segment whose budget
+    was used up.
+    """
 
 
-def greedy_segments(weights: FloatArray, size: int, cost: SpeculationCost | None = None) -> Iterator[tuple[int, Picks]]:
-    """Yield (first sample, dataset of each sample from there on) for segment after segment of a blend.
+def greedy_segments(
+    weights: FloatArray, size: int, cost: SpeculationCost | None = None
+) -> Iterator[tuple[int, Picks]]:
+    """Yield (first sample, dataset of each sample from there on) for segment after segment of a
+    blend.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -71,7 +81,8 @@ def greedy_segments(weights: FloatArray, size: int, cost: SpeculationCost | None
     cost = SpeculationCost() if cost is None else cost
     dtype = _picks_dtype(len(weights))
     shares = simplex_projection(weights)
-    counts = np.zeros(len(weights))  # (n_datasets,) samples taken of each dataset before the segment
+    # (n_datasets,) samples taken of each dataset before the segment
+    counts = np.zeros(len(weights))
 
     n_segments = max(_divide_up(size, _SEGMENT_SAMPLES), 1)
     segment_samples = max(_divide_up(size, n_segments), 1)
@@ -101,8 +112,8 @@ def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
     n_datasets = len(shares)
     max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
 
-    # The counts of datasets that are taken less than once a block are hard to guess. If there are many of them, fewer
-    # and longer blocks start wrong less often.
+    # The counts of datasets that are taken less than once a block are hard to guess. If there are
+    # many of them, fewer and longer blocks start wrong less often.
     n_rare = np.count_nonzero(shares * n_samples < max_blocks)
     if n_rare > max(n_datasets / 4, 2):
         max_blocks = min(max_blocks, 512)
@@ -155,8 +166,8 @@ def speculate(
     blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
     cost.segments += 1
 
-    # Repair blocks until all are right, or until that has cost more than the plain loop would: the budget is roughly
-    # what the loop takes, in microseconds.
+    # Repair blocks until all are right, or until that has cost more than the plain loop would: the
+    # budget is roughly what the loop takes, in microseconds.
     budget = len(picks) * (1.5 + 0.001 * n_datasets)
     spent = 0.0
     wrong = blocks.wrong()
@@ -191,12 +202,15 @@ class _SpeculatedBlocks:
         shape: tuple[int, int],
         dtype: np.dtype,
     ) -> None:
-        """Guess the counts at the start of each block, and advance all blocks together; arguments as `speculate`."""
+        """Guess the counts at the start of each block, and advance all blocks together; arguments
+        as `speculate`.
+        """
         n_blocks, block_samples = shape
         self.weights = weights
         # (n_blocks,) number of each block's first sample in the blend
         self.first_samples = start + np.arange(n_blocks, dtype=np.int64) * block_samples
-        # (n_blocks, n_datasets) samples taken of each dataset before each block; true for the first block
+        # (n_blocks, n_datasets) samples taken of each dataset before each block; true for the first
+        # block
         self.start_counts = guess_counts(weights, counts, self.first_samples)
         self.start_counts[0] = counts
         # (block_samples, n_blocks) dataset of each sample: row i has the i-th sample of every block
@@ -208,7 +222,9 @@ class _SpeculatedBlocks:
         self.end_counts = lanes.counts()
 
     def wrong(self) -> IntArray:
-        """Return the blocks that did not start with the counts with which the block before them ended."""
+        """Return the blocks that did not start with the counts with which the block before them
+        ended.
+        """
         expected_counts = self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
         is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
         return np.flatnonzero(is_wrong) + 1
@@ -216,9 +232,9 @@ class _SpeculatedBlocks:
     def repair(self, wrong: IntArray, cost: SpeculationCost) -> float:
         """Run blocks again, from the counts with which the blocks before them ended.
 
-        A block that comes to the same counts as before, at the same sample, has met its old course, and stops: from
-        there on it would pick the same datasets again. The first of the wrong blocks follows a right one, so that each
-        pass makes at least one block right.
+        A block that comes to the same counts as before, at the same sample, has met its old course,
+        and stops: from there on it would pick the same datasets again. The first of the wrong
+        blocks follows a right one, so that each pass makes at least one block right.
 
         Args:
             wrong: Numbers of the blocks, ascending.
@@ -271,7 +287,9 @@ class _SpeculatedBlocks:
         return microseconds
 
     def picks_in_order(self, n_blocks: int) -> Picks:
-        """Return the picks of the first blocks, block after block, shape (n_blocks * block_samples,)."""
+        """Return the picks of the first blocks, block after block, shape (n_blocks *
+        block_samples,).
+        """
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
         return by_block.reshape(-1)
 
@@ -298,21 +316,26 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
     return counts.reshape(n_lanes, n_datasets)
 
 
-def guess_counts(weights: FloatArray, counts_before: FloatArray, first_samples: IntArray) -> FloatArray:
-    """Guess how many samples of each dataset were taken before some samples, without looking at these.
+def guess_counts(
+    weights: FloatArray, counts_before: FloatArray, first_samples: IntArray
+) -> FloatArray:
+    """Guess how many samples of each dataset were taken before some samples, without looking at
+    these.
 
-    A dataset is taken when its error, weight * t - count, is larger than those of all others. Compared with a rarely
-    taken dataset, the often taken ones go through all their states quickly. So it is taken soon after its error exceeds
-    the lowest value that their largest error ever has, which is a *gap* above the mean of their errors and its own. All
-    errors add up to 0, so this mean follows from the errors of the datasets that are taken still more rarely.
+    A dataset is taken when its error, weight * t - count, is larger than those of all others.
+    Compared with a rarely taken dataset, the often taken ones go through all their states quickly.
+    So it is taken soon after its error exceeds the lowest value that their largest error ever has,
+    which is a *gap* above the mean of their errors and its own. All errors add up to 0, so this
+    mean follows from the errors of the datasets that are taken still more rarely.
 
-    Hence the guess goes from the rarest to the most frequent dataset, with s the sum of the errors so far. A dataset
-    with `rank` more frequent ones has been taken until its error was below gap - s / (rank + 1). The most frequent one
-    has what remains.
+    Hence the guess goes from the rarest to the most frequent dataset, with s the sum of the errors
+    so far. A dataset with `rank` more frequent ones has been taken until its error was below gap -
+    s / (rank + 1). The most frequent one has what remains.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts_before: True counts before the first of the samples, shape (n_datasets,): no guess is below them.
+        counts_before: True counts before the first of the samples, shape (n_datasets,): no guess is
+            below them.
         first_samples: Numbers of the samples in the blend, ascending, shape (n_blocks,).
 
     Returns:
@@ -323,7 +346,8 @@ def guess_counts(weights: FloatArray, counts_before: FloatArray, first_samples: 
     gap = 0.5 * (1.0 - float(np.square(shares).sum()))
 
     counts = np.empty((len(weights), len(first_samples)))
-    error_sums = np.zeros(len(first_samples))  # (n_blocks,) of the datasets that were guessed already
+    # (n_blocks,) of the datasets that were guessed already
+    error_sums = np.zeros(len(first_samples))
     remaining = first_samples.astype(np.float64)  # (n_blocks,) samples that no guess accounts for
     for rank in range(len(weights) - 1, 0, -1):
         dataset = by_frequency[rank]
@@ -339,7 +363,8 @@ def guess_counts(weights: FloatArray, counts_before: FloatArray, first_samples: 
 def simplex_projection(weights: FloatArray) -> FloatArray:
     """Return the share that each dataset has in the long run.
 
-    These are the weights minus a common amount, but not below 0, so that they add up to 1: weights need not.
+    These are the weights minus a common amount, but not below 0, so that they add up to 1: weights
+    need not.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -361,7 +386,8 @@ def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before each lane's first sample, shape (n_lanes, n_datasets).
+        counts: Samples taken of each dataset before each lane's first sample, shape (n_lanes,
+            n_datasets).
         first_samples: Number of each lane's first sample in the blend, shape (n_lanes,).
     """
     n_lanes, n_datasets = counts.shape
@@ -374,12 +400,16 @@ class Lanes(ABC):
     """Blocks that are advanced together, one sample at a time."""
 
     def __init__(self, first_samples: IntArray, numbers_of_step: int) -> None:
-        """Args: numbers_of_step: numbers that a step needs in scratch arrays, which decides how many go together."""
+        """Args: numbers_of_step: numbers that a step needs in scratch arrays, which decides how
+        many go together.
+        """
         self._next_samples = first_samples.astype(np.float64)  # (n_lanes,)
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Take the next samples in every lane; fill `picks`, shape (n_steps, n_lanes), with their datasets."""
+        """Take the next samples in every lane; fill `picks`, shape (n_steps, n_lanes), with their
+        datasets.
+        """
         for start in range(0, len(picks), self._chunk_steps):
             chunk = picks[start : start + self._chunk_steps]
             steps = np.arange(len(chunk), dtype=np.float64)[:, None]
@@ -393,7 +423,9 @@ class Lanes(ABC):
 
     @abstractmethod
     def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Fill `picks` with the datasets of samples with these `times`, both of shape (n_steps, n_lanes)."""
+        """Fill `picks` with the datasets of samples with these `times`, both of shape (n_steps,
+        n_lanes).
+        """
 
 
 class RowLanes(Lanes):
@@ -405,7 +437,8 @@ class RowLanes(Lanes):
         self._weights = weights  # (n_datasets,)
         self._counts = np.array(counts, dtype=np.float64, order="C")  # (n_lanes, n_datasets)
         self._flat_counts = self._counts.reshape(-1)
-        self._row_starts = np.arange(n_lanes) * n_datasets  # (n_lanes,) position of each lane in _flat_counts
+        # (n_lanes,) position of each lane in _flat_counts
+        self._row_starts = np.arange(n_lanes) * n_datasets
 
     def counts(self) -> FloatArray:
         return self._counts.copy()
@@ -423,7 +456,9 @@ class RowLanes(Lanes):
 
 
 class ColumnLanes(Lanes):
-    """One column for each lane: fast for many lanes of few datasets, since numpy reduces along columns fast."""
+    """One column for each lane: fast for many lanes of few datasets, since numpy reduces along
+    columns fast.
+    """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
         n_lanes, n_datasets = counts.shape
@@ -443,15 +478,18 @@ class ColumnLanes(Lanes):
         n_datasets, n_lanes = self._counts.shape
         errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
         is_largest = np.empty(errors.shape, bool)
-        largest_ranks = np.empty(errors.shape, np.uint8)  # rank where the error is the largest, else 0
+        # rank where the error is the largest, else 0
+        largest_ranks = np.empty(errors.shape, np.uint8)
         largest_error = np.empty(n_lanes)
         best_rank = np.empty(n_lanes, np.uint8)
-        positions = np.empty_like(self._columns)  # (n_lanes,) position of each lane's dataset in _flat_counts
+        # (n_lanes,) position of each lane's dataset in _flat_counts
+        positions = np.empty_like(self._columns)
         for time, pick in zip(times, picks, strict=True):
             np.multiply(self._weights, time, out=errors)
             np.subtract(errors, self._counts, out=errors)
 
-            # The first dataset with the largest error: argmax along columns is slow, two maxima are not.
+            # The first dataset with the largest error: argmax along columns is slow, two maxima are
+            # not.
             np.maximum.reduce(errors, axis=0, out=largest_error)
             np.equal(errors, largest_error, out=is_largest)
             np.multiply(is_largest, self._ranks, out=largest_ranks)

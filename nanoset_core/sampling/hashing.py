@@ -1,8 +1,8 @@
 """A hash of each document that stays the same whatever is appended to a corpus.
 
-Documents are split, chosen and repeated by this hash, so it must never change. The bytes of a text are read as 64-bit
-words w[0], w[1], … in little-endian order. The last word is filled up with zeros, and an empty text is one word of
-zeros. The hash is
+Documents are split, chosen and repeated by this hash, so it must never change. The bytes of a text
+are read as 64-bit words w[0], w[1], … in little-endian order. The last word is filled up with
+zeros, and an empty text is one word of zeros. The hash is
 
     mix(mix(w[0] + STEP) + mix(w[1] + 2 * STEP) + … + length in bytes)
 
@@ -72,7 +72,8 @@ def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
 
     Args:
         data: Bytes of all texts, concatenated.
-        ends: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from border k to border k + 1.
+        ends: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from border k
+            to border k + 1.
 
     Returns:
         Shape (n_texts,).
@@ -87,7 +88,9 @@ def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
     words_per_text = np.maximum(-(-lengths // _WORD_BYTES), 1)  # (n_texts,)
     first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
     # (n_words,) number of each word in its text
-    numbers = np.arange(words_per_text.sum(), dtype=np.int64) - np.repeat(first_words, words_per_text)
+    numbers = np.arange(words_per_text.sum(), dtype=np.int64) - np.repeat(
+        first_words, words_per_text
+    )
 
     # Read the words, and clear those bytes of a text's last word that are not of the text.
     word_starts = np.repeat(borders[:-1], words_per_text) + _WORD_BYTES * numbers
@@ -97,14 +100,17 @@ def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
     words &= _masks(bytes_left)
     del bytes_left
 
-    # Mix every word with its number, add the words of each text up, and mix the sums with the lengths.
+    # Mix every word with its number, add the words of each text up, and mix the sums with the
+    # lengths.
     words += (numbers.astype(np.uint64) + U64(1)) * STEP
     sums = np.add.reduceat(mix(words), first_words)  # (n_texts,)
     return mix(sums + lengths.astype(np.uint64))
 
 
 def _words_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the 8 bytes from each start on, with zeros after the end of the data, shape (len(starts),)."""
+    """Return the 8 bytes from each start on, with zeros after the end of the data, shape
+    (len(starts),).
+    """
     padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
     padded[: len(data)] = data
     # A view with a stride of one byte, since words start anywhere.

@@ -1,21 +1,25 @@
-"""Build the index arrays of a plan: document, sample and shuffle index of each dataset, and the blend.
+"""Build the index arrays of a plan: document, sample and shuffle index of each dataset, and the
+blend.
 
-**The sample index.** The documents of a split, read in the order of the document index, form one stream of tokens,
-which is cut every `sequence_length` tokens. Row j of the sample index says where sample j starts: at which position of
-the document index, and at which token of that document. Most trainers give a sample one token more, which is the next
-sample's first. For documents of 3, 5 and 4 tokens, and samples of 4 tokens and an extra one:
+**The sample index.** The documents of a split, read in the order of the document index, form one
+stream of tokens, which is cut every `sequence_length` tokens. Row j of the sample index says where
+sample j starts: at which position of the document index, and at which token of that document. Most
+trainers give a sample one token more, which is the next sample's first. For documents of 3, 5 and 4
+tokens, and samples of 4 tokens and an extra one:
 
     document    0 0 0 1 1 1 1 1 2 2 2 2
     sample 0    x x x x x
     sample 1            x x x x x
     rows        (0, 0) and (1, 1), and for the end of the last sample (2, 0)
 
-Megatron-LM walks over the documents in C++. Here the running sums of the documents' sizes are searched for all starts
-at once. Let `stop[d]` be the running sum up to and including document d. Sample j starts after p = j * sequence_length
-tokens, which is in the first document d with `stop[d] >= p + add_extra_token`, at token `p - (stop[d] - size[d])`.
+Megatron-LM walks over the documents in C++. Here the running sums of the documents' sizes are
+searched for all starts at once. Let `stop[d]` be the running sum up to and including document d.
+Sample j starts after p = j * sequence_length tokens, which is in the first document d with `stop[d]
+>= p + add_extra_token`, at token `p - (stop[d] - size[d])`.
 
-The work is done in blocks of documents, which bounds the memory, and lets the sums of most blocks fit into 32 bits.
-Most of the time is spent on gathering the sizes in the order of the document index.
+The work is done in blocks of documents, which bounds the memory, and lets the sums of most blocks
+fit into 32 bits. Most of the time is spent on gathering the sizes in the order of the document
+index.
 """
 
 from __future__ import annotations
@@ -110,13 +114,17 @@ def build_member_indices(
 
     # Readers of windows shuffle by themselves.
     if config.rules.windows:
-        return MemberIndices(document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples)))
+        return MemberIndices(
+            document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples))
+        )
 
     if member.separate_last_epoch:
         samples_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)
     else:
         samples_before_last_epoch = samples
-    shuffle_index = build_shuffle_index(samples, samples_before_last_epoch, state, repeats=member.repeats)
+    shuffle_index = build_shuffle_index(
+        samples, samples_before_last_epoch, state, repeats=member.repeats
+    )
     return MemberIndices(document_index, sample_index, shuffle_index)
 
 
@@ -129,16 +137,22 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     blend = plan.blend
     preset = get_preset(plan.preset)
     if blend is None:
-        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=f"split {plan.split}")
+        raise SampleIndexError(
+            "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
+        )
 
-    samples_given = np.array([member.samples_given for member in plan.members], dtype=np.int64)  # (n_datasets,)
+    # (n_datasets,)
+    samples_given = np.array([member.samples_given for member in plan.members], dtype=np.int64)
     if blend.exhaustive:
-        dataset_index, sample_index = build_exhaustive_blending_indices([int(weight) for weight in blend.weights])
+        dataset_index, sample_index = build_exhaustive_blending_indices(
+            [int(weight) for weight in blend.weights]
+        )
     else:
         size = blend.size if blend.seed is None else int(samples_given.sum())
         dataset_index, sample_index = build_blending_indices(blend.weights, size)
 
-    # Check that the datasets have the samples that the blend takes, or wrap around as the trainer does.
+    # Check that the datasets have the samples that the blend takes, or wrap around as the trainer
+    # does.
     for start in range(0, len(sample_index), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         limits = samples_given[dataset_index[chunk]]
@@ -170,12 +184,15 @@ def _too_few_samples(plan: SplitPlan, member: MemberPlan, has_surplus: bool) -> 
 def _shuffled(epoch: BlendIndices, size: int, seed: int) -> BlendIndices:
     """Shuffle the blend of one epoch, and repeat it until there are `size` samples.
 
-    Source: nanotron `nanoset.py`, `build_nanoset_index`: both arrays are shuffled with one seed, and all epochs are
+    Source: nanotron `nanoset.py`, `build_nanoset_index`: both arrays are shuffled with one seed,
+        and all epochs are
     alike.
     """
     shuffle_in_place(epoch.dataset_index, np.random.RandomState(seed))
     shuffle_in_place(epoch.dataset_sample_index, np.random.RandomState(seed))
-    return BlendIndices(np.resize(epoch.dataset_index, size), np.resize(epoch.dataset_sample_index, size))
+    return BlendIndices(
+        np.resize(epoch.dataset_index, size), np.resize(epoch.dataset_sample_index, size)
+    )
 
 
 def build_sample_index(
@@ -202,31 +219,42 @@ def build_sample_index(
         tokens_per_epoch: Tokens of one epoch; num_epochs of them must be what document_index holds.
         add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
         drop_last_partial_sequence: False keeps a last sample that is short.
-        empty_end: Allow the last, short sample to end in an empty sequence, at offset -add_extra_token (NeMo does).
+        empty_end: Allow the last, short sample to end in an empty sequence, at offset
+            -add_extra_token (NeMo does).
         threads: More than one shortens the wall time; the result is the same.
 
     Returns:
-        Shape (n_samples + 1, 2), int32, or int64 if a position or a size needs it. Row j is (position in
-        document_index, token offset) at which sample j starts, and the inclusive end of sample j - 1: with
-        add_extra_token=1 neighbours share a token.
+        Shape (n_samples + 1, 2), int32, or int64 if a position or a size needs it. Row j is
+        (position in document_index, token offset) at which sample j starts, and the inclusive end
+        of sample j - 1: with add_extra_token=1 neighbours share a token.
 
     Raises:
-        ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
-            (the trainer's own check refuses that, too).
+        ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in
+            an empty sequence (the trainer's own check refuses that, too).
     """
     # The array of an .idx is not aligned: numpy would copy all of it for every block.
     sizes = np.require(sizes, requirements="A")
 
     total_tokens = num_epochs * tokens_per_epoch
     full_samples = sample_count(total_tokens, sequence_length, add_extra_token)
-    samples = sample_count(total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)
+    samples = sample_count(
+        total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence
+    )
     longest = int(sizes.max()) if len(sizes) else 0
     index = np.empty((samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
     index[0] = 0
 
     tokens_before = 0
     for first_position, stops in _running_sums(sizes, document_index, threads):
-        _fill_rows(index, tokens_before, first_position, stops, sequence_length, add_extra_token, full_samples)
+        _fill_rows(
+            index,
+            tokens_before,
+            first_position,
+            stops,
+            sequence_length,
+            add_extra_token,
+            full_samples,
+        )
         tokens_before += int(stops[-1])
     if tokens_before != total_tokens:
         raise ConfigError(
@@ -259,7 +287,8 @@ def _running_sums(
 ) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
     """Yield (first position, running sums of sizes) of each block of the document index, in order.
 
-    The sums have the shape (n_positions_of_block + 1,): a 0, and then the tokens up to and including each position.
+    The sums have the shape (n_positions_of_block + 1,): a 0, and then the tokens up to and
+    including each position.
     """
     always_fits = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
 
@@ -304,7 +333,9 @@ def _fill_rows(
         stops: Running sums of the block, as `_running_sums` gives them.
     """
     start = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
-    stop = min((tokens_before + int(stops[-1]) - add_extra_token) // sequence_length, full_samples) + 1
+    stop = (
+        min((tokens_before + int(stops[-1]) - add_extra_token) // sequence_length, full_samples) + 1
+    )
     if start >= stop:
         return
 

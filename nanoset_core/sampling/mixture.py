@@ -1,18 +1,21 @@
 """Compute the weights of a mixture: a tree of corpora with shares, floors, caps and targets.
 
-Trainers know only flat weights. A mixture is written as a tree, whose parts are corpora or groups of parts:
+Trainers know only flat weights. A mixture is written as a tree, whose parts are corpora or groups
+of parts:
 
     mix:
       english: {share: 0.6, mix: {web: 3, books: {share: 1, max_epochs: 2}}}
       math: {tokens: 20e9}
       code: {share: 0.3}
 
-All amounts here are shares of the samples of train, from 0 to 1. The tree is worked out in two passes:
+All amounts here are shares of the samples of train, from 0 to 1. The tree is worked out in two
+passes:
 
 1. From the corpora up: which amounts can each part have? A target (`tokens`, `epochs`) fixes the amount of a part, and
    `max_epochs` limits it.
 2. From the root down: the amount of a group, less the targets within it, is divided among its other parts in proportion
-   to their shares. If that is outside of a part's bounds, the part gets its bound, and the others share the rest.
+   to their shares. If that is outside of a part's bounds, the part gets its bound, and the others
+   share the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ _TOLERANCE = 1e-9
 """Difference of amounts up to which they are the same: less than a sample of any run."""
 _ROUNDING_SAMPLES = 0.001
 """Samples by which amounts in epochs are lowered, since trainers round samples up."""
-_TOO_MUCH = "raise max_share or max_epochs, add text or parts, or ask for less of it, or for fewer samples"
+_TOO_MUCH = (
+    "raise max_share or max_epochs, add text or parts, or ask for less of it, or for fewer samples"
+)
 _TOO_LITTLE = "lower tokens, epochs or min_share within it, ask for more of it, or for more samples"
 
 MixPath = tuple[str, ...]
@@ -47,8 +52,9 @@ class MixPart:
     """A corpus or view, by its name; or, with `mix`, a group of them, by any name."""
 
     share: Share | None = None
-    """Its weight among its siblings. They divide what `tokens` and `epochs` leave of their parent. A number in place of
-    the keys is the share. Without shares, siblings are read in proportion to their tokens."""
+    """Its weight among its siblings. They divide what `tokens` and `epochs` leave of their parent.
+    A number in place of the keys is the share. Without shares, siblings are read in proportion to
+    their tokens."""
     tokens: Annotated[float, Range(1, 1e15)] | None = None
     """Tokens that train takes of it, in place of a share."""
     epochs: Annotated[float, Range(0.001, 1e6)] | None = None
@@ -72,7 +78,9 @@ class MixPart:
 
     @property
     def is_given(self) -> bool:
-        """Whether its amount does not depend on its siblings: it, or each of its parts, has `tokens` or `epochs`."""
+        """Whether its amount does not depend on its siblings: it, or each of its parts, has
+        `tokens` or `epochs`.
+        """
         if self.tokens is not None or self.epochs is not None:
             return True
         if self.share is not None or self.min_share is not None or self.max_share is not None:
@@ -127,7 +135,9 @@ class MixRow:
     depth: int
     """Number of groups around it."""
     asked: float | None
-    """Amount that its share alone would give it, in what its group has; None if it has tokens or epochs."""
+    """Amount that its share alone would give it, in what its group has; None if it has tokens or
+    epochs.
+    """
     given: float
     """Amount that it gets."""
     tokens: int | None
@@ -135,7 +145,9 @@ class MixRow:
     epochs: float | None
     """How often train reads it, a group on average."""
     decided_by: str
-    """Key that decides its amount; "size" if this is its tokens, in proportion to those of its siblings."""
+    """Key that decides its amount; "size" if this is its tokens, in proportion to those of its
+    siblings.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +161,8 @@ class Mixture:
 
 
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
-    """Work out a mixture for the train split, or, if that has no share of the data, for the next one that has.
+    """Work out a mixture for the train split, or, if that has no share of the data, for the next
+    one that has.
 
     Args:
         mix: The whole tree.
@@ -157,7 +170,8 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
         reader: Shared by nanosets that are planned with the same datasets.
 
     Raises:
-        InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each other.
+        InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each
+            other.
         ConfigError: The split starts outside of a dataset.
     """
     share_by_split = dict(zip(SPLITS, config.shares(), strict=True))
@@ -191,7 +205,9 @@ def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
 
 
 def _inner_limit(part: MixPart, limit: float | None) -> float | None:
-    """Return how often corpora within a part may be read, if `limit` is that of the group around it."""
+    """Return how often corpora within a part may be read, if `limit` is that of the group around
+    it.
+    """
     return limit if part.max_epochs is None else part.max_epochs
 
 
@@ -320,11 +336,15 @@ class _Mixer:
             return part.tokens / self.config.step / (self.samples or 1)
         if part.epochs is not None:
             epochs = part.epochs
-            return plain_sum(self._amount_of_epochs(corpus.tokens, epochs, 0) for corpus in node.corpora)
+            return plain_sum(
+                self._amount_of_epochs(corpus.tokens, epochs, 0) for corpus in node.corpora
+            )
         return plain_sum(child.target or 0.0 for child in node.children)
 
     def _amount_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return the amount that is a number of epochs of a corpus, less the samples that were taken before."""
+        """Return the amount that is a number of epochs of a corpus, less the samples that were
+        taken before.
+        """
         samples = most_samples(tokens, epochs, self.config) - samples_before
         return max(samples - _ROUNDING_SAMPLES, 0.0) / (self.samples or 1)
 
@@ -360,7 +380,9 @@ class _Mixer:
                     found=f"{node.where} has {100 * amount:.4g}% of train",
                     remedy="lower the others, or leave it out",
                 )
-            allotments.append(_Allotment(child, amount, asked_by_path.get(child.path), child_amount))
+            allotments.append(
+                _Allotment(child, amount, asked_by_path.get(child.path), child_amount)
+            )
             allotments += self._divide(child, child_amount)
         return allotments
 
@@ -448,11 +470,14 @@ def _decided_by(allotment: _Allotment) -> str:
     return "size" if part.share is None else "share"
 
 
-def _amounts_within_bounds(weights: Sequence[float], bounds: Sequence[_Bounds], total: float) -> list[float]:
-    """Return amounts that add up to a total, in proportion to weights except for those at their bounds.
+def _amounts_within_bounds(
+    weights: Sequence[float], bounds: Sequence[_Bounds], total: float
+) -> list[float]:
+    """Return amounts that add up to a total, in proportion to weights except for those at their
+    bounds.
 
-    Each amount is level * weight, or the bound if that is outside. The sum of the amounts grows with the level, in
-    straight lines between the levels at which one of them reaches a bound.
+    Each amount is level * weight, or the bound if that is outside. The sum of the amounts grows
+    with the level, in straight lines between the levels at which one of them reaches a bound.
 
     Args:
         weights: Weight of each amount.

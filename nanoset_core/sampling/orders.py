@@ -1,7 +1,8 @@
-"""One order of a dataset's sequences and samples for all phases of a run, each of which has a blend of its own.
+"""One order of a dataset's sequences and samples for all phases of a run, each of which has a blend
+of its own.
 
-A run in phases must not read a sample twice before it has read all others. So all its phases read a dataset in one
-order:
+A run in phases must not read a sample twice before it has read all others. So all its phases read a
+dataset in one order:
 
 - The first phase that reads the dataset has the trainer's own order of the epochs that it needs.
 - Every epoch after these is shuffled on its own, so that the order so far stays the same, however many phases follow.
@@ -45,7 +46,8 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
 
     Args:
         read: What was read of the last phase.
-        exact: False estimates the samples, wrong by one or two for each dataset, without walking the blend.
+        exact: False estimates the samples, wrong by one or two for each dataset, without walking
+            the blend.
 
     Raises:
         ConfigError: Fewer samples were consumed than before this phase, or more than it has.
@@ -90,7 +92,9 @@ def taken_of(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence
     return samples_taken(weights, start, stop, exact=exact)
 
 
-def build_ordered(member: MemberPlan, order: Order, config: NanosetConfig) -> tuple[NDArray[np.int32], ShuffleIndex]:
+def build_ordered(
+    member: MemberPlan, order: Order, config: NanosetConfig
+) -> tuple[NDArray[np.int32], ShuffleIndex]:
     """Build document and shuffle index of a dataset for a later phase of a run.
 
     Args:
@@ -99,9 +103,10 @@ def build_ordered(member: MemberPlan, order: Order, config: NanosetConfig) -> tu
         config: Configuration of this phase.
 
     Returns:
-        The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle index of this phase,
-        shape (member.samples_given,). The positions before `member.begin` contain samples that were read before: the
-        trainer, which continues behind them, does not read them again.
+        The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle
+        index of this phase, shape (member.samples_given,). The positions before `member.begin`
+        contain samples that were read before: the trainer, which continues behind them, does not
+        read them again.
     """
     tokens = member.tokens
     shuffle = config.shuffle_documents
@@ -125,10 +130,13 @@ def build_ordered(member: MemberPlan, order: Order, config: NanosetConfig) -> tu
     samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
     samples[:n_ordered] = build_shuffle_index(n_ordered, n_together, state)
 
-    # Each further epoch on its own, with a seed of its own. Its first sample may start in the epoch before.
+    # Each further epoch on its own, with a seed of its own. Its first sample may start in the epoch
+    # before.
     for epoch in range(order.epochs, member.epochs):
         state = np.random.RandomState([config.random_seed, epoch])
-        document_index = build_document_index(order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle)
+        document_index = build_document_index(
+            order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle
+        )
         document_indices.append(document_index)
         stop = config.samples_in((epoch + 1) * tokens)
         n_samples = stop - n_ordered
@@ -163,5 +171,7 @@ def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> 
 
 
 def _folder_of_versions(prefix: str) -> str:
-    """Return the folder of all versions of a dataset, whose prefix ends in the version and the file name."""
+    """Return the folder of all versions of a dataset, whose prefix ends in the version and the file
+    name.
+    """
     return prefix.rsplit("/", 2)[0]

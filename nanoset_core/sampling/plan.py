@@ -1,7 +1,7 @@
 """Plan a split: decide what will be built for it, before anything is built.
 
-Planning reads only the `.idx` files of the datasets. All numbers are in closed form: no array as long as the samples is
-made.
+Planning reads only the `.idx` files of the datasets. All numbers are in closed form: no array as
+long as the samples is made.
 """
 
 from __future__ import annotations
@@ -42,14 +42,18 @@ __all__ = [
 
 _LAST_EPOCH_SHARE = 0.80
 _MIN_NANOTRON_TOKENS = 2
-"""Tokens from which on nanotron builds index files of a dataset, even if they are too few for a sample."""
+"""Tokens from which on nanotron builds index files of a dataset, even if they are too few for a
+sample.
+"""
 
 
 class LengthReader:
     """Reads every `.idx` once, for splits that are planned together."""
 
     def __init__(self, access: FileAccess | None = None) -> None:
-        """Args: access: fetches the files if they are in a store; None reads them from this machine."""
+        """Args: access: fetches the files if they are in a store; None reads them from this
+        machine.
+        """
         self._access = access
         self._known: dict[str, tuple[NDArray[np.int32], str]] = {}
 
@@ -63,7 +67,8 @@ class LengthReader:
             path = self._local_path(prefix)
             lengths = read_idx(path).sequence_lengths
             if self._access is not None and self._access.capacity is not None:
-                # A mapped file keeps its space on the disk, even if the cache has deleted it to make room for others.
+                # A mapped file keeps its space on the disk, even if the cache has deleted it to
+                # make room for others.
                 lengths = lengths.copy()
             self._known[prefix] = lengths, hashlib.sha256(map_file(path)).hexdigest()
         return self._known[prefix]
@@ -111,7 +116,8 @@ class SplitData:
         """Return what the split has of a dataset.
 
         Raises:
-            ConfigError: The split starts outside of the dataset; with very few sequences, NeMo's and nanotron's do.
+            ConfigError: The split starts outside of the dataset; with very few sequences, NeMo's
+                and nanotron's do.
             MissingError, FormatError: The `.idx` is missing or damaged.
         """
         lengths, idx_sha256 = self.reader.read(prefix)
@@ -161,16 +167,17 @@ def plan_split(
         config: Configuration of the nanoset.
         split: The split.
         reader: Shared by splits that are planned together.
-        exact: False estimates where a later phase of a run starts in each dataset, wrong by a sample or two, without
-            walking the blend.
+        exact: False estimates where a later phase of a run starts in each dataset, wrong by a
+            sample or two, without walking the blend.
 
     Returns:
         The plan, or None if the split has no share of the data.
 
     Raises:
-        ConfigError: The preset cannot build it, or the trainer would hang, crash or read wrong samples: samples are
-            requested of a split without tokens, weights come without a number of samples, a dataset of a blend has no
-            samples, or a split starts before the first sequence.
+        ConfigError: The preset cannot build it, or the trainer would hang, crash or read wrong
+            samples: samples are requested of a split without tokens, weights come without a number
+            of samples, a dataset of a blend has no samples, or a split starts before the first
+            sequence.
         MissingError, FormatError: A `.idx` is missing or damaged.
     """
     return _Planner(config, split, reader or LengthReader(), exact=exact).plan()
@@ -193,10 +200,12 @@ def plan_splits(
 
 
 def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
-    """Return whether a trainer hangs or fails because a split's share is too small for a token or sample.
+    """Return whether a trainer hangs or fails because a split's share is too small for a token or
+    sample.
 
-    Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`, `_get_num_epochs`), even if no sample is
-    requested, and requires a sample of each dataset without a weight. nanotron refuses a split without samples.
+    Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`, `_get_num_epochs`),
+    even if no sample is requested, and requires a sample of each dataset without a weight. nanotron
+    refuses a split without samples.
     """
     data = SplitData(config, split, reader)
     blend = config.blend(split)
@@ -231,7 +240,8 @@ def too_few_tokens(
     reader: LengthReader,
     names: Sequence[str] | None = None,
 ) -> str:
-    """Return a text with the tokens that a split has of each dataset, and those that a sample needs.
+    """Return a text with the tokens that a split has of each dataset, and those that a sample
+    needs.
 
     Args:
         config: Configuration of the nanoset.
@@ -260,8 +270,11 @@ def no_training_sample(config: NanosetConfig, found: str) -> InputError:
     )
 
 
-def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None) -> int:
-    """Return the largest size of a weighted blend for which no dataset is read more than once; 0 if there is none.
+def largest_epoch_size(
+    config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None
+) -> int:
+    """Return the largest size of a weighted blend for which no dataset is read more than once; 0 if
+    there is none.
 
     Raises:
         ConfigError: The blend has no weights, or the split starts outside of a dataset.
@@ -290,7 +303,9 @@ def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader
 
 
 def largest(maximum: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from 0 to `maximum` that fits, by bisection: every smaller one must fit, too."""
+    """Return the largest number from 0 to `maximum` that fits, by bisection: every smaller one must
+    fit, too.
+    """
     low = 0
     high = maximum
     while low < high:
@@ -302,7 +317,9 @@ def largest(maximum: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length: int, extra: int) -> bool:
+def separate_last_epoch(
+    epochs: int, tokens: int, requested: int | None, length: int, extra: int
+) -> bool:
     """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
@@ -333,7 +350,9 @@ class _Sizes(NamedTuple):
 class _Planner:
     """Plans one split of a nanoset."""
 
-    def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader, *, exact: bool = True) -> None:
+    def __init__(
+        self, config: NanosetConfig, split: SplitName, reader: LengthReader, *, exact: bool = True
+    ) -> None:
         self.config = config
         self.split = split
         self.rules = config.rules
@@ -367,7 +386,8 @@ class _Planner:
     def _may_have_rows(self) -> bool:
         if self.data.shares is None or self.data.has_share:
             return True
-        # Rounding can give a sequence to a split without a share. NeMo then builds it, if samples are requested.
+        # Rounding can give a sequence to a split without a share. NeMo then builds it, if samples
+        # are requested.
         return self.rules.empty_split == "skip" and self.requested is not None
 
     def _is_plain(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> bool:
@@ -414,7 +434,9 @@ class _Planner:
                 expected="a number, or datasets without weights",
             )
 
-    def _members(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> tuple[MemberPlan, ...]:
+    def _members(
+        self, prefixes: Sequence[str], weights: Sequence[float] | None
+    ) -> tuple[MemberPlan, ...]:
         """Plan the datasets of a blend; none, if the split has nothing of any of them."""
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
@@ -443,8 +465,14 @@ class _Planner:
         return tuple(members)
 
     def _is_dropped(self, member: MemberPlan) -> bool:
-        """Return whether the trainer treats a dataset as absent from the blend, because it has no sample."""
-        return self.rules.drops_short_members and self.data.shares is not None and not member.samples_given
+        """Return whether the trainer treats a dataset as absent from the blend, because it has no
+        sample.
+        """
+        return (
+            self.rules.drops_short_members
+            and self.data.shares is not None
+            and not member.samples_given
+        )
 
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
         """Return at which of its samples this phase of a run starts to read each dataset."""
@@ -453,7 +481,9 @@ class _Planner:
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
         return samples_taken(blend_weights, 0, self.config.consumed_samples, exact=self.exact)
 
-    def _member(self, prefix: str, share: float | None, sizes: _Sizes, start: int) -> MemberPlan | None:
+    def _member(
+        self, prefix: str, share: float | None, sizes: _Sizes, start: int
+    ) -> MemberPlan | None:
         """Plan one dataset's part of the split.
 
         Args:
@@ -463,7 +493,8 @@ class _Planner:
             start: At which of its samples this phase of a run starts.
 
         Returns:
-            The plan, or None if the split has no sequences of the dataset and the trainer skips these.
+            The plan, or None if the split has no sequences of the dataset and the trainer skips
+            these.
         """
         config = self.config
         rules = self.rules
@@ -494,7 +525,9 @@ class _Planner:
 
         # Epochs: in a later phase of a run, those of the phases before, too.
         epochs = self._epochs(prefix, part.tokens, requested)
-        is_last_separate = separate_last_epoch(epochs, part.tokens, requested, config.step, config.overlap)
+        is_last_separate = separate_last_epoch(
+            epochs, part.tokens, requested, config.step, config.overlap
+        )
         order = None
         if self.is_later_phase:
             samples_left = max((requested or 0) - start, 0)
@@ -505,7 +538,9 @@ class _Planner:
 
         # Samples in these epochs.
         drops_last_partial = config.drops_last_partial(self.split)
-        samples_built = config.samples_in(epochs * part.tokens, drop_last_partial=drops_last_partial)
+        samples_built = config.samples_in(
+            epochs * part.tokens, drop_last_partial=drops_last_partial
+        )
         is_counted = requested is not None or rules.windows
         if rules.one_epoch and is_counted and samples_built == 0:
             raise ConfigError(
@@ -544,7 +579,8 @@ class _Planner:
         )
 
     def _order(self, prefix: str, part: DatasetPart, samples: int) -> Order:
-        """Return the order in which this phase of a run continues a dataset, or starts one that no phase read before.
+        """Return the order in which this phase of a run continues a dataset, or starts one that no
+        phase read before.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -554,7 +590,9 @@ class _Planner:
         order = self.config.orders.get(prefix)
         if order is None:
             epochs = self._epochs(prefix, part.tokens, samples)
-            is_last_separate = separate_last_epoch(epochs, part.tokens, samples, self.config.step, self.config.overlap)
+            is_last_separate = separate_last_epoch(
+                epochs, part.tokens, samples, self.config.step, self.config.overlap
+            )
             return Order(0, part.rows, epochs, is_last_separate)
         if order.rows != part.rows:
             start, stop = part.rows
@@ -608,7 +646,9 @@ class _Planner:
             seed=self.config.random_seed if rules.shuffles_blend else None,
         )
 
-    def _check_samples(self, members: Sequence[MemberPlan], weights: Sequence[float] | None) -> None:
+    def _check_samples(
+        self, members: Sequence[MemberPlan], weights: Sequence[float] | None
+    ) -> None:
         """Check that every dataset of the blend has a sample, if the trainer needs one."""
         for member in members:
             if member.samples_given == 0 and not self._may_lack_samples(member, weights):

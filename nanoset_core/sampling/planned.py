@@ -10,7 +10,9 @@ from nanoset_core.sampling.config import Order, order_from_json
 from nanoset_core.sampling.splits import Rows, SplitName
 
 _OPTIONAL_FIELDS = {"seed": None, "order": None, "begin": 0}
-"""Fields that earlier versions did not have: JSON leaves them out if they have these values, so that digests stay."""
+"""Fields that earlier versions did not have: JSON leaves them out if they have these values, so
+that digests stay.
+"""
 
 
 class _Part:
@@ -53,17 +55,23 @@ class MemberPlan(_Part):
     repeats: int
     """How many times the shuffle index repeats them."""
     samples_given: int
-    """Length of the dataset: samples_built * repeats, or what is left of it in a later phase of a run."""
+    """Length of the dataset: samples_built * repeats, or what is left of it in a later phase of a
+    run.
+    """
     description: str
     """The text that the trainer hashes."""
     hash: str
     """Its md5."""
     files: Mapping[str, str]
-    """Part → file name: document_index, sample_index, shuffle_index, and description if the trainer writes one."""
+    """Part → file name: document_index, sample_index, shuffle_index, and description if the trainer
+    writes one.
+    """
     sidecar: str
     """Name of our own file next to them."""
     order: Order | None = None
-    """In a later phase of a run: how earlier phases read the dataset. `epochs` then counts those of all phases."""
+    """In a later phase of a run: how earlier phases read the dataset. `epochs` then counts those of
+    all phases.
+    """
     begin: int = 0
     """In a later phase of a run: position in the shuffle index at which the run continues."""
 

@@ -1,4 +1,5 @@
-"""The differences between trainers, in one table of presets; `stages/handoff/writers.py` writes their arguments.
+"""The differences between trainers, in one table of presets; `stages/handoff/writers.py` writes
+their arguments.
 
 A preset describes what one version of a trainer does:
 
@@ -58,9 +59,13 @@ class Preset:
     sample_form: Literal["megatron", "nemo", "text", "input_ids"]
     """What `[k]` returns."""
     pads: Literal["always", "unless eod", "never"] = "never"
-    """Whether the pad token fills short samples and is masked; "unless eod": unless it is also the end token."""
+    """Whether the pad token fills short samples and is masked; "unless eod": unless it is also the
+    end token.
+    """
     empty_end: bool = False
-    """Whether the last, short sample of a split may end in an empty sequence; other trainers refuse to build that."""
+    """Whether the last, short sample of a split may end in an empty sequence; other trainers refuse
+    to build that.
+    """
     describes: bool = True
     """Whether it writes description.txt next to a dataset's index files."""
     folder: str = "{prefix}/cache/{kind}_indices"
@@ -70,24 +75,34 @@ class Preset:
     exactly_three_shares: bool = False
     """Whether the split must be three numbers."""
     empty_split: Literal["build", "skip", "refuse"] = "build"
-    """What becomes of a split that has a share but no sequences: an empty dataset, no dataset, or an error."""
+    """What becomes of a split that has a share but no sequences: an empty dataset, no dataset, or
+    an error.
+    """
     drops_short_members: bool = False
     """Whether a dataset without a sample counts as absent from a blend of shared splits."""
     zero_samples: Literal["any", "no blend", "never"] = "any"
     """What may have no samples at all: anything, anything except a blend, or nothing."""
     one_epoch: bool = False
-    """Whether it draws samples from one epoch, and repeats them, instead of shuffling several epochs together."""
+    """Whether it draws samples from one epoch, and repeats them, instead of shuffling several
+    epochs together.
+    """
     windows: bool = False
-    """Whether samples are neighbouring windows of the dataset that share no token, as datatrove reads a .ds file. Such
-    a trainer has no splits, and treats a single dataset as a blend."""
+    """Whether samples are neighbouring windows of the dataset that share no token, as datatrove
+    reads a .ds file. Such a trainer has no splits, and treats a single dataset as a blend."""
     shuffles_blend: bool = False
-    """Whether a blend has as many samples as its datasets together, and is shuffled once and then repeated."""
+    """Whether a blend has as many samples as its datasets together, and is shuffled once and then
+    repeated.
+    """
     samples_asked: Literal["any", "always", "train"] = "any"
-    """Which splits have a number of samples: any may, all must (the default is one epoch), or only train can."""
+    """Which splits have a number of samples: any may, all must (the default is one epoch), or only
+    train can.
+    """
     blend_margin: Literal["surplus", "ceil", "floor", "none"] = "surplus"
     """How many more samples than its share a dataset of a blend gets."""
     blend_size: Literal["targets", "buffers", "asked"] = "targets"
-    """How long a weighted blend is: the sum of the datasets' shares, the same with margin, or what was requested."""
+    """How long a weighted blend is: the sum of the datasets' shares, the same with margin, or what
+    was requested.
+    """
     weights_normalized: Literal["numpy", "numpy twice", "sum, numpy"] = "numpy twice"
     """How weights are made to add up to 1 (the last bit matters)."""
     unweighted_blends: bool = True
@@ -95,11 +110,15 @@ class Preset:
     per_split_blends: bool = True
     """Whether splits may have blends of their own."""
     lone_weight_is_plain: bool = False
-    """Whether a blend of one dataset, given for a single split, is a plain dataset even if it has a weight."""
+    """Whether a blend of one dataset, given for a single split, is a plain dataset even if it has a
+    weight.
+    """
     per_split_size: Literal["targets", "buffers", "asked"] | None = None
     """`blend_size` for splits with blends of their own; None if it is the same."""
     wraps: Literal["never", "built", "read"] = "never"
-    """Where a dataset that is used up starts again: nowhere, in dataset_sample_index, or when samples are read."""
+    """Where a dataset that is used up starts again: nowhere, in dataset_sample_index, or when
+    samples are read.
+    """
     names_dataset: bool = False
     """Whether a blend's samples carry dataset_id."""
     extra_token_only: bool = False
@@ -107,12 +126,14 @@ class Preset:
     shuffles_optionally: bool = False
     """Whether shuffling documents can be switched off."""
     sums_by_python: bool = False
-    """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated from 3.12 on."""
+    """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated
+    from 3.12 on.
+    """
     masks: tuple[str, ...] = ()
     """Options that the trainer takes for masking at ends of documents."""
     goes_on: bool = False
-    """Whether it reads any index files that have the right names, and the samples in their order. Then a run can
-    continue with another blend without repeating samples."""
+    """Whether it reads any index files that have the right names, and the samples in their order.
+    Then a run can continue with another blend without repeating samples."""
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
@@ -121,7 +142,9 @@ class Preset:
         """Whether names of index files depend on the trainer's tokenizer."""
         return "tokenizer" in self.member_keys
 
-    def check_options(self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float) -> None:
+    def check_options(
+        self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float
+    ) -> None:
         """Check that the trainer has options with these values.
 
         Raises:
@@ -132,7 +155,9 @@ class Preset:
         if not self.shuffles_optionally and not shuffle_documents:
             raise self._cannot("shuffle_documents=False", "shuffle_documents=True")
         if self.blend_margin != "surplus" and surplus != _DEFAULT_SURPLUS:
-            raise self._cannot(f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant")
+            raise self._cannot(
+                f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant"
+            )
 
     def compensates(self, python: str | None) -> bool:
         """Return whether the trainer computes the sum of the shares with compensation.
@@ -146,7 +171,9 @@ class Preset:
         if python is None:
             return False
         if not self.sums_by_python:
-            raise self._cannot(f"trainer_python={python!r}", "none: its splits are the same in every Python")
+            raise self._cannot(
+                f"trainer_python={python!r}", "none: its splits are the same in every Python"
+            )
         version = re.fullmatch(r"3\.(\d{1,3})(\.\d+)?", python, re.ASCII)
         if version is None:
             raise ConfigError(
@@ -158,7 +185,9 @@ class Preset:
         return int(version[1]) >= _COMPENSATED_SINCE
 
     def normalized(self, weights: Sequence[float]) -> list[float]:
-        """Return weights that add up to 1, with the rounding with which the trainer computes the datasets' sizes."""
+        """Return weights that add up to 1, with the rounding with which the trainer computes the
+        datasets' sizes.
+        """
         if self.weights_normalized != "sum, numpy":
             return normalize(weights)
         total = plain_sum(weights)
@@ -176,7 +205,8 @@ class Preset:
         Args:
             size: Samples of the blend.
             weight: The dataset's weight, normalised.
-            surplus: Share of samples that are built in addition, for trainers with an option for it.
+            surplus: Share of samples that are built in addition, for trainers with an option for
+                it.
         """
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
@@ -189,7 +219,9 @@ class Preset:
             return with_margin, with_margin
         return round(size * weight), int(size * weight * _FIXED_MARGIN)
 
-    def weighted_size(self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool) -> int:
+    def weighted_size(
+        self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool
+    ) -> int:
         """Return the samples of a blend with weights.
 
         Args:
@@ -209,7 +241,9 @@ class Preset:
 
     @property
     def names_tell_versions(self) -> bool:
-        """Whether names of index files contain a hash of the dataset's path, so that each version has its own."""
+        """Whether names of index files contain a hash of the dataset's path, so that each version
+        has its own.
+        """
         return "{hash}" in self.member_file
 
     def takes_samples(self, split: SplitName) -> bool:

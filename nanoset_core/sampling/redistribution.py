@@ -1,4 +1,6 @@
-"""Lower the shares of datasets that would be read too often, and raise those of the others in proportion."""
+"""Lower the shares of datasets that would be read too often, and raise those of the others in
+proportion.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,14 @@ Shares = Mapping[str, float]
 _SHARE_UNITS = 1 << 40
 """Shares are searched for in multiples of 2**-40.
 
-This is so coarse that normalising the weights cannot lift one over its limit, and so fine that no sample is lost below
-2**40 of them.
+This is so coarse that normalising the weights cannot lift one over its limit, and so fine that no
+sample is lost below 2**40 of them.
 """
 
 
 def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return a configuration whose weights keep the limits; splits that share a blend share the new weights, too.
+    """Return a configuration whose weights keep the limits; splits that share a blend share the new
+    weights, too.
 
     Raises:
         InputError: The limits leave too few samples, whatever the weights.
@@ -48,8 +51,12 @@ def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
     return replace(config, blend_per_split=blends)
 
 
-def _limited_weights(config: NanosetConfig, splits: tuple[SplitName, ...], limits: EpochLimits) -> dict[str, float]:
-    """Return the weights of a blend, prefix → share, that keep the limits in all splits that have the blend."""
+def _limited_weights(
+    config: NanosetConfig, splits: tuple[SplitName, ...], limits: EpochLimits
+) -> dict[str, float]:
+    """Return the weights of a blend, prefix → share, that keep the limits in all splits that have
+    the blend.
+    """
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
         raise ConfigError(
@@ -78,7 +85,11 @@ def _limited_weights(config: NanosetConfig, splits: tuple[SplitName, ...], limit
                 max_shares[member.prefix] = min(max_shares[member.prefix], max_share)
 
     shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
-    filled = fill_shares_together(shares, max_shares, rooms) if rooms else fill_shares(shares, max_shares)
+    filled = (
+        fill_shares_together(shares, max_shares, rooms)
+        if rooms
+        else fill_shares(shares, max_shares)
+    )
     if filled is None:
         raise InputError(
             "the limits on epochs leave too few samples, whatever the shares",
@@ -172,7 +183,9 @@ class _SharedRoom:
         for member in self.plan.members:
             if member.prefix in self.limit.copies:
                 built = _samples_built(self.size, shares[member.prefix], self.config, consumed)
-                epochs[member.prefix] = epochs_needed(built + member.taken_before, member.tokens, self.config)
+                epochs[member.prefix] = epochs_needed(
+                    built + member.taken_before, member.tokens, self.config
+                )
         return not self.limit.is_exceeded(epochs)
 
 
@@ -190,7 +203,8 @@ def _shared_rooms(
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
-    """Return shares that add up to 1, none above its maximum, and the others in their old proportion.
+    """Return shares that add up to 1, none above its maximum, and the others in their old
+    proportion.
 
     Args:
         shares: Prefix → share of each dataset.
@@ -229,11 +243,14 @@ def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
     return {prefix: filled[prefix] for prefix in shares}
 
 
-def fill_shares_together(shares: Shares, max_shares: Shares, rooms: Sequence[_SharedRoom]) -> dict[str, float] | None:
+def fill_shares_together(
+    shares: Shares, max_shares: Shares, rooms: Sequence[_SharedRoom]
+) -> dict[str, float] | None:
     """Return shares as `fill_shares`, if some limits hold for several datasets together.
 
-    All free shares grow from 0 in their old proportion. When a limit is reached, the datasets for which it holds keep
-    the share that they have, and the others continue to grow until all shares add up to 1.
+    All free shares grow from 0 in their old proportion. When a limit is reached, the datasets for
+    which it holds keep the share that they have, and the others continue to grow until all shares
+    add up to 1.
 
     Args:
         shares: Prefix → share of each dataset.
@@ -262,7 +279,9 @@ def fill_shares_together(shares: Shares, max_shares: Shares, rooms: Sequence[_Sh
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Free shares that grow together, from 0 at level 0 to what is left for them at level `_SHARE_UNITS`."""
+    """Free shares that grow together, from 0 at level 0 to what is left for them at level
+    `_SHARE_UNITS`.
+    """
 
     fixed: Shares
     """Shares that do not grow any more."""

@@ -27,13 +27,15 @@ def build_shuffle_index(
 
     Args:
         samples: Number of samples.
-        first: The samples [0, first) are shuffled among themselves, and then the others; equal to `samples` to shuffle
-            all of them together.
+        first: The samples [0, first) are shuffled among themselves, and then the others; equal to
+            `samples` to shuffle all of them together.
         state: Random numbers; drawn from exactly as the trainer does.
-        repeats: How many times the same permutation is written (nanotron's `Nanoset` does so for train).
+        repeats: How many times the same permutation is written (nanotron's `Nanoset` does so for
+            train).
 
     Returns:
-        `repeats` times a permutation of range(samples), shape (samples * repeats,), in `shuffle_dtype`.
+        `repeats` times a permutation of range(samples), shape (samples * repeats,), in
+        `shuffle_dtype`.
     """
     index = np.arange(samples, dtype=shuffle_dtype(samples))
     shuffle_in_place(index[:first], state)

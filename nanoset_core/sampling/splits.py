@@ -21,7 +21,9 @@ Bookends = tuple[float, float]
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 """A number in the text of a split."""
 _SPACES = " \t\r\n"
-"""White space that is allowed around a number. Megatron-LM's command line would not drop other kinds of Unicode."""
+"""White space that is allowed around a number. Megatron-LM's command line would not drop other
+kinds of Unicode.
+"""
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
@@ -34,15 +36,20 @@ def normalize(weights: Sequence[float]) -> list[float]:
     return shares
 
 
-def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = False) -> tuple[float, float, float]:
-    """Parse the shares of train, valid and test from text such as "969,30,1", so that they add up to 1.
+def parse_split(
+    split: str, *, exactly_three: bool = False, compensated: bool = False
+) -> tuple[float, float, float]:
+    """Parse the shares of train, valid and test from text such as "969,30,1", so that they add up
+    to 1.
 
-    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`): it takes
-    "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to the trainer are accepted.
+    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`):
+    it takes "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to
+    the trainer are accepted.
 
     Args:
         split: Decimal numbers, as `split_numbers` reads them. Missing ones are 0.
-        exactly_three: The text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
+        exactly_three: The text must be three numbers between "," or "/" (NeMo
+            `get_train_valid_test_split_`).
         compensated: They are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
 
     Raises:
@@ -59,7 +66,8 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
-    """Return the text of a split in which valid or test has no share, and a split before it has it in addition.
+    """Return the text of a split in which valid or test has no share, and a split before it has it
+    in addition.
 
     Args:
         split: As in `parse_split`.
@@ -87,9 +95,9 @@ def _three_numbers(split: str, exactly_three: bool) -> list[float]:
 def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     """Return the numbers of a split's text as they are written: one to three, or exactly three.
 
-    A number is ASCII digits with at most one decimal point. Between two numbers is one "," "/" or ";", with or without
-    spaces around it. Signs, exponents, underscores, other digits and empty parts are refused: Python's `float` accepts
-    them, but Megatron-LM would read other numbers.
+    A number is ASCII digits with at most one decimal point. Between two numbers is one "," "/" or
+    ";", with or without spaces around it. Signs, exponents, underscores, other digits and empty
+    parts are refused: Python's `float` accepts them, but Megatron-LM would read other numbers.
 
     Raises:
         ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
@@ -121,10 +129,13 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     return numbers
 
 
-def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
+def sample_count(
+    tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True
+) -> int:
     """Return how many samples a number of tokens gives; 0 if there are too few.
 
-    Megatron-LM counts with a short last sample in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
+    Megatron-LM counts with a short last sample in 32-bit floats, which miscounts above 2**24
+    tokens; this is exact.
 
     Args:
         tokens: Tokens of all documents together.
@@ -149,7 +160,8 @@ def plain_sum(values: Iterable[float]) -> float:
 def compensated_sum(values: Sequence[float]) -> float:
     """Add values up as `sum` does in Python 3.12 and newer.
 
-    This is Neumaier's sum: the rounding errors of the additions are added up too, and corrected at the end.
+    This is Neumaier's sum: the rounding errors of the additions are added up too, and corrected at
+    the end.
     """
     total = 0.0
     error = 0.0
@@ -169,7 +181,8 @@ def compensated_sum(values: Sequence[float]) -> float:
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
     """Return the part of the data that each split has, or None for a split without a share.
 
-    Source: Megatron-LM `convert_split_vector_to_split_matrix`: sums of floats from left to right, which begin with the
+    Source: Megatron-LM `convert_split_vector_to_split_matrix`: sums of floats from left to right,
+        which begin with the
     *integer* 0. It is printed as such in descriptions, which go into the trainer's hashes.
 
     Args:
@@ -195,9 +208,11 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
 
 
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Return the sequences of every split: rounded sizes, added up, then shifted so that the last cut is the end.
+    """Return the sequences of every split: rounded sizes, added up, then shifted so that the last
+    cut is the end.
 
-    Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before core 0.5. On very few
+    Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before
+        core 0.5. On very few
     sequences a cut can be before an earlier one, or below 0.
 
     Args:

@@ -1,4 +1,6 @@
-"""Checks that most outputs have in common: whether the current version is fresh, and its files whole."""
+"""Checks that most outputs have in common: whether the current version is fresh, and its files
+whole.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ def check_current(
     *figures: str,
     deep: bool | None = None,
 ) -> Report:
-    """Check the current version of an output: whether it is fresh, where `deep` is given its files, and as `look` does.
+    """Check the current version of an output: whether it is fresh, where `deep` is given its files,
+    and as `look` does.
 
-    `look` takes the report, the manifest, and whether it is fresh; `figures` are facts for the report.
+    `look` takes the report, the manifest, and whether it is fresh; `figures` are facts for the
+    report.
     """
     folder, name = stage.layout.folder, stage.layout.name_of(key)
     report = Report(f"{folder}/{name}")
@@ -34,7 +38,9 @@ def check_current(
     return report
 
 
-def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
+def check_freshness(
+    report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest
+) -> bool:
     """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
     if reasons := stale_reasons(project, stage, key):
         report.warn("this output is stale", manifest.folder, "; ".join(reasons), None, BUILD)

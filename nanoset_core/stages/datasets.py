@@ -30,7 +30,9 @@ class Datasets:
     """Opens the datasets of one output root, each version once."""
 
     def __init__(self, outputs: OutputRoot, *, is_sampled: bool = False) -> None:
-        """Args: outputs: the root; is_sampled: little is read of each, so fetch small blocks from a bucket."""
+        """Args: outputs: the root; is_sampled: little is read of each, so fetch small blocks from a
+        bucket.
+        """
         self.outputs = outputs
         self.is_sampled = is_sampled
         self._by_folder: dict[Path, Dataset] = {}
@@ -72,7 +74,9 @@ class Datasets:
             MissingError: It was deleted: `gone` says so, and `remedy` what to do.
         """
         for stage in (VIEW, PACKS):
-            manifest = self.outputs.manifest_at(self.outputs.folder / stage.layout.folder / name / digest)
+            manifest = self.outputs.manifest_at(
+                self.outputs.folder / stage.layout.folder / name / digest
+            )
             if manifest is not None:
                 return self.open(manifest)
         return self.open(self.outputs.version(DATASET.layout.folder, name, digest, gone, remedy))

@@ -1,4 +1,6 @@
-"""Files that nanoset.yaml names in addition to the raw text, such as lists of ids and tables of attributes."""
+"""Files that nanoset.yaml names in addition to the raw text, such as lists of ids and tables of
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from nanoset_core.text.contents import FileStat, folders_of, list_below, natural
 from nanoset_core.text.fingerprints import FingerprintMemory, fingerprint
 
 _MEMORY_FOLDER = ".given"
-"""Below `views` in the root: digests of local files, so that a file is read again only if it changed."""
+"""Below `views` in the root: digests of local files, so that a file is read again only if it
+changed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a key of nanoset.yaml names: one file, all files of a folder, or those that fit a pattern.
+    """Return the files that a key of nanoset.yaml names: one file, all files of a folder, or those
+    that fit a pattern.
 
     Only new and changed local files are read, to hash them. Objects are known by their ETags.
 
@@ -77,13 +82,19 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
             remedy=f"correct {key}, or put the files there",
         )
     ordered_stats = tuple(sorted(stats, key=lambda stat: natural_key(stat.path)))
-    return GivenFiles(folder, ordered_stats, digest_of(_content_digests(project, folder, ordered_stats)))
+    return GivenFiles(
+        folder, ordered_stats, digest_of(_content_digests(project, folder, ordered_stats))
+    )
 
 
-def _check_folders(folder: RawFolder, folders: Iterable[str], stats: Sequence[FileStat], parts: Sequence[str]) -> None:
-    """Check that no folder has the ending of the files that are read, unless files in it are read, too.
+def _check_folders(
+    folder: RawFolder, folders: Iterable[str], stats: Sequence[FileStat], parts: Sequence[str]
+) -> None:
+    """Check that no folder has the ending of the files that are read, unless files in it are read,
+    too.
 
-    An archive that was unpacked wrongly leaves such folders, and Spark writes them: ids.parquet/part-0.parquet.
+    An archive that was unpacked wrongly leaves such folders, and Spark writes them:
+    ids.parquet/part-0.parquet.
 
     Args:
         folder: The folder that was listed.
@@ -109,7 +120,9 @@ def _check_folders(folder: RawFolder, folders: Iterable[str], stats: Sequence[Fi
 
 
 def _split_pattern(project: Project, pattern: str, key: str) -> tuple[RawFolder, list[str]]:
-    """Split a pattern at its first part with a wildcard, or at its last part; return (folder, remaining parts)."""
+    """Split a pattern at its first part with a wildcard, or at its last part; return (folder,
+    remaining parts).
+    """
     scheme = ""
     path = pattern
     if is_remote(pattern):
@@ -144,8 +157,12 @@ def _has_wildcard(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def _content_digests(project: Project, folder: RawFolder, stats: Sequence[FileStat]) -> list[list[str]]:
-    """Return the digests of the pieces of each file; what is computed is remembered for local files."""
+def _content_digests(
+    project: Project, folder: RawFolder, stats: Sequence[FileStat]
+) -> list[list[str]]:
+    """Return the digests of the pieces of each file; what is computed is remembered for local
+    files.
+    """
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
     memory = FingerprintMemory(memory_folder / ".fingerprints.json")
     digests = []

@@ -1,4 +1,6 @@
-"""Make an output in one task: on a worker of a cluster if the project has an executor, otherwise in this process."""
+"""Make an output in one task: on a worker of a cluster if the project has an executor, otherwise in
+this process.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from nanoset_core.project.project import Project
 
 
 class Making(Protocol):
-    """Makes one output; it is importable by name, or a partial of such a function, so that it pickles."""
+    """Makes one output; it is importable by name, or a partial of such a function, so that it
+    pickles.
+    """
 
     def __call__(self, root: OutputRoot, *, listener: ProgressCallback) -> Manifest:
         """Make the output below a root, as any process reaches it."""
@@ -22,7 +26,8 @@ class Making(Protocol):
 def make_in_one_task(project: Project, make: Making) -> Manifest:
     """Make an output in one task, and make it the current version."""
     executor = project.executor
-    listener = project.listener if executor is None else silent  # callbacks do not reach other machines
+    # callbacks do not reach other machines
+    listener = project.listener if executor is None else silent
     work = partial(make, listener=listener)
     [(_, manifest)] = run_tasks(work, [project.outputs], 1, executor)
     return project.outputs.make_current(project.outputs.rebase(manifest))

@@ -1,6 +1,8 @@
-"""Outputs that exist once for each shard of a corpus: find those that exist, make the others, and use all of them.
+"""Outputs that exist once for each shard of a corpus: find those that exist, make the others, and
+use all of them.
 
-The manifest of another output lists them by digest. After an append, only those of new shards are made.
+The manifest of another output lists them by digest. After an append, only those of new shards are
+made.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ Task = TypeVar("Task")
 Made = TypeVar("Made")
 
 
-def find_existing(project: Project, recipes: Sequence[Recipe], read: Callable[[Manifest], T]) -> list[T | None]:
-    """Return what is needed of each output that exists and is whole; None for each that has to be made.
+def find_existing(
+    project: Project, recipes: Sequence[Recipe], read: Callable[[Manifest], T]
+) -> list[T | None]:
+    """Return what is needed of each output that exists and is whole; None for each that has to be
+    made.
 
     Args:
         project: The project; with `rebuild`, all have to be made.
@@ -62,7 +67,8 @@ def make_missing(
         missing: Numbers of the shards.
         task_of: Returns the task of a shard, by its number.
         work: Makes one output, in a worker process.
-        on_made: Called with the number of a shard, and what `work` returned for it, as outputs are finished.
+        on_made: Called with the number of a shard, and what `work` returned for it, as outputs are
+            finished.
         executor: Runs the tasks; None for processes of this machine.
     """
     tasks = (task_of(number) for number in missing)
@@ -77,7 +83,9 @@ class Sharded(NamedTuple):
     tokenized: Manifest
     """The set of its shards."""
     firsts: NDArray[np.int64]
-    """Number of the first document of each shard, and the number of documents, int64, shape (n_shards + 1,)."""
+    """Number of the first document of each shard, and the number of documents, int64, shape
+    (n_shards + 1,).
+    """
 
     @staticmethod
     def of(project: Project, dataset: Manifest) -> Sharded:
@@ -105,16 +113,27 @@ class Sharded(NamedTuple):
             documents: Numbers of documents, ascending.
         """
         line_numbers = LineNumbers.of(self.tokenized.facts)
-        shard_of_document = np.searchsorted(self.firsts, documents, side="right") - 1  # (n_documents,)
+        # (n_documents,)
+        shard_of_document = np.searchsorted(self.firsts, documents, side="right") - 1
         places = []
         for shard in np.unique(shard_of_document).tolist():
             first = int(self.firsts[shard])
-            rows = [documents[number] - first for number in np.flatnonzero(shard_of_document == shard).tolist()]
+            rows = [
+                documents[number] - first
+                for number in np.flatnonzero(shard_of_document == shard).tolist()
+            ]
             [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
             for row, origin in zip(rows, table.read(rows), strict=True):
                 line = line_numbers.in_file(origin["file"], origin["byte_offset"], origin["line"])
-                places.append({"document": first + row, "file": origin["file"], "line": line, "id": origin["id"]})
+                places.append(
+                    {
+                        "document": first + row,
+                        "file": origin["file"],
+                        "line": line,
+                        "id": origin["id"],
+                    }
+                )
         return places
 
 
@@ -127,7 +146,9 @@ PLACE = (("document", "int64"), ("file", "string"), ("line", "int64"), ("id", "s
 """Columns of `Sharded.places`, and their types."""
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]) -> None:
+def write_rows(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]
+) -> None:
     """Write rows as a Parquet file.
 
     Args:
@@ -163,7 +184,8 @@ def make_per_shard(
     work: Callable[[DocumentsTask], object],
     label: tuple[str, str],
 ) -> list[str]:
-    """Make an output for each shard of a dataset from the shard's documents, unless it exists; return all digests.
+    """Make an output for each shard of a dataset from the shard's documents, unless it exists;
+    return all digests.
 
     Args:
         project: The project.
@@ -180,7 +202,9 @@ def make_per_shard(
     n_done = n_documents - sum(counts[number] for number in missing)
 
     def task_of(number: int) -> DocumentsTask:
-        return DocumentsTask(project.outputs, recipes[number], sharded.dataset, firsts[number], counts[number])
+        return DocumentsTask(
+            project.outputs, recipes[number], sharded.dataset, firsts[number], counts[number]
+        )
 
     def report(number: int, made: object) -> None:
         nonlocal n_done

@@ -61,7 +61,9 @@ def add_stage(stage: Stage) -> None:
 
 
 def sweep(project: Project) -> None:
-    """Remove unfinished files of killed processes, wherever outputs are made, and keys of their clusters."""
+    """Remove unfinished files of killed processes, wherever outputs are made, and keys of their
+    clusters.
+    """
     outputs = project.outputs
     outputs.sweep()
     sweep_abandoned(project.slurm_folder)
@@ -72,7 +74,9 @@ def sweep(project: Project) -> None:
 
 
 def stage_of(folder: str, name: str) -> Stage | None:
-    """Return the stage whose versions are in `<folder>/<name>` below the root, or None if no stage has such outputs."""
+    """Return the stage whose versions are in `<folder>/<name>` below the root, or None if no stage
+    has such outputs.
+    """
     for stage in stages():
         if stage.layout.folder == folder and stage.layout.key_of(name) is not None:
             return stage

@@ -1,4 +1,6 @@
-"""What a verification found (findings with their remedies, and figures), checks of files, and deep work in parts."""
+"""What a verification found (findings with their remedies, and figures), checks of files, and deep
+work in parts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Finding:
     """One thing that is not as it should be."""
 
     severity: Severity
-    """Error: the data is wrong or cannot be used; warning: it is right, but not what the present inputs ask for."""
+    """Error: the data is wrong or cannot be used; warning: it is right, but not what the present
+    inputs ask for.
+    """
     output: str
     """Which output, such as datasets/web."""
     what: str
@@ -75,7 +79,9 @@ class Report:
         return not self.errors
 
     def note(self, severity: Severity, what: str, *details: object) -> None:
-        """Note a finding; details are where, found, expected and remedy, in this order, as far as they are known."""
+        """Note a finding; details are where, found, expected and remedy, in this order, as far as
+        they are known.
+        """
         texts = [None if detail is None else str(detail) for detail in details]
         self.findings.append(Finding(severity, self.output, what, *texts))
 
@@ -87,20 +93,30 @@ class Report:
         """Note a warning; arguments as for `note`."""
         self.note("warning", what, *details)
 
-    def compare(self, what: str, where: object, found: object, expected: object, remedy: str) -> bool:
+    def compare(
+        self, what: str, where: object, found: object, expected: object, remedy: str
+    ) -> bool:
         """Note an error where two values differ; return whether they are equal."""
         if found != expected:
-            values = (f"{value:,}" if isinstance(value, int) else value for value in (found, expected))
+            values = (
+                f"{value:,}" if isinstance(value, int) else value for value in (found, expected)
+            )
             self.error(what, where, *values, remedy)
         return found == expected
 
-    def note_error(self, error: NanosetError, severity: Severity = "error", remedy: str | None = None) -> None:
+    def note_error(
+        self, error: NanosetError, severity: Severity = "error", remedy: str | None = None
+    ) -> None:
         """Note a NanosetError; `remedy` is taken where the error has none."""
-        self.note(severity, error.what, error.where, error.found, error.expected, error.remedy or remedy)
+        self.note(
+            severity, error.what, error.where, error.found, error.expected, error.remedy or remedy
+        )
 
     @contextmanager
     def catching(self, remedy: str | None = None) -> Iterator[None]:
-        """Turn a NanosetError that leaves the block into a finding; `remedy` is taken where it has none."""
+        """Turn a NanosetError that leaves the block into a finding; `remedy` is taken where it has
+        none.
+        """
         try:
             yield
         except NanosetError as error:
@@ -120,11 +136,13 @@ class Report:
     def include(self, other: Report) -> None:
         """Add the findings and figures of a report on a part of this output.
 
-        A finding that this report has already is not repeated: what was lost on the way to the shards of a corpus, say,
-        is reported for the shards and for the dataset.
+        A finding that this report has already is not repeated: what was lost on the way to the
+        shards of a corpus, say, is reported for the shards and for the dataset.
         """
         known = [replace(finding, output="") for finding in self.findings]
-        self.findings.extend(finding for finding in other.findings if replace(finding, output="") not in known)
+        self.findings.extend(
+            finding for finding in other.findings if replace(finding, output="") not in known
+        )
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:
@@ -153,21 +171,27 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
 
 
 def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
-    """Check every file that a manifest lists: it is there, of the size written, and with `deep` of the sha256 noted.
+    """Check every file that a manifest lists: it is there, of the size written, and with `deep` of
+    the sha256 noted.
 
-    Of a file that was joined within a store no sha256 is noted: its pieces are compared as its tokens are read.
+    Of a file that was joined within a store no sha256 is noted: its pieces are compared as its
+    tokens are read.
     """
     manifest = replace(manifest, stored=manifest.sizes())
     for name in manifest.files:
         check_file(report, manifest, name, deep)
 
 
-def check_file(report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD) -> bool:
+def check_file(
+    report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD
+) -> bool:
     """Note what is wrong with one file of an output; return whether nothing is."""
     path, access = manifest.place(name)[0], manifest.access
     found = access.size(path) if manifest.stored is None else manifest.stored.get(name)
     again = f"delete {manifest.url()}, and {remedy}"
-    return check_written(report, access, path, found, manifest.files[name], (remedy, again), deep=deep)
+    return check_written(
+        report, access, path, found, manifest.files[name], (remedy, again), deep=deep
+    )
 
 
 def check_written(
@@ -183,8 +207,9 @@ def check_written(
 ) -> bool:
     """Note where a file is missing, or not as it was written; return whether nothing is wrong.
 
-    `size` is what it has now, None where it is missing. The remedies are for that and for another size, and for other
-    bytes, which a build takes for whole; these are looked for with `deep`, where a sha256 is noted.
+    `size` is what it has now, None where it is missing. The remedies are for that and for another
+    size, and for other bytes, which a build takes for whole; these are looked for with `deep`,
+    where a sha256 is noted.
     """
     where, expected = access.url(path), f"{fact.size:,} bytes"
     if size is None:
@@ -193,8 +218,13 @@ def check_written(
     if size != fact.size or not deep or fact.sha256 is None:
         what = f"{kind} has another size than when it was written"
         return report.compare(what, where, f"{size:,} bytes", expected, remedies[0])
-    stored = access.stored(path) if fact.within is None else access.stored(path, fact.begin, fact.size)
-    found, what = f"sha256 {access.store.sha256_of(stored)}", f"{kind} has other bytes than when it was written"
+    stored = (
+        access.stored(path) if fact.within is None else access.stored(path, fact.begin, fact.size)
+    )
+    found, what = (
+        f"sha256 {access.store.sha256_of(stored)}",
+        f"{kind} has other bytes than when it was written",
+    )
     return report.compare(what, where, found, f"sha256 {fact.sha256}", remedies[1])
 
 
@@ -203,7 +233,9 @@ class Parts:
     """Parts of something large, and what is done with each; it pickles."""
 
     look: Callable[..., Any]
-    """Looks at one part, here or on a worker: (part) → outcome, or (project, part) where there is a project."""
+    """Looks at one part, here or on a worker: (part) → outcome, or (project, part) where there is a
+    project.
+    """
     parts: Sequence[Any]
     conclude: Callable[[Report, list[Any]], None] = Report.add_up
     """Notes in a report what the outcomes say, which are in the order of their parts."""
@@ -215,7 +247,9 @@ class Parts:
     def note(self, report: Report, outcomes: Sequence[Any]) -> None:
         """Note what the outcomes say; of the parts that could not be read, the first is an error."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, NanosetError)]
-        self.conclude(report, [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)])
+        self.conclude(
+            report, [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)]
+        )
         for error in errors[:1]:
             report.note_error(error)
 
@@ -225,7 +259,9 @@ Run = Callable[[Report, Parts], None]
 
 
 def run_here(report: Report, parts: Parts) -> None:
-    """Look at all parts in this process; one that cannot be read is an error, an unreachable store a StorageError."""
+    """Look at all parts in this process; one that cannot be read is an error, an unreachable store
+    a StorageError.
+    """
 
     def look(part: Any) -> Any:
         outcome = look_at((parts.look, parts.project, part))
@@ -249,7 +285,9 @@ def look_at(task: tuple[Callable[..., Any], Project | None, Any]) -> Any:
 
 
 def runs(sizes: Sequence[int], most: int = PART_BYTES) -> Iterator[range]:
-    """Cut things of these sizes into runs of numbers: each run ends with the first that makes it `most` or more."""
+    """Cut things of these sizes into runs of numbers: each run ends with the first that makes it
+    `most` or more.
+    """
     begin, total = 0, 0
     for number, size in enumerate(sizes):
         total += size

@@ -1,9 +1,12 @@
-"""What a stage of the pipeline is: one kind of output, and how it is named, made, verified and shown.
+"""What a stage of the pipeline is: one kind of output, and how it is named, made, verified and
+shown.
 
-Each stage is one object in `stages/<stage>/stage.py`, and `stages/registry.py` lists them in order. Commands, checks,
-sensors and pages ask these objects by way of `project.graph`, and know no stage by name.
+Each stage is one object in `stages/<stage>/stage.py`, and `stages/registry.py` lists them in order.
+Commands, checks, sensors and pages ask these objects by way of `project.graph`, and know no stage
+by name.
 
-Most stages implement `Stage` alone. What only some of them need is a class of its own, which they derive from as well:
+Most stages implement `Stage` alone. What only some of them need is a class of its own, which they
+derive from as well:
 
 - `CorpusStage`: every corpus has an output.
 - `PerCorpus`: the subjects of its outputs are corpora, of which some have an output.
@@ -62,9 +65,13 @@ class Layout:
     folder: str
     """First folder of the path; no two public stages share one unless their paths differ."""
     path: tuple[str, ...] = (SUBJECT,)
-    """Folders below it, down to the versions of one output: placeholders for the key, or fixed names."""
+    """Folders below it, down to the versions of one output: placeholders for the key, or fixed
+    names.
+    """
     uploaded_first: tuple[str, ...] = ()
-    """Endings of large files that are uploaded to a bucket before the manifest. On a disk, all files appear at once."""
+    """Endings of large files that are uploaded to a bucket before the manifest. On a disk, all
+    files appear at once.
+    """
 
     def name_of(self, key: Key) -> str:
         """Return the name of an output: the path of its versions below `folder`."""
@@ -72,7 +79,9 @@ class Layout:
         return "/".join(values.get(step, step) for step in self.path)
 
     def key_of(self, name: str) -> Key | None:
-        """Return the key of the output with this name, or None if no output of this layout can have it."""
+        """Return the key of the output with this name, or None if no output of this layout can have
+        it.
+        """
         names = name.split("/")
         if len(names) != len(self.path):
             return None
@@ -99,10 +108,14 @@ class ReadingBudget:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What people are shown of one version of an output: plain values, which terminal, JSON and UI render."""
+    """What people are shown of one version of an output: plain values, which terminal, JSON and UI
+    render.
+    """
 
     figures: Mapping[str, int] = field(default_factory=dict)
-    """Counts by name. `bytes` are added to those of other outputs in the same row of `nanoset status`."""
+    """Counts by name. `bytes` are added to those of other outputs in the same row of `nanoset
+    status`.
+    """
     details: Mapping[str, str] = field(default_factory=dict)
     """Column → text, shown in tables only."""
     warnings: Sequence[str] = ()
@@ -121,7 +134,9 @@ class Stage(ABC):
     kind: str
     """What rows of `nanoset status` call its outputs; stages of one kind and subject share rows."""
     version: int
-    """Version of the algorithm, part of every recipe: raise it when the same inputs give other bytes."""
+    """Version of the algorithm, part of every recipe: raise it when the same inputs give other
+    bytes.
+    """
 
     @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -129,7 +144,9 @@ class Stage(ABC):
 
     @abstractmethod
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return everything that decides an output's bytes; `parents` maps each input's name to its digest."""
+        """Return everything that decides an output's bytes; `parents` maps each input's name to its
+        digest.
+        """
 
     @abstractmethod
     def make(self, project: Project, key: Key) -> Manifest:
@@ -139,7 +156,9 @@ class Stage(ABC):
         """Return the outputs that an output is made from, by the name that each has in the recipe."""
         return {}
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         """Check the current version of an output.
 
         Args:
@@ -153,7 +172,9 @@ class Stage(ABC):
         return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that a version needs in addition to its parents; `nanoset gc` keeps them."""
+        """Return digests of versions that a version needs in addition to its parents; `nanoset gc`
+        keeps them.
+        """
         return ()
 
 
@@ -174,8 +195,12 @@ class Planned(Stage):
     """A stage that can tell from settings and existing outputs that an output cannot be made."""
 
     @abstractmethod
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
-        """Return why making an output would fail, or None if nothing speaks against it within the budget."""
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
+        """Return why making an output would fail, or None if nothing speaks against it within the
+        budget.
+        """
 
 
 class Advising(Stage):
@@ -212,7 +237,9 @@ class OutsideFiles(Stage):
 
 
 class SharesFiles(Stage):
-    """A stage whose versions share files in a folder next to them, such as the index files of a nanoset."""
+    """A stage whose versions share files in a folder next to them, such as the index files of a
+    nanoset.
+    """
 
     shared_folder: str
     """Name of the folder, in the folder of each subject."""
@@ -226,12 +253,16 @@ class SharesFiles(Stage):
         """
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (files that a build would need now, files that exist), or None if that is not known."""
+        """Return (files that a build would need now, files that exist), or None if that is not
+        known.
+        """
         return None
 
 
 class InParts(Stage):
-    """A stage whose outputs are the parts of one version of another stage, such as the tars of a webdataset."""
+    """A stage whose outputs are the parts of one version of another stage, such as the tars of a
+    webdataset.
+    """
 
     NOT_WRITTEN = Reason("it is not written yet")
     parts_name: str
@@ -243,11 +274,15 @@ class InParts(Stage):
 
     @abstractmethod
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        """Return why a part is not as its recipe says, or None if it is; `NOT_WRITTEN` for a part that is missing."""
+        """Return why a part is not as its recipe says, or None if it is; `NOT_WRITTEN` for a part
+        that is missing.
+        """
 
 
 class BoundToMachine(Stage):
-    """A stage whose recipes contain paths of this machine, so that other machines cannot verify its outputs."""
+    """A stage whose recipes contain paths of this machine, so that other machines cannot verify its
+    outputs.
+    """
 
 
 class Resumable(Stage):
@@ -262,7 +297,9 @@ class Resumable(Stage):
         """Return the files of an unfinished version, or None if some might not be ours."""
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of this stage's version, finished or not, that continues from another stage's version."""
+        """Return the digest of this stage's version, finished or not, that continues from another
+        stage's version.
+        """
         return None
 
 
@@ -280,10 +317,14 @@ class InternalStage(Stage):
         return ()
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        raise NotImplementedError(f"versions of {self.layout.folder} are made by the stage that lists them")
+        raise NotImplementedError(
+            f"versions of {self.layout.folder} are made by the stage that lists them"
+        )
 
     def make(self, project: Project, key: Key) -> Manifest:
-        raise NotImplementedError(f"versions of {self.layout.folder} are made by the stage that lists them")
+        raise NotImplementedError(
+            f"versions of {self.layout.folder} are made by the stage that lists them"
+        )
 
 
 class RowName(NamedTuple):
@@ -370,7 +411,9 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
         MissingError: There is none, or it is not whole.
     """
     layout = stage.layout
-    return project.outputs.require(layout.folder, layout.name_of(key), remedy="run `nanoset build` first")
+    return project.outputs.require(
+        layout.folder, layout.name_of(key), remedy="run `nanoset build` first"
+    )
 
 
 def check_recipe(manifest: Manifest, expected: Recipe) -> None:

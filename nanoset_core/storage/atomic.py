@@ -33,7 +33,15 @@ _PART = 4
 """Hex digits of each digest in a mark."""
 _NOT_SWEPT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-_NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
+_NO_FSYNC = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EBADF,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+)
 """Answers of file systems in user space, and SMB, for folders; fsync of a file must not fail."""
 _swept: set[Path] = set()
 
@@ -59,7 +67,8 @@ def fsync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Yield a file to write; `target` holds all of it afterwards, or stays as it was where the block fails.
+    """Yield a file to write; `target` holds all of it afterwards, or stays as it was where the
+    block fails.
 
     sync=False: the caller calls `fsync_folder`, once for several files.
     """
@@ -96,10 +105,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def point_to(link: Path, target: str) -> None:
-    """Point a symbolic link to a new target in one rename; nothing happens where the file system has no links.
+    """Point a symbolic link to a new target in one rename; nothing happens where the file system
+    has no links.
 
     Raises:
-        OSError: the link cannot be made; IsADirectoryError if a folder is in its place. Nothing is left behind.
+        OSError: the link cannot be made; IsADirectoryError if a folder is in its place. Nothing is
+            left behind.
     """
     temporary = unfinished_name(link)
     try:
@@ -117,13 +128,16 @@ def point_to(link: Path, target: str) -> None:
 
 @contextlib.contextmanager
 def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """Yield a scratch folder that becomes `final` by one rename when the block ends well, and is removed when it fails.
+    """Yield a scratch folder that becomes `final` by one rename when the block ends well, and is
+    removed when it fails.
 
-    What killed processes left beside `final` is swept first. A folder that stands at `final` when the block ends (a
-    damaged one, or one that another process published meanwhile) is replaced, unless `keep()` says that it may stay.
+    What killed processes left beside `final` is swept first. A folder that stands at `final` when
+    the block ends (a damaged one, or one that another process published meanwhile) is replaced,
+    unless `keep()` says that it may stay.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    if final.parent not in _swept:  # listing a folder of many outputs before each of them would be quadratic
+    # listing a folder of many outputs before each of them would be quadratic
+    if final.parent not in _swept:
         _swept.add(final.parent)
         sweep_abandoned(final.parent)
     with claim_scratch(final) as scratch:
@@ -138,7 +152,9 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
 
 
 def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambda: False) -> None:
-    """Rename a folder to `final`; one that stands there is replaced, unless `keep()` says that it may stay."""
+    """Rename a folder to `final`; one that stands there is replaced, unless `keep()` says that it
+    may stay.
+    """
     replaced: list[Path] = []
     try:
         while True:
@@ -168,7 +184,8 @@ def new_mark() -> str:
 def is_owner_alive(mark: str) -> bool | None:
     """Return whether the process that made a mark is running.
 
-    None where that is not known: for one of another machine, one whose start is not known, or no mark at all.
+    None where that is not known: for one of another machine, one whose start is not known, or no
+    mark at all.
     """
     machine, process, _ = [*mark.split("-"), "", "", ""][:3]
     pid, _, start = process.partition(".")
@@ -185,14 +202,20 @@ def is_owner_alive(mark: str) -> bool | None:
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
-    """Return whether a process of this machine made a mark, so that its process id can be looked up."""
+    """Return whether a process of this machine made a mark, so that its process id can be looked
+    up.
+    """
     return mark.partition("-")[0] == _machine()
 
 
 def _start_of(pid: int) -> str | None:
-    """Return when a process was started, in clock ticks; "" for one that has ended, None where that is not known."""
+    """Return when a process was started, in clock ticks; "" for one that has ended, None where that
+    is not known.
+    """
     try:
-        fields = Path("/proc", str(pid), "stat").read_text(encoding="latin1").rpartition(")")[2].split()
+        fields = (
+            Path("/proc", str(pid), "stat").read_text(encoding="latin1").rpartition(")")[2].split()
+        )
     except OSError:
         return None
     return "" if fields[0] in "ZX" else fields[19]
@@ -200,7 +223,9 @@ def _start_of(pid: int) -> str | None:
 
 @functools.cache
 def _machine() -> str:
-    """Return digests of the host, of its restart, and of all that tells where process ids mean something else."""
+    """Return digests of the host, of its restart, and of all that tells where process ids mean
+    something else.
+    """
     host = platform.node()
     with contextlib.suppress(OSError):
         host += Path("/etc/machine-id").read_text(encoding="utf-8")
@@ -213,22 +238,30 @@ def _machine() -> str:
 
 
 def unfinished_name(target: Path) -> Path:
-    """Return a new name beside `target` for what this process is about to rename to it, or to remove."""
+    """Return a new name beside `target` for what this process is about to rename to it, or to
+    remove.
+    """
     return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
 
 
 def open_unfinished(target: Path) -> BinaryIO:
-    """Open a new file beside `target` for writing and reading, to be renamed when it is whole; `.name` is its path."""
+    """Open a new file beside `target` for writing and reading, to be renamed when it is whole;
+    `.name` is its path.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError:  # at this moment another process removed the folder above, which was empty
+    except (
+        FileNotFoundError
+    ):  # at this moment another process removed the folder above, which was empty
         target.parent.mkdir(parents=True, exist_ok=True)
     return unfinished_name(target).open("x+b")
 
 
 @contextlib.contextmanager
 def claim_scratch(final: Path) -> Iterator[Path]:
-    """Make a folder beside `final` for this process alone; remove it at the end, unless it was renamed."""
+    """Make a folder beside `final` for this process alone; remove it at the end, unless it was
+    renamed.
+    """
     scratch = unfinished_name(final)
     try:
         scratch.mkdir()
@@ -240,8 +273,8 @@ def claim_scratch(final: Path) -> Iterator[Path]:
 def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     """Remove what processes that have ended left unfinished in a folder.
 
-    Of this machine before its restart, that is all, on disks. What processes of other machines and containers, and
-    older versions, left goes by its age: files after an hour, folders after a week.
+    Of this machine before its restart, that is all, on disks. What processes of other machines and
+    containers, and older versions, left goes by its age: files after an hour, folders after a week.
 
     Args:
         folder: to look in.
@@ -265,18 +298,25 @@ def _is_abandoned(entry: Path) -> bool:
         return not alive
     status, here, machine = entry.lstat(), _machine(), mark.partition("-")[0]
     is_mark = len(machine) == len(here) and mark.count("-") == 2
-    is_restarted = is_mark and machine[:_PART] == here[:_PART] and machine[_PART : 2 * _PART] != here[_PART : 2 * _PART]
-    if is_restarted and os.major(status.st_dev) != 0:  # on a disk, which no other machine of this name can write to
+    is_restarted = (
+        is_mark
+        and machine[:_PART] == here[:_PART]
+        and machine[_PART : 2 * _PART] != here[_PART : 2 * _PART]
+    )
+    # on a disk, which no other machine of this name can write to
+    if is_restarted and os.major(status.st_dev) != 0:
         return True
-    return time.time() - status.st_mtime > (FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS)
+    return time.time() - status.st_mtime > (
+        FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
+    )
 
 
 @contextlib.contextmanager
 def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     """Make a folder, and hold its exclusive lock; yield whether it is held.
 
-    Where the file system has no locks, nothing keeps others out. waits=False: where another process has it, it is not
-    waited for.
+    Where the file system has no locks, nothing keeps others out. waits=False: where another process
+    has it, it is not waited for.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
@@ -298,12 +338,15 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
         yield is_ours
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough: a worker process may have inherited it
+            # closing is not enough: a worker process may have inherited it
+            fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
 def withdrawn(folder: Path, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
-    """Take an output from every reader at once; return its folder by another name, None where it is wanted by now."""
+    """Take an output from every reader at once; return its folder by another name, None where it is
+    wanted by now.
+    """
     aside = unfinished_name(folder)
     folder.rename(aside)
     if not is_wanted():

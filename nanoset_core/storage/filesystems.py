@@ -1,4 +1,6 @@
-"""Places that are read by fsspec: Google Storage, Hugging Face, Azure, web servers, and what else it knows."""
+"""Places that are read by fsspec: Google Storage, Hugging Face, Azure, web servers, and what else
+it knows.
+"""
 
 from __future__ import annotations
 
@@ -51,17 +53,22 @@ WRAPPERS = frozenset(
 """Schemes of fsspec that wrap another file system, or need arguments besides an address."""
 _VERSIONS = ("generation", "etag", "ETag", "blob_id", "xet_hash")
 _TIMES = ("mtime", "updated", "last_modified", "Last-Modified", "created")
-"""Keys under which file systems tell a file's version, and when it was written; the first that is there counts."""
+"""Keys under which file systems tell a file's version, and when it was written; the first that is
+there counts.
+"""
 _LIST_ANEW: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True}}
 _LOOK_ANEW: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True, "expand_info": True}}
-"""Scheme → what makes it ask, and not answer from its memory; the others have none that `use_listings_cache` leaves."""
+"""Scheme → what makes it ask, and not answer from its memory; the others have none that
+`use_listings_cache` leaves.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesystemStore(Store):
     """The files below a place of a file system that fsspec knows; they are only read.
 
-    What is read is of one version: a range is refused unless the file has the same version after it was read.
+    What is read is of one version: a range is refused unless the file has the same version after it
+    was read.
     """
 
     base: str
@@ -90,12 +97,20 @@ class FilesystemStore(Store):
         listing.check_depth(folder)
         found = self._entries(folder)
         listing.count(len(found))
-        unsized = [name for name, info in found.items() if not _is_folder(info) and info.get("size") is None]
+        unsized = [
+            name
+            for name, info in found.items()
+            if not _is_folder(info) and info.get("size") is None
+        ]
         asked = dict(zip(unsized, in_parallel(self.stat, unsized, CONNECTIONS), strict=True))
-        for name in sorted(found, key=lambda name: f"{name}{'/' * _is_folder(found[name])}".encode()):
+        for name in sorted(
+            found, key=lambda name: f"{name}{'/' * _is_folder(found[name])}".encode()
+        ):
             if _is_folder(found[name]):
                 yield from self._list(name, listing)
-            elif (stored := asked[name] if name in asked else self._stored(name, found[name])) is not None:
+            elif (
+                stored := asked[name] if name in asked else self._stored(name, found[name])
+            ) is not None:
                 yield stored
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
@@ -110,7 +125,9 @@ class FilesystemStore(Store):
     def _entries(self, folder: str) -> dict[str, Mapping[str, Any]]:
         """Return name → what the file system says of what lies right in a folder."""
         system, place = self._at(folder)
-        listed = self._ask(folder, lambda: system.ls(place, detail=True, **_LIST_ANEW.get(self.scheme, {})))
+        listed = self._ask(
+            folder, lambda: system.ls(place, detail=True, **_LIST_ANEW.get(self.scheme, {}))
+        )
         found = {}
         for info in listed or ():
             above, _, name = info["name"].rstrip("/").rpartition("/")
@@ -131,10 +148,14 @@ class FilesystemStore(Store):
             self._refuse(
                 "this file cannot be read safely: whether it changes meanwhile could not be seen",
                 name,
-                found="neither ETag, version nor time" if info.get("size") is not None else "no size",
+                found="neither ETag, version nor time"
+                if info.get("size") is not None
+                else "no size",
                 expected="a server that tells a file's size, and its ETag or Last-Modified",
             )
-        return Stored(name, int(info["size"]), f"{version or written_ns}-{info['size']}", written_ns)
+        return Stored(
+            name, int(info["size"]), f"{version or written_ns}-{info['size']}", written_ns
+        )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         found = self.stat(name)
@@ -146,7 +167,9 @@ class FilesystemStore(Store):
         path = self._at(checked_name(name))[1]
 
         def read() -> bytes:
-            data = _fetched(self._at(name)[0], path, begin, end, is_web=self.scheme in (*_WEB, "hf"))
+            data = _fetched(
+                self._at(name)[0], path, begin, end, is_web=self.scheme in (*_WEB, "hf")
+            )
             if (found := self.stat(name)) is None:
                 raise gone(self.url(name))
             if mark not in (None, found.mark):
@@ -166,13 +189,17 @@ class FilesystemStore(Store):
             "outputs cannot be kept there",
             "a path on a local or mounted file system, or s3://bucket/prefix",
         )
-        raise ConfigError(what, where=self.url(name), expected=expected, remedy="name another place for them")
+        raise ConfigError(
+            what, where=self.url(name), expected=expected, remedy="name another place for them"
+        )
 
     put_parts = put_file = delete = check_writable
 
     def _refuse(self, what: str, name: str, found: str, expected: str) -> NoReturn:
         remedy = "copy the files to a local folder or a bucket first"
-        raise StorageError(what, where=self.url(name), found=found, expected=expected, remedy=remedy)
+        raise StorageError(
+            what, where=self.url(name), found=found, expected=expected, remedy=remedy
+        )
 
     def _at(self, name: str) -> tuple[Any, str]:
         """Return the file system, and the path of a name there."""
@@ -181,10 +208,18 @@ class FilesystemStore(Store):
             system = _file_system(os.getpid(), f"{scheme}://{rest.partition('/')[0]}")
         except ImportError as error:
             extra = _EXTRAS.get(scheme, "http" if scheme in _WEB else None)
-            remedy = f"pip install 'nanoset-platform[{extra}]'" if extra else "install the package that is named"
+            remedy = (
+                f"pip install 'nanoset-platform[{extra}]'"
+                if extra
+                else "install the package that is named"
+            )
             what = f"{scheme}:// needs a package that is not installed"
-            raise StorageError(what, where=self.url(name), found=str(error), remedy=remedy) from error
-        except Exception as error:  # credentials that are missing or unreadable, and what a package needs besides
+            raise StorageError(
+                what, where=self.url(name), found=str(error), remedy=remedy
+            ) from error
+        except (
+            Exception
+        ) as error:  # credentials that are missing or unreadable, and what a package needs besides
             raise self._failure(error, name, 1) from error
         return system, system._strip_protocol(self.url(name))
 
@@ -201,7 +236,11 @@ class FilesystemStore(Store):
                 return cause
             if isinstance(cause, (FileNotFoundError, NotADirectoryError)) or _status(cause) == 404:
                 return error
-            return None if _may_pass(cause) and attempt < s3_requests.ATTEMPTS else self._failure(cause, name, attempt)
+            return (
+                None
+                if _may_pass(cause) and attempt < s3_requests.ATTEMPTS
+                else self._failure(cause, name, attempt)
+            )
 
         try:
             return retried(asked, self.url(name), fate)
@@ -213,14 +252,20 @@ class FilesystemStore(Store):
     def _failure(self, error: BaseException, name: str, attempts: int) -> NanosetError:
         if "support range requests" in str(error):
             self._refuse(
-                "this web server gives no parts of a file, which is read in parts", name, "no ranges", "206 for a range"
+                "this web server gives no parts of a file, which is read in parts",
+                name,
+                "no ranges",
+                "206 for a range",
             )
-        what = f"{self.scheme}:// cannot be read" + (f", after {attempts} attempts" if attempts > 1 else "")
+        what = f"{self.scheme}:// cannot be read" + (
+            f", after {attempts} attempts" if attempts > 1 else ""
+        )
         remedy = "see whether the name is right and the server up, then run again: what is finished is kept"
         if isinstance(error, PermissionError) or _status(error) in (401, 403):
             what = f"{self.scheme}:// refuses"
             remedy = "give this process credentials that may read there, as the package behind it finds them"
-        found = " ".join(f"{type(error).__name__}: {error}".split())  # some are told in several lines
+        # some are told in several lines
+        found = " ".join(f"{type(error).__name__}: {error}".split())
         return StorageError(what, where=self.url(name), found=found, remedy=remedy)
 
 
@@ -259,8 +304,8 @@ def check_redirect(source: str, target: str) -> None:
     """Report a redirect of a web server to another host, which then decides what the raw text is.
 
     Raises:
-        StorageError: the redirect leaves https, or leads from a public host to this machine or its network: a server
-            that was chosen to give text does not choose what is read there.
+        StorageError: the redirect leaves https, or leads from a public host to this machine or its
+            network: a server that was chosen to give text does not choose what is read there.
     """
     before = urlsplit(source)
     after = urlsplit(target)
@@ -293,7 +338,9 @@ def _without_query(url: str) -> str:
 
 
 def _is_private(host: str | None) -> bool:
-    """Return whether a host is this machine, or an address of a private network, as far as its name says."""
+    """Return whether a host is this machine, or an address of a private network, as far as its name
+    says.
+    """
     if host is None or host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -307,7 +354,8 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
     try:
         if not is_web:
             return bytes(system.cat_file(path, start=begin, end=end))
-        # Their `cat_file` would take a whole file from servers without ranges, and read in small blocks.
+        # Their `cat_file` would take a whole file from servers without ranges, and read in small
+        # blocks.
         with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
             return bytes(file._fetch_range(begin, end))
     except Exception as error:
@@ -317,7 +365,8 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
 
 
 def _is_folder(info: Mapping[str, Any]) -> bool:
-    return info["type"] == "directory" or str(info.get("url", "")).endswith("/")  # where a web server led
+    # where a web server led
+    return info["type"] == "directory" or str(info.get("url", "")).endswith("/")
 
 
 def _nanoseconds(value: Any) -> int:
@@ -330,7 +379,9 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return why a request failed: some file systems say of all failures that there is no such file."""
+    """Return why a request failed: some file systems say of all failures that there is no such
+    file.
+    """
     cause = error.__cause__
     if (
         isinstance(error, FileNotFoundError)
@@ -345,14 +396,19 @@ def _may_pass(error: BaseException) -> bool:
     status = _status(error)
     passing = (ConnectionError, TimeoutError, DamagedTransferError)
     names = {kind.__name__ for kind in type(error).__mro__}
-    is_broken = not status and not names.isdisjoint(("ClientConnectionError", "ClientPayloadError", "TransportError"))
+    is_broken = not status and not names.isdisjoint(
+        ("ClientConnectionError", "ClientPayloadError", "TransportError")
+    )
     return status >= 500 or status in (408, 429) or isinstance(error, passing) or is_broken
 
 
 def _status(error: BaseException) -> int:
-    """Return the HTTP status of a refusal, by whatever name its package gives it; 0 where there is none."""
+    """Return the HTTP status of a refusal, by whatever name its package gives it; 0 where there is
+    none.
+    """
     for owner in (error, getattr(error, "response", None)):
-        for name in ("status", "status_code", "code"):  # the first that is there: asking for the next may warn
+        # the first that is there: asking for the next may warn
+        for name in ("status", "status_code", "code"):
             if str(status := getattr(owner, name, None)).isdecimal():
                 return int(str(status))
     return 0

@@ -1,7 +1,8 @@
 """Recognise a file that is named twice, by whatever paths, links or URLs.
 
-A dataset that is read as `data/a` and as `data/../data/a`, or under the name of a link, gives every sample twice, and
-no trainer notices. Commands that take several inputs therefore compare what the names lead to.
+A dataset that is read as `data/a` and as `data/../data/a`, or under the name of a link, gives every
+sample twice, and no trainer notices. Commands that take several inputs therefore compare what the
+names lead to.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def file_identity(path: Location) -> Hashable:
-    """Return a value that is the same for all names of one file or folder, and different for different ones.
+    """Return a value that is the same for all names of one file or folder, and different for
+    different ones.
 
-    Symbolic links, hard links and bind mounts lead to the same inode. Its size and times are compared as well, since
-    some network file systems give several files the same inode number. A file that cannot be looked at is known by its
-    path without symbolic links, and an object of a bucket by its URL.
+    Symbolic links, hard links and bind mounts lead to the same inode. Its size and times are
+    compared as well, since some network file systems give several files the same inode number. A
+    file that cannot be looked at is known by its path without symbolic links, and an object of a
+    bucket by its URL.
     """
     if not isinstance(path, Path):
         return _canonical_url(str(path))
@@ -53,7 +56,9 @@ def names_of_both(first: Location | str, second: Location | str) -> str:
 
 
 def _canonical_url(url: str) -> str:
-    """Return one spelling for the URLs of an object that differ in ways that no server distinguishes."""
+    """Return one spelling for the URLs of an object that differ in ways that no server
+    distinguishes.
+    """
     parts = urlsplit(url)
     scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)
     if scheme not in _DEFAULT_PORTS:

@@ -1,17 +1,20 @@
-"""Who works on which outputs: so that `nanoset gc` removes nothing that a running build uses, on any machine.
+"""Who works on which outputs: so that `nanoset gc` removes nothing that a running build uses, on
+any machine.
 
-A build keeps an object, its *lease*, that names what it works on and how far it has come: renewed every quarter of a
-minute, removed at the end. A lease ends with its process, where that is one of this machine; otherwise ten minutes
-after it was last renewed by the store's clock. A collection keeps another such object, the *gate*. Both lie in the
-root's folder and, where outputs live in a bucket, also there.
+A build keeps an object, its *lease*, that names what it works on and how far it has come: renewed
+every quarter of a minute, removed at the end. A lease ends with its process, where that is one of
+this machine; otherwise ten minutes after it was last renewed by the store's clock. A collection
+keeps another such object, the *gate*. Both lie in the root's folder and, where outputs live in a
+bucket, also there.
 
-A build writes its lease, and then waits while there is a gate; a collection writes its gate, and then looks for leases.
-So one of them sees the other wherever listings are up to date.
+A build writes its lease, and then waits while there is a gate; a collection writes its gate, and
+then looks for leases. So one of them sees the other wherever listings are up to date.
 
-Builds that would make the same outputs take turns, also on two machines that share a bucket. Stores have no locks, so
-that turns follow Lamport's bakery: a build writes its lease without a ticket, draws a ticket above all that it sees,
-and writes that into the lease. Then it waits for every lease on the same name that has no ticket yet, or a lower one.
-Two builds that draw the same ticket are ordered by the names of their leases.
+Builds that would make the same outputs take turns, also on two machines that share a bucket. Stores
+have no locks, so that turns follow Lamport's bakery: a build writes its lease without a ticket,
+draws a ticket above all that it sees, and writes that into the lease. Then it waits for every lease
+on the same name that has no ticket yet, or a lower one. Two builds that draw the same ticket are
+ordered by the names of their leases.
 """
 
 from __future__ import annotations
@@ -108,7 +111,9 @@ class _Lease:
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Read a lease. One of a run in Dagster, or of an earlier version, has no ticket: it counts as the lowest."""
+        """Read a lease. One of a run in Dagster, or of an earlier version, has no ticket: it counts
+        as the lowest.
+        """
         values = json.loads(data)
         owner = _owner_of(name, str(values["host"]), values.get("since"))
         names = frozenset(values["names"])
@@ -123,12 +128,18 @@ class _Lease:
 
 
 OnWait = Callable[[str, Work], None]
-"""Is called with a name and the build that makes it, when that build begins to be waited for or is stopped."""
+"""Is called with a name and the build that makes it, when that build begins to be waited for or is
+stopped.
+"""
 
 
 @contextlib.contextmanager
 def leased(
-    access: FileAccess, names: Iterable[str], subject: str | None = None, *, on_wait: OnWait | None = None
+    access: FileAccess,
+    names: Iterable[str],
+    subject: str | None = None,
+    *,
+    on_wait: OnWait | None = None,
 ) -> Iterator[None]:
     """Keep outputs from `nanoset gc` until the block ends; wait for a collection that is under way.
 
@@ -136,9 +147,11 @@ def leased(
 
     Args:
         access: The root of the outputs.
-        names: First parts of the names of the outputs. Those that the calling context holds take no second lease.
+        names: First parts of the names of the outputs. Those that the calling context holds take no
+            second lease.
         subject: The one of them that is made; without it all of them are.
-        on_wait: If given, wait also for every process that began earlier to make the subject, and call this for each.
+        on_wait: If given, wait also for every process that began earlier to make the subject, and
+            call this for each.
     """
     wanted = frozenset(names)
     stores = _stores(access)
@@ -159,22 +172,30 @@ def leased(
             held.enter_context(kept_fresh(store, name, functools.partial(content, ticket)))
             _wait_for_gates(store, name)
             if on_wait is not None:
-                number = 1 + max((other.ticket or 0 for other in _rivals(store, name, made)), default=0)
+                number = 1 + max(
+                    (other.ticket or 0 for other in _rivals(store, name, made)), default=0
+                )
                 ticket["ticket"] = number
                 _write(store, name, content(ticket))
                 _wait_for_turn(store, name, made, number, on_wait)
             if _at_work.get() is not work:
                 held.callback(_at_work.reset, _at_work.set(work))
-        held.callback(_held.reset, _held.set((*_held.get(), *((store, wanted) for store in stores))))
+        held.callback(
+            _held.reset, _held.set((*_held.get(), *((store, wanted) for store in stores)))
+        )
         yield
 
 
-def _wait_for_turn(store: Store, name: str, made: Iterable[str], ticket: int, on_wait: OnWait) -> None:
+def _wait_for_turn(
+    store: Store, name: str, made: Iterable[str], ticket: int, on_wait: OnWait
+) -> None:
     """Wait until no build with a lower ticket makes one of the same names."""
     pause = 0.05
     reported: tuple[str, bool] | None = None
     while True:
-        earlier = [other for other in _rivals(store, name, made) if _comes_before(other, ticket, name)]
+        earlier = [
+            other for other in _rivals(store, name, made) if _comes_before(other, ticket, name)
+        ]
         if not earlier:
             return
         first = min(earlier, key=lambda other: (other.ticket or 0, other.name))
@@ -206,7 +227,9 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
             with explained(access.folder, expected="room for one empty file"):
                 # On a full disk an empty file: a collection is what makes room.
                 is_empty = isinstance(store, LocalStore)
-                gate = b"" if is_empty else json.dumps({"host": platform.node(), "names": []}).encode()
+                gate = (
+                    b"" if is_empty else json.dumps({"host": platform.node(), "names": []}).encode()
+                )
                 name = f"{FOLDER}/{_GATE}-{new_mark()}"
                 held.enter_context(kept_fresh(store, name, lambda gate=gate: gate))  # type: ignore[misc]
         yield leased_names(access)
@@ -214,11 +237,15 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
 
 def leased_names(access: FileAccess) -> Mapping[str, str]:
     """Return the names that running builds hold, each with the process that does, as a clause."""
-    return {name: str(lease.work.owner) for lease in _leases(access) for name in sorted(lease.names)}
+    return {
+        name: str(lease.work.owner) for lease in _leases(access) for name in sorted(lease.names)
+    }
 
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
-    """Return the corpora, nanosets and webdatasets that running builds make, each with how far that has come."""
+    """Return the corpora, nanosets and webdatasets that running builds make, each with how far that
+    has come.
+    """
     return {name: lease.work for lease in _leases(access) for name in sorted(lease.made)}
 
 
@@ -245,11 +272,15 @@ def builds_under_way(access: FileAccess) -> list[Build]:
         process = (owner.host, owner.pid)
         owner_by_process.setdefault(process, owner)
         names_by_process.setdefault(process, []).append(name)
-    return [Build(owner, tuple(names_by_process[process])) for process, owner in owner_by_process.items()]
+    return [
+        Build(owner, tuple(names_by_process[process]))
+        for process, owner in owner_by_process.items()
+    ]
 
 
 def check_no_build(access: FileAccess, what: str, remedy: str) -> None:
-    """Raise StorageError if a build works on outputs of this root, with its process and how to end it.
+    """Raise StorageError if a build works on outputs of this root, with its process and how to end
+    it.
 
     Args:
         access: The root of the outputs.
@@ -273,7 +304,9 @@ def end_of(builds: Iterable[Build]) -> str:
 
 
 def at_work(stage: str, share: float | None) -> None:
-    """Let the lease of this context, when it is renewed next, say what is being made, and how much of it is done."""
+    """Let the lease of this context, when it is renewed next, say what is being made, and how much
+    of it is done.
+    """
     if (work := _at_work.get()) is not None:
         work |= {"stage": stage, "share": None if share is None else round(share, 3)}
 
@@ -287,7 +320,11 @@ def _leases_in(store: Store) -> list[_Lease]:
     names = _live(store, _LEASE)
     contents = in_parallel(store.read, names, CONNECTIONS)
     # A lease may have been removed since it was listed.
-    return [_Lease.of(name, data) for name, data in zip(names, contents, strict=True) if data is not None]
+    return [
+        _Lease.of(name, data)
+        for name, data in zip(names, contents, strict=True)
+        if data is not None
+    ]
 
 
 def _owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
@@ -304,9 +341,11 @@ def _owner_of(name: str, host: str | None = None, since: float | None = None) ->
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
-    """Return whether what a process of this mark keeps fresh counts; its age tells only where that is not known.
+    """Return whether what a process of this mark keeps fresh counts; its age tells only where that
+    is not known.
 
-    A process of this machine may be suspended, or unable to write, for longer. Both times are by the store's clock.
+    A process of this machine may be suspended, or unable to write, for longer. Both times are by
+    the store's clock.
     """
     alive = is_owner_alive(mark)
     return written_ns > now_ns - LEASE_SECONDS * 10**9 if alive is None else alive
@@ -325,14 +364,21 @@ def _wait_for_gates(store: Store, own: str | None = None) -> None:
         owner = _owner_of(gates[0])
         state = (gates[0], owner.is_stopped)
         if state != reported:
-            logger.warning("waits until `nanoset gc` of %s has ended: %s; %s", store.url(), owner, owner.remedy())
+            logger.warning(
+                "waits until `nanoset gc` of %s has ended: %s; %s",
+                store.url(),
+                owner,
+                owner.remedy(),
+            )
             reported = state
         time.sleep(pause)
         pause = min(2 * pause, _WAIT_SECONDS)
 
 
 def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
-    """Return the names of the leases or gates that count; remove whatever does not, but never `own`."""
+    """Return the names of the leases or gates that count; remove whatever does not, but never
+    `own`.
+    """
     found = [one for one in store.list(FOLDER) if one.name != own]
     now_ns, live = store.now() if found else 0, []
     for one in found:
@@ -346,11 +392,15 @@ def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
-    """Keep an object of this process in a store, with what it holds at the time, until the block ends."""
+    """Keep an object of this process in a store, with what it holds at the time, until the block
+    ends.
+    """
     _write(store, name, data())
     ended = threading.Event()
     tried = threading.Event()
-    threading.Thread(target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True).start()
+    threading.Thread(
+        target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True
+    ).start()
     try:
         yield
     finally:
@@ -359,8 +409,16 @@ def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[N
         tried.wait(_LAST_SECONDS)
 
 
-def _keep(store: Store, name: str, data: Callable[[], bytes], ended: threading.Event, tried: threading.Event) -> None:
-    """Renew an object until the event, and then remove it, if not at once, then as soon as the store lets it."""
+def _keep(
+    store: Store,
+    name: str,
+    data: Callable[[], bytes],
+    ended: threading.Event,
+    tried: threading.Event,
+) -> None:
+    """Renew an object until the event, and then remove it, if not at once, then as soon as the
+    store lets it.
+    """
     written = b""
     while not ended.wait(RENEWED_SECONDS):
         with contextlib.suppress(StorageError, OSError):

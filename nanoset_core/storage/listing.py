@@ -30,7 +30,9 @@ class Entry:
     written_ns: int = 0
     """When it was written, nanoseconds since 1970; the link itself where it is one."""
     mark: str = ""
-    """Version token of an object; empty in snapshots of a whole store, which may name a million objects."""
+    """Version token of an object; empty in snapshots of a whole store, which may name a million
+    objects.
+    """
     is_link: bool = False
 
 
@@ -46,8 +48,14 @@ def disk_entries(folder: Path) -> list[Entry]:
             for entry in found:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     status = entry.stat(follow_symlinks=False)
-                    size, written_ns, is_link = status.st_size, status.st_mtime_ns, entry.is_symlink()
-                    listed.append(Entry(entry.name, entry.is_dir(), size, written_ns, is_link=is_link))
+                    size, written_ns, is_link = (
+                        status.st_size,
+                        status.st_mtime_ns,
+                        entry.is_symlink(),
+                    )
+                    listed.append(
+                        Entry(entry.name, entry.is_dir(), size, written_ns, is_link=is_link)
+                    )
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -64,7 +72,8 @@ def disk_entries(folder: Path) -> list[Entry]:
 class Snapshot:
     """What a listing said of a folder of a store.
 
-    Keys that no folder of files could hold are left out; of a key and what lies below it the latter counts.
+    Keys that no folder of files could hold are left out; of a key and what lies below it the latter
+    counts.
     """
 
     place: str
@@ -78,7 +87,11 @@ class Snapshot:
     def of_store(store: Store) -> Snapshot:
         """List a store, and read all its JSON files."""
         tree = _tree(store.list(), marks=False)
-        names = [name for name, _ in Snapshot("", tree).below("") if name.endswith(_READ) and "/." not in name]
+        names = [
+            name
+            for name, _ in Snapshot("", tree).below("")
+            if name.endswith(_READ) and "/." not in name
+        ]
         contents = in_parallel(lambda name: store.read(name) or b"", names, CONNECTIONS)
         return Snapshot("", tree, dict(zip(names, contents, strict=True)))
 
@@ -89,7 +102,9 @@ class Snapshot:
 
     @staticmethod
     def when_asked(place: str, store: Store) -> Snapshot:
-        """Return the snapshot of one folder of a store, which is listed when the first question is asked."""
+        """Return the snapshot of one folder of a store, which is listed when the first question is
+        asked.
+        """
         return Snapshot(place, _Later(place, store))
 
     def covers(self, name: str) -> bool:
@@ -137,7 +152,9 @@ def _tree(listed: Iterable[Stored], *, marks: bool) -> dict[str, dict[str, Entry
     for found in listed:
         if is_inside(found.name):
             folder, _, name = found.name.rpartition("/")
-            entry = Entry(name, size=found.size, written_ns=found.written_ns, mark=found.mark if marks else "")
+            entry = Entry(
+                name, size=found.size, written_ns=found.written_ns, mark=found.mark if marks else ""
+            )
             tree.setdefault(folder, {})[name] = entry
     for folder in list(tree):
         while folder:

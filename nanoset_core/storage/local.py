@@ -86,7 +86,9 @@ class LocalStore(Store):
             for block in blocks:
                 file.write(block)
 
-    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
+    ) -> None:
         if sha256 is not None and (found := sha256_file(path)) != sha256:
             raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
         with open_regular(path) as source:
@@ -124,10 +126,11 @@ def _stored(name: str, status: os.stat_result) -> Stored:
 
 
 def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
-    """Remove the oldest files below a folder until `wanted` more bytes have room beside all that is there.
+    """Remove the oldest files below a folder until `wanted` more bytes have room beside all that is
+    there.
 
-    Hidden files, which are of others or not finished, count and stay. StorageError where these, or what is wanted, are
-    more than the capacity.
+    Hidden files, which are of others or not finished, count and stay. StorageError where these, or
+    what is wanted, are more than the capacity.
     """
     copies, hidden = [], 0
     for place, _, names in os.walk(folder):
@@ -140,7 +143,10 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
                 else:
                     copies.append((status.st_ctime_ns, taken, path))
     if max(wanted, hidden) > capacity:
-        what, remedy = "this is larger than the room for working copies", "set storage.scratch_mib to more"
+        what, remedy = (
+            "this is larger than the room for working copies",
+            "set storage.scratch_mib to more",
+        )
         found = f"{max(wanted, hidden):,} bytes"
         expected = f"at most {capacity:,} bytes, three quarters of storage.scratch_mib"
         raise StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
@@ -153,7 +159,9 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
 
 
 def note_use(copy: Path) -> None:
-    """Let a copy that is used make room after those that are not: nothing is freed while it is open."""
+    """Let a copy that is used make room after those that are not: nothing is freed while it is
+    open.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
 
@@ -165,14 +173,19 @@ def set_time(copy: Path, written_ns: int) -> None:
 
 
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int = 0) -> None:
-    """Append bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
+    """Append bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and
+    writes.
+    """
     target.flush()
     done = 0
     # What the system refuses here, reads and writes do, or they fail as well.
     with contextlib.suppress(OSError, AttributeError):
         while done < size_bytes and (
             copied := os.copy_file_range(
-                source.fileno(), target.fileno(), min(_PIECE_BYTES, size_bytes - done), offset_src=begin + done
+                source.fileno(),
+                target.fileno(),
+                min(_PIECE_BYTES, size_bytes - done),
+                offset_src=begin + done,
             )
         ):
             done += copied
@@ -182,6 +195,13 @@ def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: in
         target.write(piece)
         done += len(piece)
     if done != size_bytes:
-        what, remedy = "the file ended early while it was copied", "run again once nothing writes to it any more"
-        where, found, expected = f"{source.name}, byte {begin + done}", f"{done} bytes", f"{size_bytes} bytes"
+        what, remedy = (
+            "the file ended early while it was copied",
+            "run again once nothing writes to it any more",
+        )
+        where, found, expected = (
+            f"{source.name}, byte {begin + done}",
+            f"{done} bytes",
+            f"{size_bytes} bytes",
+        )
         raise SourceChangedError(what, where=where, found=found, expected=expected, remedy=remedy)

@@ -28,13 +28,17 @@ _NO_NAMES = ("", ".", "..")
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _FILE_URL = re.compile("file://", re.IGNORECASE)
 _PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
-"""`user:password@` after the scheme of a URL, where a password may hold a slash; `host:80/x@y` is none."""
+"""`user:password@` after the scheme of a URL, where a password may hold a slash; `host:80/x@y` is
+none.
+"""
 _PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are reached. Credentials come by the usual AWS chain: environment, profile, instance role."""
+    """How buckets are reached. Credentials come by the usual AWS chain: environment, profile,
+    instance role.
+    """
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
@@ -45,15 +49,18 @@ class StorageSpec:
     anonymous: bool = False
     """Send requests without a signature, as public buckets allow."""
     fingerprint: Literal["content", "etag", "etag-pieces"] = "content"
-    """How raw objects are known: by a digest of their bytes, as local files are, which reads each once more; or by
-    their ETags, without reading: each object in one piece, or plain ones above 128 MiB in pieces of 64 MiB."""
+    """How raw objects are known: by a digest of their bytes, as local files are, which reads each
+    once more; or by their ETags, without reading: each object in one piece, or plain ones above 128
+    MiB in pieces of 64 MiB."""
     mirror: str | None = None
     """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
     scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
-    """MiB of the disk for all that passes through `mirror`: outputs go once they were sent, older copies as room is
-    needed; absent = all stay."""
+    """MiB of the disk for all that passes through `mirror`: outputs go once they were sent, older
+    copies as room is needed; absent = all stay."""
     shards: Literal["keep", "drop"] = "keep"
-    """Whether shards keep their tokens once a dataset holds them too: with drop, `nanoset gc` removes that copy."""
+    """Whether shards keep their tokens once a dataset holds them too: with drop, `nanoset gc`
+    removes that copy.
+    """
 
     @property
     def capacity(self) -> int | None:
@@ -64,7 +71,10 @@ class StorageSpec:
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Turn a configured location into an absolute local path; relative ones start at `base`."""
     if "://" in url and _FILE_URL.match(url) is None:
-        what, expected = "only local files can be used here", "a path on a local or mounted file system"
+        what, expected = (
+            "only local files can be used here",
+            "a path on a local or mounted file system",
+        )
         remedy = "mount the bucket, or copy it to a local folder first"
         raise ConfigError(what, where=where, found=url, expected=expected, remedy=remedy)
     return (base / expanded(without_file_scheme(url), where)).resolve()
@@ -81,7 +91,9 @@ def is_in_bucket(location: str) -> bool:
 
 
 def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
-    """Return the folder of a store's working copies: below `mirror`, or else in the user's cache folder."""
+    """Return the folder of a store's working copies: below `mirror`, or else in the user's cache
+    folder.
+    """
     cache = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/nanoset/mirror"
     return (expanded(mirror or cache, "the folder of working copies") / store.copies_name).resolve()
 
@@ -171,14 +183,17 @@ class RemoteFolder:
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """Yield what lies right below it, but for keys that no folder of files could hold; see `entries`."""
+        """Yield what lies right below it, but for keys that no folder of files could hold; see
+        `entries`.
+        """
         yield from self.entries()[0]
 
     def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
-        """Return what lies right below it, and errors of the keys there that no folder of files could hold.
+        """Return what lies right below it, and errors of the keys there that no folder of files
+        could hold.
 
-        Such a key has an empty part, or one that is `.` or `..`: raw//x.jsonl and raw/../x.jsonl are other objects than
-        raw/x.jsonl and x.jsonl, but paths that name the same files.
+        Such a key has an empty part, or one that is `.` or `..`: raw//x.jsonl and raw/../x.jsonl
+        are other objects than raw/x.jsonl and x.jsonl, but paths that name the same files.
         """
         folders, files = self.store.level(self.path)
         bad = {f"{name}/": self._bad_key(f"{name}/...") for name in folders if name in _NO_NAMES}
@@ -207,7 +222,8 @@ class RemoteFolder:
         return open_object(self.store, self.path, begin=begin, end=end)
 
     def files(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
+        """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file
+        that is not hidden.
 
         InputError where a key is one that no folder of files could hold.
         """
@@ -215,7 +231,9 @@ class RemoteFolder:
         for stored in self.store.list(self.path):
             name = stored.name[cut:]
             is_folder_mark = name.endswith("/") and not stored.size  # as consoles write them
-            is_hidden = any(part.startswith(".") and part not in _NO_NAMES for part in name.split("/"))
+            is_hidden = any(
+                part.startswith(".") and part not in _NO_NAMES for part in name.split("/")
+            )
             if not name or is_folder_mark or is_hidden:
                 continue
             if not is_inside(name) or has_control_characters(name):
@@ -230,9 +248,15 @@ RawFolder: TypeAlias = Location
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """Return what an input's local path, file:// URL, s3://bucket/path or other URL names; see `remote_location`."""
+    """Return what an input's local path, file:// URL, s3://bucket/path or other URL names; see
+    `remote_location`.
+    """
     text = without_file_scheme(fspath(given))
-    return remote_location(text, where=text, only_read=True) if is_remote(text) else expanded(text, text)
+    return (
+        remote_location(text, where=text, only_read=True)
+        if is_remote(text)
+        else expanded(text, text)
+    )
 
 
 def without_file_scheme(text: str) -> str:
@@ -250,9 +274,11 @@ def on_this_machine(location: Location) -> Path:
 def remote_location(
     url: str, *, where: str, storage: StorageSpec | None = None, only_read: bool = False
 ) -> RemoteFolder:
-    """Return what `s3://bucket/path` names; with `only_read` also a URL of any other file system that fsspec knows.
+    """Return what `s3://bucket/path` names; with `only_read` also a URL of any other file system
+    that fsspec knows.
 
-    `storage`: how a bucket is reached, else as the AWS configuration says. ConfigError, which says `where`, for a path
+    `storage`: how a bucket is reached, else as the AWS configuration says. ConfigError, which says
+        `where`, for a path
     that no local folder can have, and for a URL or an endpoint with a password, token or signature.
     """
     storage = storage or StorageSpec()
@@ -262,7 +288,13 @@ def remote_location(
     _check_address(url, where)
     first, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
-    if not is_remote(url) or not first or {"", ".", ".."} & set(parts) or "\0" in url or "?" in first:
+    if (
+        not is_remote(url)
+        or not first
+        or {"", ".", ".."} & set(parts)
+        or "\0" in url
+        or "?" in first
+    ):
         what, remedy = "this does not name a place in a bucket", "write it as s3://bucket/prefix"
         expected = "s3://bucket/prefix, without empty parts, '.' and '..'"
         raise ConfigError(what, where=where, found=repr(url), expected=expected, remedy=remedy)
@@ -271,7 +303,9 @@ def remote_location(
         return RemoteFolder(FilesystemStore(f"{scheme}://{first}"), path)
     _check_endpoint(storage.endpoint_url or "")
     kind = S3Reader if only_read else S3Store
-    store = kind(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+    store = kind(
+        first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous
+    )
     return RemoteFolder(store, path)
 
 
@@ -282,12 +316,18 @@ def _check_address(url: str, where: str) -> None:
     except ValueError as error:
         expected = "scheme://host/path, with an IPv6 address in brackets and a port of digits"
         raise ConfigError(
-            "this is not a URL", where=where, found=f"{url!r}: {error}", expected=expected, remedy="correct it"
+            "this is not a URL",
+            where=where,
+            found=f"{url!r}: {error}",
+            expected=expected,
+            remedy="correct it",
         ) from error
 
 
 def _check_without_secrets(url: str, rest: str, where: str) -> None:
-    """Raise ConfigError for a URL with a password, token or signature; `rest` is what follows its scheme."""
+    """Raise ConfigError for a URL with a password, token or signature; `rest` is what follows its
+    scheme.
+    """
     has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
     if has_password or without_secret_parameters(url) != url:
         raise ConfigError(
@@ -301,7 +341,9 @@ def _check_without_secrets(url: str, rest: str, where: str) -> None:
 
 
 def _check_endpoint(endpoint: str) -> None:
-    """Raise ConfigError for an endpoint of S3 that holds credentials, or that is not the address of a server."""
+    """Raise ConfigError for an endpoint of S3 that holds credentials, or that is not the address of
+    a server.
+    """
     where = "storage.endpoint_url"
     authority = endpoint.partition("//")[2].partition("/")[0]
     if "@" in authority or without_secrets(endpoint) != endpoint:
@@ -310,11 +352,15 @@ def _check_endpoint(endpoint: str) -> None:
         raise ConfigError(what, where=where, found=endpoint, remedy=remedy)
     if endpoint and re.fullmatch(r"(?i)https?://[^\s/?#]+(/[^\s?#]*)?", endpoint) is None:
         what, expected = "this is not the address of a server", "http://host:port or https://host"
-        raise ConfigError(what, where=where, found=repr(endpoint), expected=expected, remedy="correct it")
+        raise ConfigError(
+            what, where=where, found=repr(endpoint), expected=expected, remedy="correct it"
+        )
 
 
 def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
-    """Raise ConfigError for a URL that fsspec does not read, and for any where something is to be written."""
+    """Raise ConfigError for a URL that fsspec does not read, and for any where something is to be
+    written.
+    """
     scheme = url.partition("://")[0].lower()
     if only_read and scheme in WRAPPERS:
         raise ConfigError(
@@ -325,9 +371,17 @@ def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
             remedy="name the place that it wraps, or unpack the files into a local folder first",
         )
     if not only_read or not is_known(scheme):
-        what = "no file system of this name is known" if only_read else "only local folders and S3 can be used here"
+        what = (
+            "no file system of this name is known"
+            if only_read
+            else "only local folders and S3 can be used here"
+        )
         expected = "a path on a local or mounted file system, or s3://bucket/prefix"
-        expected += ", gs://, hf://, abfs://, https:// or another URL that fsspec knows" if only_read else ""
+        expected += (
+            ", gs://, hf://, abfs://, https:// or another URL that fsspec knows"
+            if only_read
+            else ""
+        )
         raise ConfigError(
             what,
             where=where,
@@ -336,9 +390,14 @@ def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
             remedy="mount the place, or copy it to a local folder first",
         )
     if scheme.startswith("http") and {"?", "#", "@"} & set(url):
-        what, found = "the address holds a query, or a user's name or password", re.sub("[?#].*|//[^/]*@", HIDDEN, url)
+        what, found = (
+            "the address holds a query, or a user's name or password",
+            re.sub("[?#].*|//[^/]*@", HIDDEN, url),
+        )
         remedy = "leave it out: it would stand in manifests and logs; copy what needs it to a local folder first"
-        raise ConfigError(what, where=where, found=found, expected="https://host/folder", remedy=remedy)
+        raise ConfigError(
+            what, where=where, found=found, expected="https://host/folder", remedy=remedy
+        )
 
 
 def store_of(folder: Location) -> Store:

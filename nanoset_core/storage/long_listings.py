@@ -17,14 +17,16 @@ FIRST_WORD_SECONDS = 10.0
 """How long a listing may take before a warning says how far it is."""
 AGAIN_SECONDS = 30.0
 """Between two such warnings."""
-_REMEDY = "see what answers there; if the listing is right, split what it holds into several folders"
+_REMEDY = (
+    "see what answers there; if the listing is right, split what it holds into several folders"
+)
 
 
 class LongListing:
     """The pages of one listing: counts what it has, and warns while it goes on.
 
-    A server may repeat a page, send empty ones, or invent new keys without end. Without this a command would neither
-    end nor say what it waits for.
+    A server may repeat a page, send empty ones, or invent new keys without end. Without this a
+    command would neither end nor say what it waits for.
     """
 
     def __init__(self, place: str, server: str = "") -> None:
@@ -53,9 +55,13 @@ class LongListing:
         """
         self._n_entries += n_entries
         self._n_empty = 0 if n_entries else self._n_empty + 1
-        marks = {hash(("turn", turn)), hash(("first", first))} if n_entries else {hash(("turn", turn))}
+        marks = (
+            {hash(("turn", turn)), hash(("first", first))} if n_entries else {hash(("turn", turn))}
+        )
         if self._seen & marks:
-            raise self._endless(f"a page again that it had already, after {self._n_entries:,} entries")
+            raise self._endless(
+                f"a page again that it had already, after {self._n_entries:,} entries"
+            )
         self._seen |= marks
         if self._n_empty > MOST_EMPTY_PAGES:
             raise self._endless(f"{self._n_empty:,} empty pages in sequence")

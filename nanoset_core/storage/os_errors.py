@@ -15,13 +15,22 @@ _AGAIN = "and run again: what is finished is kept"
 _REMEDIES = {
     errno.ENOSPC: ("the disk is full", f"make room {_AGAIN}"),
     errno.EDQUOT: ("the quota is used up", f"make room {_AGAIN}"),
-    errno.EFBIG: ("a file may not grow further", f"raise `ulimit -f`, or the limit of the file system, {_AGAIN}"),
+    errno.EFBIG: (
+        "a file may not grow further",
+        f"raise `ulimit -f`, or the limit of the file system, {_AGAIN}",
+    ),
     errno.EROFS: ("the disk is read-only", f"mount it for writing, {_AGAIN}"),
     errno.EACCES: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
     errno.EPERM: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
     errno.EIO: ("the disk fails", f"read the system log; repair or replace the disk, {_AGAIN}"),
-    errno.EMFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
-    errno.ENFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
+    errno.EMFILE: (
+        "too many files are open",
+        f"raise `ulimit -n`, or take fewer workers, {_AGAIN}",
+    ),
+    errno.ENFILE: (
+        "too many files are open",
+        f"raise `ulimit -n`, or take fewer workers, {_AGAIN}",
+    ),
 }
 """What is wrong with the machine, whatever path was asked for, and the remedy."""
 _MEMORY = (errno.ENOMEM, errno.EAGAIN)
@@ -64,8 +73,11 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         yield
 
 
-def refusal(error: BaseException, where: object, *, expected: str | None = None) -> NanosetError | None:
-    """Return what the system refused as an error with a remedy; None where the error is of another kind.
+def refusal(
+    error: BaseException, where: object, *, expected: str | None = None
+) -> NanosetError | None:
+    """Return what the system refused as an error with a remedy; None where the error is of another
+    kind.
 
     Args:
         error: as it was raised.
@@ -86,12 +98,19 @@ def refusal(error: BaseException, where: object, *, expected: str | None = None)
     what, remedy = _REMEDIES.get(
         number, ("the system refuses this", f"correct the path, or what the system says, {_AGAIN}")
     )
-    if number in (errno.EACCES, errno.EPERM) and path and os.path.lexists(path) and not os.access(path, os.R_OK):
+    if (
+        number in (errno.EACCES, errno.EPERM)
+        and path
+        and os.path.lexists(path)
+        and not os.access(path, os.R_OK)
+    ):
         what, remedy = "this may not be read", f"give this user the right to read it, {_AGAIN}"
     found = f"{error.strerror} (errno {number})" if number else str(error)
     return StorageError(what, where=path or where, found=found, expected=expected, remedy=remedy)
 
 
 def _number_of(error: BaseException) -> int:
-    is_memory = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
+    is_memory = isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error) == _NO_THREAD
+    )
     return errno.ENOMEM if is_memory else getattr(error, "errno", None) or 0

@@ -1,4 +1,6 @@
-"""The processes that hold a lease or a lock, named so that a user who has to wait for one can find and end it."""
+"""The processes that hold a lease or a lock, named so that a user who has to wait for one can find
+and end it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Owner:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the process is suspended, as by Ctrl-Z or SIGSTOP; False if that cannot be looked up."""
+        """Whether the process is suspended, as by Ctrl-Z or SIGSTOP; False if that cannot be looked
+        up.
+        """
         return self.is_here and self.pid is not None and process_state(self.pid) in _STOPPED
 
     def remedy(self) -> str:
@@ -67,12 +71,16 @@ def process_state(pid: int) -> str:
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process of this machine was started, seconds since 1970; None if that is not known."""
+    """Return when a process of this machine was started, seconds since 1970; None if that is not
+    known.
+    """
     fields = _stat_fields(pid)
     try:
         booted = next(
             int(line.split()[1])
-            for line in Path("/proc/stat").read_text(encoding="ascii", errors="replace").splitlines()
+            for line in Path("/proc/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .splitlines()
             if line.startswith("btime ")
         )
         return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -81,7 +89,9 @@ def started_at(pid: int) -> float | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the command's name; none if there is no such process."""
+    """Return the fields of /proc/PID/stat after the command's name; none if there is no such
+    process.
+    """
     try:
         text = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
     except OSError:
@@ -90,7 +100,8 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> None:
-    """Take a lock; if another process holds it for longer than a moment, log which one does, and how to end it.
+    """Take a lock; if another process holds it for longer than a moment, log which one does, and
+    how to end it.
 
     Args:
         descriptor: Of the open file or folder that is locked.
@@ -111,7 +122,8 @@ def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> 
             who = "another process" if owner is None else str(owner)
             remedy = "end that process if it hangs" if owner is None else owner.remedy()
             message = f"waits for {who}, which keeps {path} locked; {remedy}"
-            if message != reported:  # also once that process is stopped, or another one has the lock
+            # also once that process is stopped, or another one has the lock
+            if message != reported:
                 logger.warning("%s", message)
                 reported = message
         time.sleep(pause)
@@ -119,11 +131,13 @@ def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> 
 
 
 def lock_owner(status: os.stat_result) -> Owner | None:
-    """Return another process of this machine that holds a lock on a file; None if that is not known.
+    """Return another process of this machine that holds a lock on a file; None if that is not
+    known.
 
     The file is not opened: closing it would drop the locks that this process has on it.
 
-    Linux lists all locks in /proc/locks, each with the process that took it and the device and inode of its file.
+    Linux lists all locks in /proc/locks, each with the process that took it and the device and
+    inode of its file.
     """
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
@@ -135,7 +149,8 @@ def lock_owner(status: os.stat_result) -> Owner | None:
         is_waiting = "->" in fields
         inode = fields[-3].rpartition(":")[2]
         pid = int(fields[-4])
-        # The device is not compared: file systems such as overlayfs and btrfs show another one than fstat does.
+        # The device is not compared: file systems such as overlayfs and btrfs show another one than
+        # fstat does.
         if not is_waiting and inode == str(status.st_ino) and pid > 0 and pid != os.getpid():
             pids.append(pid)
     return Owner.of_pid(pids[0]) if pids else None

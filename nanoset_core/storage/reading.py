@@ -1,4 +1,6 @@
-"""Reading objects and large files: in order, with read-ahead; at random, as buffers of which blocks are fetched."""
+"""Reading objects and large files: in order, with read-ahead; at random, as buffers of which blocks
+are fetched.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FIRST_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
 """Read each time that it goes on from there."""
 AHEAD = 4
-"""Ranges that are read ahead: with the one at hand, the last, and one beside them, 50 MiB of memory at most."""
+"""Ranges that are read ahead: with the one at hand, the last, and one beside them, 50 MiB of memory
+at most.
+"""
 BUFFER_BYTES = 256 << 10
 BLOCK_BYTES = 256 << 10
 REQUEST_BYTES = 8 << 20
@@ -54,14 +58,17 @@ class MappedFile:
         """Make bytes [begin, end) readable."""
 
     def trim(self) -> None:
-        """Free the disk space of what was fetched, where it is more than `room`; nothing may be read meanwhile."""
+        """Free the disk space of what was fetched, where it is more than `room`; nothing may be
+        read meanwhile.
+        """
 
 
 class BlockFile(MappedFile):
     """An object as a memory map of which only the blocks that were fetched hold its bytes.
 
-    The map is a sparse file without a name on the local disk, and vanishes with the last process that holds it. Forked
-    processes share its blocks. SourceChangedError is raised once the object is replaced.
+    The map is a sparse file without a name on the local disk, and vanishes with the last process
+    that holds it. Forked processes share its blocks. SourceChangedError is raised once the object
+    is replaced.
     """
 
     def __init__(
@@ -74,11 +81,18 @@ class BlockFile(MappedFile):
         gap_bytes: int = 0,
         room: int | None = None,
     ) -> None:
-        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where there is none.
+        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where
+        there is none.
 
-        Blocks between which no more than `gap_bytes` are not wanted are read by one request, with those.
+        Blocks between which no more than `gap_bytes` are not wanted are read by one request, with
+        those.
         """
-        self._store, self._name, self._block, self._gap = store, name, block_bytes, gap_bytes // block_bytes
+        self._store, self._name, self._block, self._gap = (
+            store,
+            name,
+            block_bytes,
+            gap_bytes // block_bytes,
+        )
         self._folder, self.room = folder, room
         stored = store.stat(name)
         if stored is None:
@@ -117,14 +131,20 @@ class BlockFile(MappedFile):
         if not len(first):
             return
         counts = last - first + 1
-        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(
+            int(counts.sum())
+        )
         self.fetch_blocks(blocks)
 
     def fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
         """Make these blocks readable; those that are missing are read in parallel."""
         missing = np.unique(blocks[self._known[blocks] == 0])
         if len(missing):
-            in_parallel(self._fetch, _runs(missing, max(1, REQUEST_BYTES // self._block), self._gap), threads=16)
+            in_parallel(
+                self._fetch,
+                _runs(missing, max(1, REQUEST_BYTES // self._block), self._gap),
+                threads=16,
+            )
 
     def forget(self) -> None:
         """Free the disk space of all blocks; nothing may be read meanwhile."""
@@ -150,7 +170,9 @@ class BlockFile(MappedFile):
 
 
 def _runs(blocks: NDArray[np.int64], longest: int, gap: int) -> Iterable[tuple[int, int]]:
-    """Yield (first, end) of runs of blocks, none longer than `longest`; `gap` others between two are of the run."""
+    """Yield (first, end) of runs of blocks, none longer than `longest`; `gap` others between two
+    are of the run.
+    """
     for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > gap + 1) + 1):
         first, end = int(run[0]), int(run[-1]) + 1
         yield from ((begin, min(begin + longest, end)) for begin in range(first, end, longest))
@@ -160,13 +182,19 @@ class ObjectFile(io.RawIOBase):
     """The bytes of an object as it was when it was opened; SourceChangedError once it is replaced."""
 
     def __init__(
-        self, store: Store, facts: Stored, end: int | None = None, *, begin: int = 0, data: bytes = b""
+        self,
+        store: Store,
+        facts: Stored,
+        end: int | None = None,
+        *,
+        begin: int = 0,
+        data: bytes = b"",
     ) -> None:
         """Args:
         store: holds the object.
         facts: what it says of the object.
-        end: the file is read in order up to this byte, and nothing beyond it is read ahead; absent = it is read at
-            random, or up to the object's end.
+        end: the file is read in order up to this byte, and nothing beyond it is read ahead; absent
+            = it is read at random, or up to the object's end.
         begin: first byte of `data`.
         data: what was read already.
         """
@@ -174,7 +202,9 @@ class ObjectFile(io.RawIOBase):
         self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, begin, data
         self._aside = 0, b""
-        """Begin and bytes of the range that was read last beside those in order, as of another column of a table."""
+        """Begin and bytes of the range that was read last beside those in order, as of another
+        column of a table.
+        """
         self._ahead: deque[Future[bytes]] = deque()
         """The ranges after the current one, in order."""
         self._asked = begin + len(data)
@@ -213,10 +243,13 @@ class ObjectFile(io.RawIOBase):
 
     def _at_hand(self) -> tuple[int, bytes] | None:
         ranges = (self._begin, self._data), self._aside
-        return next((held for held in ranges if held[0] <= self._position < held[0] + len(held[1])), None)
+        return next(
+            (held for held in ranges if held[0] <= self._position < held[0] + len(held[1])), None
+        )
 
     def _turn(self) -> tuple[int, bytes]:
-        """Read the range that begins at the position; in order, or where one at hand ends, start to read those after.
+        """Read the range that begins at the position; in order, or where one at hand ends, start to
+        read those after.
 
         What is read ahead is kept while reading goes on elsewhere.
         """
@@ -225,7 +258,8 @@ class ObjectFile(io.RawIOBase):
             for begin, data in ((self._begin, self._data), self._aside)
         )
         if not (goes_on or follows or self._in_order):
-            gap = self._begin - self._position  # is filled, where it is small, up to what is at hand
+            # is filled, where it is small, up to what is at hand
+            gap = self._begin - self._position
             size = gap if self._data and 0 < gap < 2 * FIRST_BYTES else FIRST_BYTES
             self._aside = self._position, self._fetch(self._position, size)
             return self._aside
@@ -234,7 +268,11 @@ class ObjectFile(io.RawIOBase):
         if not self._ahead:
             self._asked = self._position
         self._look_ahead(AHEAD + 1)
-        data = self._ahead.popleft().result() if self._ahead else self._fetch(self._position, FIRST_BYTES)
+        data = (
+            self._ahead.popleft().result()
+            if self._ahead
+            else self._fetch(self._position, FIRST_BYTES)
+        )
         self._begin, self._data = self._position, data
         return self._begin, self._data
 
@@ -247,7 +285,9 @@ class ObjectFile(io.RawIOBase):
 
     def _fetch(self, begin: int, length: int) -> bytes:
         facts = self.facts
-        return self._store.read_range(facts.name, begin, min(begin + length, facts.size), facts.mark)
+        return self._store.read_range(
+            facts.name, begin, min(begin + length, facts.size), facts.mark
+        )
 
 
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
@@ -257,8 +297,8 @@ def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = No
         store: holds it.
         name: of the object.
         begin: of what will be read first, where `end` is given.
-        end: of what will be read in order: the first range is read at once, and nothing beyond `end` ahead; absent =
-            the order is not known.
+        end: of what will be read in order: the first range is read at once, and nothing beyond
+            `end` ahead; absent = the order is not known.
     """
     if end is None or begin >= end:
         facts, data = store.stat(name), b""

@@ -1,4 +1,6 @@
-"""Reading files that other programs delivered: a named pipe or device among them must not block the reader."""
+"""Reading files that other programs delivered: a named pipe or device among them must not block the
+reader.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from nanoset_core.errors import FormatError
 
 _LONGEST_HEADER = 10_000
 """Bytes of a `.npy` file before its numbers."""
-_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a character device", stat.S_IFBLK: "a block device"}
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
@@ -57,15 +63,18 @@ def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open with O_NONBLOCK: without it, opening a pipe waits for a writer; a regular file does not mind."""
+    """Open with O_NONBLOCK: without it, opening a pipe waits for a writer; a regular file does not
+    mind.
+    """
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def array_of(data: bytes | mmap.mmap) -> NDArray[Any]:
-    """Return the array of a whole `.npy` file as a read-only view of its bytes; nothing is allocated that it promises.
+    """Return the array of a whole `.npy` file as a read-only view of its bytes; nothing is
+    allocated that it promises.
 
-    Raises ValueError, saying what is wrong, for anything but integers, floats or booleans in C order, and for fewer or
-    more bytes than the header says.
+    Raises ValueError, saying what is wrong, for anything but integers, floats or booleans in C
+    order, and for fewer or more bytes than the header says.
     """
     before = 10 if data[6:7] == b"\x01" else 12
     begin = before + int.from_bytes(data[8:before], "little")
@@ -80,7 +89,11 @@ def _layout(head: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return (shape, dtype) of what a `.npy` file begins with."""
     file = BytesIO(head)
     try:
-        read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+        read = (
+            npy.read_array_header_1_0
+            if npy.read_magic(file) == (1, 0)
+            else npy.read_array_header_2_0
+        )
         shape, is_fortran, dtype = read(file)
     except Exception as error:
         raise ValueError(f"no header of plain numbers: {head[:80]!r}") from error

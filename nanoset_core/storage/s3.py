@@ -55,10 +55,14 @@ SHA256 = "nanoset-sha256"
 UPLOAD = "nanoset-upload"
 """Key of an object's metadata: random mark of the upload in parts that made it."""
 COPY_SECONDS = 900
-"""How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice at once."""
+"""How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice
+at once.
+"""
 _SOON_COPIED_BYTES = 64 << 20
 SMALL_BYTES = 256 << 10
-"""Files up to this are sent without asking first whether they are there already: the question takes as long."""
+"""Files up to this are sent without asking first whether they are there already: the question takes
+as long.
+"""
 _FILE_PARTS_AT_ONCE = 4
 _STREAM_PARTS_AT_ONCE = 2
 _TURN = {"ContinuationToken": "NextContinuationToken"}
@@ -107,7 +111,9 @@ class S3Store(Store):
         return Server(self.endpoint_url, self.region, self.profile, self.anonymous)
 
     def client(self, read_seconds: int | None = None) -> Any:
-        """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as usual."""
+        """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as
+        usual.
+        """
         timeout = read_seconds or s3_requests.READ_SECONDS
         return new_client(os.getpid(), self.server, self.server.address, timeout)
 
@@ -126,7 +132,8 @@ class S3Store(Store):
         Args:
             operation: boto3's name of it.
             name: of the object; None for a request about the bucket.
-            take: raises KeyError, ValueError or DamagedTransferError for an answer that another attempt may better.
+            take: raises KeyError, ValueError or DamagedTransferError for an answer that another
+                attempt may better.
             body: opens what is sent with it, anew for each attempt.
             read_seconds: see `client`.
             about: arguments of the request.
@@ -151,7 +158,9 @@ class S3Store(Store):
         return with_retries(request, where, reads=operation in _READING)
 
     def now(self) -> int:
-        headers = self.ask("list_objects_v2", None, lambda page: page["ResponseMetadata"]["HTTPHeaders"], MaxKeys=1)
+        headers = self.ask(
+            "list_objects_v2", None, lambda page: page["ResponseMetadata"]["HTTPHeaders"], MaxKeys=1
+        )
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 10**9
 
     def list(self, folder: str = "") -> Iterator[Stored]:
@@ -172,13 +181,21 @@ class S3Store(Store):
         prefix = self.key(folder)
         return f"{prefix}/" if prefix else ""
 
-    def _pages(self, operation: str, folder: str, turn: dict[str, str], **about: Any) -> Iterator[Any]:
-        """Yield the pages of a listing; `turn`: argument of the next request → where the answer has it."""
+    def _pages(
+        self, operation: str, folder: str, turn: dict[str, str], **about: Any
+    ) -> Iterator[Any]:
+        """Yield the pages of a listing; `turn`: argument of the next request → where the answer has
+        it.
+        """
         listing = LongListing(self.url(folder), self.server.address or "AWS")
         goes_on = True
         while goes_on:
             page, goes_on = self.ask(
-                operation, None, lambda page: (page, page["IsTruncated"]), Prefix=self._prefix(folder), **about
+                operation,
+                None,
+                lambda page: (page, page["IsTruncated"]),
+                Prefix=self._prefix(folder),
+                **about,
             )
             entries = [entry for kind in _ENTRIES for entry in page.get(kind, ())]
             yield page
@@ -188,13 +205,20 @@ class S3Store(Store):
                 about |= next_turn
 
     def stat(self, name: str) -> Stored | None:
-        return unless_missing(lambda: self.ask("head_object", name, partial(_head, name), ChecksumMode="ENABLED"))
+        return unless_missing(
+            lambda: self.ask("head_object", name, partial(_head, name), ChecksumMode="ENABLED")
+        )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def take(answer: Any) -> tuple[bytes, Stored]:
             data, stored = answer["Body"].read(), _head(name, answer)
-            if len(data) != stored.size or stored.sha256 not in (None, hashlib.sha256(data).hexdigest()):
-                raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
+            if len(data) != stored.size or stored.sha256 not in (
+                None,
+                hashlib.sha256(data).hexdigest(),
+            ):
+                raise DamagedTransferError(
+                    f"{len(data):,} bytes that are not those of {self.url(name)}"
+                )
             return data, stored
 
         return unless_missing(lambda: self.ask("get_object", name, take))
@@ -218,12 +242,16 @@ class S3Store(Store):
         found = self.stat(name)
         return None if found is None else (b"", found)
 
-    def _ranged(self, name: str, begin: int, end: int, condition: dict[str, Any]) -> tuple[bytes, Stored]:
+    def _ranged(
+        self, name: str, begin: int, end: int, condition: dict[str, Any]
+    ) -> tuple[bytes, Stored]:
         def take(answer: Any) -> tuple[bytes, Stored]:
             size = int(str(answer.get("ContentRange", answer["ContentLength"])).rpartition("/")[2])
             data = answer["Body"].read()
             if len(data) != min(end, size) - begin:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {min(end, size) - begin:,}")
+                raise DamagedTransferError(
+                    f"{len(data):,} bytes instead of {min(end, size) - begin:,}"
+                )
             return data, Stored(name, size, answer["ETag"], _written_ns(answer))
 
         return self.ask("get_object", name, take, Range=f"bytes={begin}-{end - 1}", **condition)
@@ -247,7 +275,9 @@ class S3Store(Store):
         for begin in range(stored.begin, end, window):
             starts = range(begin, min(begin + window, end), RANGE_BYTES)
             yield from in_parallel(
-                lambda start: self.read_range(stored.name, start, min(start + RANGE_BYTES, end), stored.mark),
+                lambda start: self.read_range(
+                    stored.name, start, min(start + RANGE_BYTES, end), stored.mark
+                ),
                 starts,
             )
 
@@ -258,7 +288,9 @@ class S3Store(Store):
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         self._put(name, stream_parts(blocks, self.part_bytes), {}, _STREAM_PARTS_AT_ONCE)
 
-    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
+    ) -> None:
         found, parts = file_parts(path, self.part_bytes)
         if sha256 not in (None, found):
             raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
@@ -267,7 +299,9 @@ class S3Store(Store):
         if there is None or (there.size, there.sha256) != (size, found):
             self._put(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
 
-    def _put(self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int) -> None:
+    def _put(
+        self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int
+    ) -> None:
         waiting = iter(parts)
         first, second = next(waiting), next(waiting, None)
         if second is None:
@@ -297,7 +331,8 @@ class S3Store(Store):
         return join(self, name, sources, sha256, joined)
 
     def delete(self, name: str) -> None:
-        # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
+        # Some stores answer 404 where it is gone already, also where the first answer was lost on
+        # its way.
         unless_missing(lambda: self.ask("delete_object", name, bool))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
@@ -350,18 +385,26 @@ class Upload:
         """Send part `number`, from 0."""
         about = {"PartNumber": number + 1, "ChecksumSHA256": encoded(part.sha256)}
         check = partial(sent_etag, part=part, is_md5=self.etags_tell)
-        self._sent[number] = about | {"ETag": self._ask("upload_part", check, body=part.open, **about)}
+        self._sent[number] = about | {
+            "ETag": self._ask("upload_part", check, body=part.open, **about)
+        }
 
     def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
-        """Let the bucket take part `number` from bytes [begin, end) of an object that has this ETag.
+        """Let the bucket take part `number` from bytes [begin, end) of an object that has this
+        ETag.
 
-        Some servers ignore the ETag: returns what the bucket says of the part, for the caller to compare.
+        Some servers ignore the ETag: returns what the bucket says of the part, for the caller to
+        compare.
         """
         found = self._ask(
             "upload_part_copy",
             lambda answer: (
                 {"PartNumber": number + 1, "ETag": answer["CopyPartResult"]["ETag"]}
-                | {key: sha256 for key, sha256 in answer["CopyPartResult"].items() if key == "ChecksumSHA256"}
+                | {
+                    key: sha256
+                    for key, sha256 in answer["CopyPartResult"].items()
+                    if key == "ChecksumSHA256"
+                }
             ),
             read_seconds=COPY_SECONDS if end - begin > _SOON_COPIED_BYTES else None,
             PartNumber=number + 1,
@@ -378,18 +421,28 @@ class Upload:
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            # There is no such upload any more, also where the answer to its completion was lost on its way.
-            head = self._store.stat(self._name) if operation == "complete_multipart_upload" else None
+            # There is no such upload any more, also where the answer to its completion was lost on
+            # its way.
+            head = (
+                self._store.stat(self._name) if operation == "complete_multipart_upload" else None
+            )
             if head is not None and head.upload == self._mark:
                 return head.mark
-            what, found = "the bucket does not hold what was sent", "another process aborted the upload"
+            what, found = (
+                "the bucket does not hold what was sent",
+                "another process aborted the upload",
+            )
             where, remedy = self._store.url(self._name), "run again: it is made anew"
             raise StorageError(what, where=where, found=found, remedy=remedy) from error
 
     def complete(self) -> None:
         """Make the object of the parts; StorageError where another process aborted the upload."""
         parts = [self._sent[number] for number in sorted(self._sent)]
-        self._ask("complete_multipart_upload", lambda answer: answer["ETag"], MultipartUpload={"Parts": parts})
+        self._ask(
+            "complete_multipart_upload",
+            lambda answer: answer["ETag"],
+            MultipartUpload={"Parts": parts},
+        )
 
     def abandon(self) -> None:
         """Abort the upload; what fails here is left to the bucket's lifecycle rule."""
@@ -397,12 +450,16 @@ class Upload:
 
         with contextlib.suppress(BotoCoreError, ClientError):
             key = self._store.key(self._name)
-            self._store.client().abort_multipart_upload(Bucket=self._store.bucket, Key=key, **self._upload)
+            self._store.client().abort_multipart_upload(
+                Bucket=self._store.bucket, Key=key, **self._upload
+            )
 
 
 @contextlib.contextmanager
 def uploading(store: S3Store, name: str, metadata: dict[str, str]) -> Iterator[Upload]:
-    """Yield an upload in parts, which becomes the object when the block ends well, and is aborted when it fails."""
+    """Yield an upload in parts, which becomes the object when the block ends well, and is aborted
+    when it fails.
+    """
     upload = Upload(store, name, metadata)
     try:
         yield upload

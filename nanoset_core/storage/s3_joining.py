@@ -1,9 +1,10 @@
-"""Objects that a bucket puts behind one another: which parts it copies, and how each is compared with its source.
+"""Objects that a bucket puts behind one another: which parts it copies, and how each is compared
+with its source.
 
-Not every server heeds the condition under which a part is to be copied. So the digest that the server tells of the part
-is compared: its sha256 on stores that have checksums, else its ETag. Where neither says anything (sources that were
-sent in parts or are encrypted with a key of one's own, pieces of an object), the source must have the same ETag after
-the copy as before.
+Not every server heeds the condition under which a part is to be copied. So the digest that the
+server tells of the part is compared: its sha256 on stores that have checksums, else its ETag. Where
+neither says anything (sources that were sent in parts or are encrypted with a key of one's own,
+pieces of an object), the source must have the same ETag after the copy as before.
 """
 
 from __future__ import annotations
@@ -20,14 +21,25 @@ from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.s3 import S3Store, Upload, uploading
 from nanoset_core.storage.s3_requests import bytes_part, encoded, md5_of_etag, status_of
-from nanoset_core.storage.store import OnJoin, Stored, changed, checked_name, damaged, gone, in_parallel, no_progress
+from nanoset_core.storage.store import (
+    OnJoin,
+    Stored,
+    changed,
+    checked_name,
+    damaged,
+    gone,
+    in_parallel,
+    no_progress,
+)
 
 LEAST_BYTES = 5 << 20
 """Of every part but the last, as S3 asks for."""
 MOST_BYTES = 5 << 30
 """Of any part."""
 COPIED_BYTES = 1 << 30
-"""Of a copied part, unless that would be too many: one request can be waited for, and is done again after a fault."""
+"""Of a copied part, unless that would be too many: one request can be waited for, and is done again
+after a fault.
+"""
 SENT_BYTES = 16 << 20
 """Of a part that is sent where none can be copied, likewise."""
 MOST_PARTS = 10_000
@@ -43,12 +55,17 @@ class Piece(NamedTuple):
 
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
-    """Return the most bytes of a part, so that half of the parts of an object are enough for all of it."""
+    """Return the most bytes of a part, so that half of the parts of an object are enough for all of
+    it.
+    """
     return min(MOST_BYTES, max(usual, -(-sum(sizes) // (MOST_PARTS // 2))))
 
 
-def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[slice]:
-    """Return runs of objects, each of which can be joined at once; several where all together would be too many parts.
+def runs_of(
+    sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
+) -> list[slice]:
+    """Return runs of objects, each of which can be joined at once; several where all together would
+    be too many parts.
 
     Arguments as for `plan_parts`.
     """
@@ -63,11 +80,15 @@ def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_
     return [slice(*bounds) for bounds in pairwise([*begins, len(sizes)])]
 
 
-def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[list[Piece]]:
-    """Return parts of objects of these sizes in order: each of one piece, which is copied, or of small ones to be sent.
+def plan_parts(
+    sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
+) -> list[list[Piece]]:
+    """Return parts of objects of these sizes in order: each of one piece, which is copied, or of
+    small ones to be sent.
 
-    All but the last have from `least` to `most` bytes. Only objects below `least`, and what is taken from the next one
-    to fill a part up, pass through the client: fewer than 2 * least bytes for each run of small ones.
+    All but the last have from `least` to `most` bytes. Only objects below `least`, and what is
+    taken from the next one to fill a part up, pass through the client: fewer than 2 * least bytes
+    for each run of small ones.
     """
     parts: list[list[Piece]] = []
     held: list[Piece] = []
@@ -76,7 +97,8 @@ def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MO
         begin = 0
         while left := size - begin:
             if not held and left >= least:
-                take = left if left <= most else min(most, left - least)  # what stays is a part again
+                # what stays is a part again
+                take = left if left <= most else min(most, left - least)
                 parts.append([Piece(source, begin, begin + take)])
             else:
                 take = min(left, missing)
@@ -99,7 +121,11 @@ def _is_sent(part: Sequence[Piece]) -> bool:
 
 
 def join(
-    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str | None] | None, joined: OnJoin
+    store: S3Store,
+    name: str,
+    sources: Sequence[Stored],
+    sha256: Sequence[str | None] | None,
+    joined: OnJoin,
 ) -> str | None:
     """Write an object of others, in two levels where they are too many parts; see `Store.compose`."""
     sizes = [source.size for source in sources]
@@ -107,7 +133,10 @@ def join(
     if len(runs) > 1:
         _join_runs(store, name, [(sources[run], sha256 and sha256[run]) for run in runs], joined)
         return None
-    joining, plan = Joining(store, sources, sha256, joined), plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES))
+    joining, plan = (
+        Joining(store, sources, sha256, joined),
+        plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES)),
+    )
     joining.check_sources()
     if len(plan) <= 1 and all(map(_is_sent, plan)):
         data = b"".join(map(joining.read, plan))
@@ -118,7 +147,10 @@ def join(
         joining.write(name, plan)
     except (SourceChangedError, StorageError) as error:
         # Swift copies the list of an object's parts in the place of its bytes.
-        is_other_size = isinstance(error, SourceChangedError) or status_of(error.__cause__)[1] == "EntityTooSmall"
+        is_other_size = (
+            isinstance(error, SourceChangedError)
+            or status_of(error.__cause__)[1] == "EntityTooSmall"
+        )
         if not is_other_size or all(md5_of_etag(source.mark) for source in sources):
             raise
         joining.report(-joining.told)
@@ -127,9 +159,14 @@ def join(
 
 
 def _join_runs(
-    store: S3Store, name: str, runs: Sequence[tuple[Sequence[Stored], Sequence[str | None] | None]], joined: OnJoin
+    store: S3Store,
+    name: str,
+    runs: Sequence[tuple[Sequence[Stored], Sequence[str | None] | None]],
+    joined: OnJoin,
 ) -> None:
-    """Join runs of sources under unfinished names beside `name` first, which are removed at the end."""
+    """Join runs of sources under unfinished names beside `name` first, which are removed at the
+    end.
+    """
     folder, slash, base = checked_name(name).rpartition("/")
     start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
     names, first = [f"{start}-{number}" for number in range(len(runs))], []
@@ -149,7 +186,11 @@ class Joining:
     """An object that is put together of others."""
 
     def __init__(
-        self, store: S3Store, sources: Sequence[Stored], sha256: Sequence[str | None] | None, joined: OnJoin
+        self,
+        store: S3Store,
+        sources: Sequence[Stored],
+        sha256: Sequence[str | None] | None,
+        joined: OnJoin,
     ) -> None:
         """Take arguments as `Store.compose`."""
         self._store, self._sources, self._joined = store, sources, joined
@@ -163,9 +204,11 @@ class Joining:
             self._joined(size)
 
     def write(self, name: str, plan: Sequence[Sequence[Piece]], *, copies: bool = True) -> None:
-        """Write the object of its parts, all of which pass through this process where there are to be no copies.
+        """Write the object of its parts, all of which pass through this process where there are to
+        be no copies.
 
-        SourceChangedError where a source is another object, or what stands there has another size than all sources.
+        SourceChangedError where a source is another object, or what stands there has another size
+        than all sources.
         """
 
         def make(number: int) -> None:
@@ -180,10 +223,16 @@ class Joining:
             in_parallel(make, range(len(plan)))
         found, wanted = self._store.stat(name), sum(map(_size, plan))
         if found is None or found.size != wanted:  # it may be of another process, and is left
-            raise changed(self._store.url(name), f"{found and found.size} bytes", f"{wanted:,}, as all sources have")
+            raise changed(
+                self._store.url(name),
+                f"{found and found.size} bytes",
+                f"{wanted:,}, as all sources have",
+            )
 
     def check_sources(self) -> None:
-        """Refuse sources that are not those that were listed: some servers copy whatever is there, past its end too."""
+        """Refuse sources that are not those that were listed: some servers copy whatever is there,
+        past its end too.
+        """
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def read(self, part: Sequence[Piece]) -> bytes:
@@ -191,8 +240,14 @@ class Joining:
         blocks = []
         for number, begin, end in part:
             source, wanted = self._sources[number], self._sha256[number]
-            data = self._store.read_range(source.name, source.begin + begin, source.begin + end, source.mark)
-            found = hashlib.sha256(data).hexdigest() if wanted is not None and len(data) == source.size else wanted
+            data = self._store.read_range(
+                source.name, source.begin + begin, source.begin + end, source.mark
+            )
+            found = (
+                hashlib.sha256(data).hexdigest()
+                if wanted is not None and len(data) == source.size
+                else wanted
+            )
             if found != wanted:
                 raise damaged(self._store.url(source.name), f"sha256 {found}", f"sha256 {wanted}")
             blocks.append(data)
@@ -222,6 +277,10 @@ class Joining:
         if head.mark != source.mark or head.size < source.begin + source.size:
             found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head, source))
             raise changed(url, found, expected)
-        if None not in (wanted, noted := head.sha256) and noted != wanted and head.size == source.size:
+        if (
+            None not in (wanted, noted := head.sha256)
+            and noted != wanted
+            and head.size == source.size
+        ):
             raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head

@@ -17,10 +17,11 @@ from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
 
 @dataclass(frozen=True, slots=True)
 class S3Reader(S3Store):
-    """The same place, whose requests go through s3fs, and through boto3 where that is not installed.
+    """The same place, whose requests go through s3fs, and through boto3 where that is not
+    installed.
 
-    aiobotocore, on which s3fs stands, takes few versions of botocore, and another package may need another one.
-    Conditions, attempts and errors are ours: s3fs's own reading sends no If-Match.
+    aiobotocore, on which s3fs stands, takes few versions of botocore, and another package may need
+    another one. Conditions, attempts and errors are ours: s3fs's own reading sends no If-Match.
     """
 
     def client(self, read_seconds: int | None = None) -> Any:
@@ -77,7 +78,9 @@ def _client(process: int, server: Server, address: str | None, read_seconds: int
             anon=server.anonymous,
             endpoint_url=server.endpoint_url,
             session=session,
-            client_kwargs={"region_name": server.region or session.get_config_variable("region") or "us-east-1"},
+            client_kwargs={
+                "region_name": server.region or session.get_config_variable("region") or "us-east-1"
+            },
             config_kwargs=client_settings(server, read_seconds),
             use_listings_cache=False,
             skip_instance_cache=True,

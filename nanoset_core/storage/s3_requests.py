@@ -1,4 +1,6 @@
-"""Requests to buckets: the client, failures and which are tried again, and what is sent, with its digests."""
+"""Requests to buckets: the client, failures and which are tried again, and what is sent, with its
+digests.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ class Server(NamedTuple):
     @property
     def address(self) -> str | None:
         """Its URL; None for AWS's own."""
-        return self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        return (
+            self.endpoint_url
+            or os.environ.get("AWS_ENDPOINT_URL_S3")
+            or os.environ.get("AWS_ENDPOINT_URL")
+        )
 
 
 @functools.cache
@@ -73,8 +79,8 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
     Args:
         process: ID of the process. A forked child must not share its parent's connections.
         server: how the server is reached.
-        address: `server.address`. boto3 reads it from the environment when it creates a client, so a
-            client that was created for another address is not reused.
+        address: `server.address`. boto3 reads it from the environment when it creates a client, so
+            a client that was created for another address is not reused.
         read_seconds: how long to wait for the next bytes of an answer.
 
     Raises:
@@ -86,11 +92,18 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
         from botocore.config import Config
     except ImportError as error:
         what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
-        raise StorageError(what, where=server.address or "S3", found=str(error), remedy=remedy) from error
+        raise StorageError(
+            what, where=server.address or "S3", found=str(error), remedy=remedy
+        ) from error
     with setting_up(server):
         inner = quick_times(botocore.session.Session())
-        session = boto3.session.Session(region_name=server.region, botocore_session=inner, profile_name=server.profile)
-        about = {"endpoint_url": server.endpoint_url, "config": Config(**client_settings(server, read_seconds))}
+        session = boto3.session.Session(
+            region_name=server.region, botocore_session=inner, profile_name=server.profile
+        )
+        about = {
+            "endpoint_url": server.endpoint_url,
+            "config": Config(**client_settings(server, read_seconds)),
+        }
         return session.client("s3", region_name=session.region_name or "us-east-1", **about)
 
 
@@ -102,22 +115,29 @@ def setting_up(server: Server) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ValueError) as error:
-        what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
-        raise StorageError(what, where=server.address or "S3", found=str(error), remedy=remedy) from error
+        what, remedy = (
+            "the bucket's client cannot be set up",
+            "correct `storage` in nanoset.yaml, or the AWS settings",
+        )
+        raise StorageError(
+            what, where=server.address or "S3", found=str(error), remedy=remedy
+        ) from error
 
 
 def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
     """Return botocore's settings of a client."""
     import botocore
 
-    # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
+    # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway
+    # starts anew.
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "connect_timeout": 10,
         "read_timeout": read_seconds,
         "max_pool_connections": CONNECTIONS,
         "tcp_keepalive": True,
-        "user_agent": f"nanoset Botocore/{botocore.__version__}",  # the default is put together anew for every request
+        # the default is put together anew for every request
+        "user_agent": f"nanoset Botocore/{botocore.__version__}",
     }
     if server.address:
         settings["s3"] = {"addressing_style": "path"}
@@ -127,7 +147,9 @@ def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
 
 
 def quick_times(session: T) -> T:
-    """Return a session of botocore that reads times faster: most of what a long listing costs is its times."""
+    """Return a session of botocore that reads times faster: most of what a long listing costs is
+    its times.
+    """
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)  # type: ignore[attr-defined]
     return session
 
@@ -177,13 +199,16 @@ def status_of(error: BaseException | None) -> tuple[int, str]:
 def is_missing(error: Exception) -> bool:
     """Return whether the object, and not the bucket, is not there."""
     status, code = status_of(error)
-    return code in ("NoSuchKey", "404", "NotFound") or (status == 404 and code not in ("NoSuchBucket", "NoSuchUpload"))
+    return code in ("NoSuchKey", "404", "NotFound") or (
+        status == 404 and code not in ("NoSuchBucket", "NoSuchUpload")
+    )
 
 
 def is_redirect(error: BaseException) -> bool:
     """Return whether a server sent a request elsewhere, once or without end.
 
-    botocore follows a redirect of S3 by asking the same endpoint again, until Python's stack is full.
+    botocore follows a redirect of S3 by asking the same endpoint again, until Python's stack is
+    full.
     """
     cause: BaseException | None = error
     for _ in range(_MOST_CAUSES):
@@ -199,7 +224,8 @@ def is_redirect(error: BaseException) -> bool:
 
 
 def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
-    """Send a request until it succeeds or fails for good: up to 10 times, after waits that double, with full jitter.
+    """Send a request until it succeeds or fails for good: up to 10 times, after waits that double,
+    with full jitter.
 
     Args:
         request: sends it.
@@ -207,9 +233,9 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
         reads: it reads an object, which may be missing.
 
     Raises:
-        StorageError: it kept failing, or failed in a way that does not pass. Missing objects that are read, and failed
-            conditions (412), are raised as they are, since they are answers; so are ranges past the end (416), and
-            parts of no upload.
+        StorageError: it kept failing, or failed in a way that does not pass. Missing objects that
+            are read, and failed conditions (412), are raised as they are, since they are answers;
+            so are ranges past the end (416), and parts of no upload.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -222,14 +248,22 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
             return error
         if is_redirect(error):
             return _failure(error, where, attempt)
-        is_transient = status >= 500 or status == 429 or _TRANSIENT.fullmatch(code) or isinstance(error, _failures())
+        is_transient = (
+            status >= 500
+            or status == 429
+            or _TRANSIENT.fullmatch(code)
+            or isinstance(error, _failures())
+        )
         return None if is_transient and attempt < ATTEMPTS else _failure(error, where, attempt)
 
     return retried(request, where, fate)
 
 
-def retried(request: Callable[[], T], where: str, fate: Callable[[Exception, int], Exception | None]) -> T:
-    """Send a request until it succeeds, or fails for good, after waits that double, with full jitter.
+def retried(
+    request: Callable[[], T], where: str, fate: Callable[[Exception, int], Exception | None]
+) -> T:
+    """Send a request until it succeeds, or fails for good, after waits that double, with full
+    jitter.
 
     `fate`: takes a failure and the number of the attempt; returns what to raise, None to try again.
     """
@@ -251,7 +285,14 @@ def _warn(error: Exception, where: str, attempt: int, begun: float) -> None:
     """Log a failure once the wait is long."""
     waited = time.monotonic() - begun
     if waited >= TOLD_AFTER_SECONDS:
-        warn("%s: no good answer for %.0f s, attempt %d of %d: %s", where, waited, attempt, ATTEMPTS, _described(error))
+        warn(
+            "%s: no good answer for %.0f s, attempt %d of %d: %s",
+            where,
+            waited,
+            attempt,
+            ATTEMPTS,
+            _described(error),
+        )
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:
@@ -266,26 +307,37 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 def _described(error: Exception) -> str:
     """Return what failed."""
-    return without_secrets(f"{status_of(error)[1] or type(error).__name__}: {error}".removesuffix(": "))
+    return without_secrets(
+        f"{status_of(error)[1] or type(error).__name__}: {error}".removesuffix(": ")
+    )
 
 
 def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
     status, code = status_of(error)
-    if status in (401, 403) or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
-        remedy = "give this process credentials that may read and write there, by the usual AWS chain"
-    elif is_redirect(error):
+    if status in (401, 403) or type(error).__name__ in (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+    ):
         remedy = (
-            "correct storage.endpoint_url or AWS_ENDPOINT_URL, or storage.region: what answers there redirects requests"
+            "give this process credentials that may read and write there, by the usual AWS chain"
         )
+    elif is_redirect(error):
+        remedy = "correct storage.endpoint_url or AWS_ENDPOINT_URL, or storage.region: what answers there redirects requests"
         found = f"a redirect ({status or 'without end'})"
         return StorageError("the bucket is elsewhere", where=where, found=found, remedy=remedy)
     elif code == "NoSuchBucket":
         remedy = "make the bucket, or correct its name"
     elif status == 404:
-        remedy = "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3"
+        remedy = (
+            "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3"
+        )
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
-    what = f"the bucket cannot be used, after {attempts} attempts" if attempts > 1 else "the bucket refuses"
+    what = (
+        f"the bucket cannot be used, after {attempts} attempts"
+        if attempts > 1
+        else "the bucket refuses"
+    )
     return StorageError(what, where=where, found=_described(error), remedy=remedy)
 
 
@@ -315,14 +367,20 @@ def md5_of_etag(etag: str) -> str | None:
 
 
 def etags_tell(answer: Any) -> bool:
-    """Return whether the ETags of an answer's objects are digests: they are not where a key of one's own encrypts."""
-    return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
+    """Return whether the ETags of an answer's objects are digests: they are not where a key of
+    one's own encrypts.
+    """
+    return (
+        answer.get("ServerSideEncryption", "AES256") == "AES256"
+        and "SSECustomerAlgorithm" not in answer
+    )
 
 
 def sent_etag(answer: Any, part: Part, *, is_md5: bool) -> str:
     """Compare what a bucket's answer says of bytes with what was sent; return their ETag.
 
-    DamagedTransferError where its checksum, or else its ETag, where those are digests, is that of other bytes.
+    DamagedTransferError where its checksum, or else its ETag, where those are digests, is that of
+    other bytes.
     """
     etag: str = answer["ETag"]
     if "ChecksumSHA256" in answer:
@@ -344,7 +402,9 @@ def _md5(part: Part) -> str:
 
 
 def file_parts(path: Path, least_bytes: int) -> tuple[str, list[Part]]:
-    """Read a file once; return (hex sha256, its parts of at least so many bytes), one part where it is no larger."""
+    """Read a file once; return (hex sha256, its parts of at least so many bytes), one part where it
+    is no larger.
+    """
     from s3transfer.utils import ReadFileChunk
 
     size = path.stat().st_size
@@ -364,7 +424,9 @@ def file_parts(path: Path, least_bytes: int) -> tuple[str, list[Part]]:
 
 
 def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
-    """Yield blocks of any size as parts of just `part_bytes`, but for the last; one empty part for no bytes."""
+    """Yield blocks of any size as parts of just `part_bytes`, but for the last; one empty part for
+    no bytes.
+    """
     held, is_first = bytearray(), True
     for block in blocks:
         held += block

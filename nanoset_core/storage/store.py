@@ -13,7 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError, StorageError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    MissingError,
+    SourceChangedError,
+    StorageError,
+)
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
@@ -24,10 +30,14 @@ THREADS = 8
 RANGE_BYTES = 8 << 20
 """Of an object that is read whole, by one request."""
 _AT_ONCE = 1024
-"""Items that `in_parallel` hands to its threads ahead of their results: there may be a hundred thousand."""
+"""Items that `in_parallel` hands to its threads ahead of their results: there may be a hundred
+thousand.
+"""
 _LINE = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]*)")
 OnJoin = Callable[[int], None]
-"""Takes how many more bytes were joined; a negative number where joining begins anew in another way."""
+"""Takes how many more bytes were joined; a negative number where joining begins anew in another
+way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +49,15 @@ class Stored:
     size: int
     """Bytes."""
     mark: str
-    """Version token, another one for other bytes: the ETag of an object; inode, size and time of a file."""
+    """Version token, another one for other bytes: the ETag of an object; inode, size and time of a
+    file.
+    """
     written_ns: int
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
     sha256: str | None = field(default=None, compare=False)
-    """Hex, of its bytes as its writer noted it, where it was asked for alone; likewise what follows."""
+    """Hex, of its bytes as its writer noted it, where it was asked for alone; likewise what
+    follows.
+    """
     upload: str | None = field(default=None, compare=False)
     """Mark of the upload in parts that made it."""
     is_digest: bool = field(default=False, compare=False)
@@ -57,10 +71,11 @@ def no_progress(size: int) -> None:
 
 
 class Store(ABC):
-    """Objects below one place, which appear whole or not at all; nothing is remembered between two calls.
+    """Objects below one place, which appear whole or not at all; nothing is remembered between two
+    calls.
 
-    There is no renaming, appending, locking or linking, since not every store has them. A store pickles. Names that
-    would lead out of the place raise ConfigError.
+    There is no renaming, appending, locking or linking, since not every store has them. A store
+    pickles. Names that would lead out of the place raise ConfigError.
     """
 
     @abstractmethod
@@ -107,13 +122,16 @@ class Store(ABC):
 
     @abstractmethod
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return bytes [begin, end) of an object; of the version with this mark, where one is given.
+        """Return bytes [begin, end) of an object; of the version with this mark, where one is
+        given.
 
-        SourceChangedError where it has another mark now, or ends before `end`; MissingError where it is gone.
+        SourceChangedError where it has another mark now, or ends before `end`; MissingError where
+        it is gone.
         """
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Return bytes [begin, end) of an object as it is now, as many as it has, and what the store says of it.
+        """Return bytes [begin, end) of an object as it is now, as many as it has, and what the
+        store says of it.
 
         None where there is no such object.
         """
@@ -130,12 +148,16 @@ class Store(ABC):
             yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
 
     def sha256(self, name: str) -> str | None:
-        """Return the hex sha256 of an object's bytes, which are read; None where there is no such object."""
+        """Return the hex sha256 of an object's bytes, which are read; None where there is no such
+        object.
+        """
         found = self.stat(name)
         return None if found is None else self.sha256_of(found)
 
     def sha256_of(self, stored: Stored) -> str:
-        """Return the hex sha256 of the bytes of an object, or of a range of one; raises as `read_range`."""
+        """Return the hex sha256 of the bytes of an object, or of a range of one; raises as
+        `read_range`.
+        """
         sha256 = hashlib.sha256()
         for block in self.blocks(stored):
             sha256.update(block)
@@ -149,10 +171,11 @@ class Store(ABC):
         sha256: str | None = None,
         pieces: Sequence[PieceDigest] | None = None,
     ) -> bool:
-        """Copy an object to a local file, whole and checked or not at all; return False where there is none.
+        """Copy an object to a local file, whole and checked or not at all; return False where there
+        is none.
 
-        Its bytes must have this sha256 (absent: that which its writer noted) and these digests of pieces, else
-        StorageError.
+        Its bytes must have this sha256 (absent: that which its writer noted) and these digests of
+        pieces, else StorageError.
         """
         first = b""
         if sha256 is None:
@@ -163,7 +186,8 @@ class Store(ABC):
             return False
         wanted = sha256 or stored.sha256
         with atomic_file(target) as file:
-            for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
+            # once more where the bytes are others: they may have been damaged on their way
+            for _ in range(2):
                 file.seek(0)
                 file.truncate()
                 whole, check = hashlib.sha256(), PieceCheck(pieces or ())
@@ -188,12 +212,15 @@ class Store(ABC):
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         """Write an object from blocks, in bounded memory; StorageError where that fails.
 
-        It appears when the last block is there; where the blocks end with an exception there is no object. In a bucket
-        it has up to 10,000 parts of the store's size, 64 MiB unless told: 625 GiB.
+        It appears when the last block is there; where the blocks end with an exception there is no
+        object. In a bucket it has up to 10,000 parts of the store's size, 64 MiB unless told: 625
+        GiB.
         """
 
     @abstractmethod
-    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
+    ) -> None:
         """Write an object from a local file; a large one that has these bytes already stays.
 
         Args:
@@ -211,12 +238,14 @@ class Store(ABC):
         sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
-        """Write an object that is other objects behind one another; those of a bucket stay within it.
+        """Write an object that is other objects behind one another; those of a bucket stay within
+        it.
 
         Args:
             name: of the object.
             sources: of this store, as it said of them; or ranges of them.
-            sha256: hex, of each source, where they are known: compared with what the store knows of them.
+            sha256: hex, of each source, where they are known: compared with what the store knows of
+                them.
             joined: takes the bytes of each part that was joined; one call at a time.
 
         Returns:
@@ -237,14 +266,18 @@ class Store(ABC):
         return None
 
     def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
-        """Raise StorageError where this process may not write an object of this name; a local folder is not asked."""
+        """Raise StorageError where this process may not write an object of this name; a local
+        folder is not asked.
+        """
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        """Abort uploads of objects that will never be whole, as is told by their names; return those."""
+        """Abort uploads of objects that will never be whole, as is told by their names; return
+        those.
+        """
         return ()
 
 
@@ -258,25 +291,36 @@ class PieceDigest(NamedTuple):
 
 
 def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
-    """Return one line a piece, without empty ones. The sha256 of this text stands for all bytes of the file."""
+    """Return one line a piece, without empty ones. The sha256 of this text stands for all bytes of
+    the file.
+    """
     return "".join(f"{piece.sha256} {piece.size}\n" for piece in pieces if piece.size).encode()
 
 
 def read_pieces(path: Path) -> list[PieceDigest]:
-    """Read the pieces that a file of `pieces_text` lists; FormatError where it holds something else."""
+    """Read the pieces that a file of `pieces_text` lists; FormatError where it holds something
+    else.
+    """
     pieces = []
     for number, line in enumerate(read_regular(path).splitlines(), start=1):
         match = _LINE.fullmatch(line)
         if match is None:
             what, expected = "this is not a piece of a file", "a sha256 and a number of bytes"
-            where, remedy = f"{path}:{number}", f"delete {path.parent}, and build again: it is made anew"
-            raise FormatError(what, where=where, found=repr(line[:100]), expected=expected, remedy=remedy)
+            where, remedy = (
+                f"{path}:{number}",
+                f"delete {path.parent}, and build again: it is made anew",
+            )
+            raise FormatError(
+                what, where=where, found=repr(line[:100]), expected=expected, remedy=remedy
+            )
         pieces.append(PieceDigest(match[1].decode(), int(match[2])))
     return pieces
 
 
 class PieceCheck:
-    """Compares a file's bytes, given in order and in blocks of any size, with the digests of its pieces."""
+    """Compares a file's bytes, given in order and in blocks of any size, with the digests of its
+    pieces.
+    """
 
     def __init__(self, pieces: Sequence[PieceDigest], begin: int = 0) -> None:
         """Args:
@@ -303,32 +347,45 @@ class PieceCheck:
     def _end_piece(self, piece: PieceDigest) -> None:
         begin, self._end = self._end, self._end + piece.size
         if (digest := self._sha256.hexdigest()) != piece.sha256 and self._fault is None:
-            self._fault = f"sha256 {digest} of bytes {begin:,} to {self._end:,} instead of {piece.sha256}"
+            self._fault = (
+                f"sha256 {digest} of bytes {begin:,} to {self._end:,} instead of {piece.sha256}"
+            )
         self._sha256, self._taken = hashlib.sha256(), 0
 
     def fault(self) -> str | None:
-        """Return what is wrong with the bytes that were added, which are all of the pieces; None where nothing is."""
+        """Return what is wrong with the bytes that were added, which are all of the pieces; None
+        where nothing is.
+        """
         if self._fault is None and self._found != self._expected:
             return f"{self._found:,} bytes instead of {self._expected:,}"
         return self._fault
 
 
 def checked_name(name: str) -> str:
-    """Return `name`; ConfigError where it would lead out of a store, or no file system could hold it."""
+    """Return `name`; ConfigError where it would lead out of a store, or no file system could hold
+    it.
+    """
     if not is_inside(name):
         expected = "parts between single slashes, none of them empty, '.' or '..'"
-        raise ConfigError("this is not the name of an object", found=ascii(name)[:200], expected=expected)
+        raise ConfigError(
+            "this is not the name of an object", found=ascii(name)[:200], expected=expected
+        )
     return name
 
 
 def gone(url: str) -> MissingError:
     """Return the error for an object that was listed and is not there any more."""
-    return MissingError("an object that was there before is gone", where=url, remedy="run the same command again")
+    return MissingError(
+        "an object that was there before is gone", where=url, remedy="run the same command again"
+    )
 
 
 def damaged(url: str, found: str, expected: str) -> StorageError:
     """Return the error for an object whose bytes are not those that were written."""
-    what, remedy = "an object has other bytes than were written", "remove the object, and build again: it is made anew"
+    what, remedy = (
+        "an object has other bytes than were written",
+        "remove the object, and build again: it is made anew",
+    )
     return StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
 
 
@@ -342,7 +399,8 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
 def in_parallel(
     work: Callable[[T], R], items: Iterable[T], threads: int = THREADS, *, window: int = _AT_ONCE
 ) -> list[R]:
-    """Do `work` on every item, up to `threads` at once; results in the items' order, the first error is raised.
+    """Do `work` on every item, up to `threads` at once; results in the items' order, the first
+    error is raised.
 
     At most `window` items are taken before their results are there.
     """

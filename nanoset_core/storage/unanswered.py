@@ -1,4 +1,6 @@
-"""Requests that no server answers: a warning names what is waited for, long before a request is given up."""
+"""Requests that no server answers: a warning names what is waited for, long before a request is
+given up.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def safe_warning(text: str, *about: object) -> None:
 
 
 class Unanswered:
-    """The requests of a process that have no answer yet; while there are any, a thread looks for silence."""
+    """The requests of a process that have no answer yet; while there are any, a thread looks for
+    silence.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,7 +98,9 @@ class Unanswered:
 
 @functools.cache
 def of_process(process: int) -> Unanswered:
-    """Return the requests of a process, which has none of those that the one it was forked from waits for."""
+    """Return the requests of a process, which has none of those that the one it was forked from
+    waits for.
+    """
     return Unanswered()
 
 

@@ -1,4 +1,6 @@
-"""Folders of this machine for temporary copies: of what a command reads in a bucket, and of a cluster's worker."""
+"""Folders of this machine for temporary copies: of what a command reads in a bucket, and of a
+cluster's worker.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,25 @@ def scratch_root() -> Path:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        what, expected = "this is not a folder of this user", "one's own, for unfinished work on files of a bucket"
-        raise StorageError(what, where=folder, expected=expected, remedy="remove it, or name another folder by TMPDIR")
+        what, expected = (
+            "this is not a folder of this user",
+            "one's own, for unfinished work on files of a bucket",
+        )
+        raise StorageError(
+            what,
+            where=folder,
+            expected=expected,
+            remedy="remove it, or name another folder by TMPDIR",
+        )
     return folder
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within `scratch`.
+    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within
+    `scratch`.
 
-    Within `scratch`, which for a bucket is a folder below TMPDIR unless it is given, the name holds a digest of the
-    target's whole path, since several targets may share that folder.
+    Within `scratch`, which for a bucket is a folder below TMPDIR unless it is given, the name holds
+    a digest of the target's whole path, since several targets may share that folder.
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
@@ -48,7 +59,9 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Yield a new folder below TMPDIR, removed afterwards; sweep those of processes that were killed."""
+    """Yield a new folder below TMPDIR, removed afterwards; sweep those of processes that were
+    killed.
+    """
     root = scratch_root()
     sweep_abandoned(root)
     with claim_scratch(root / name) as folder:
@@ -61,7 +74,8 @@ def any_remote(paths: Iterable[Location]) -> bool:
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
-    """Return local paths, as `downloaded`, with copies in a folder that may outlive the process: fresh ones stay.
+    """Return local paths, as `downloaded`, with copies in a folder that may outlive the process:
+    fresh ones stay.
 
     Files of one folder of a bucket have copies in one folder.
     """
@@ -70,7 +84,9 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     def local(path: Location) -> Path:
         if isinstance(path, Path):
             return path
-        access = FileAccess(folder / str(numbers.setdefault(path.parent, len(numbers))), path.parent.place)
+        access = FileAccess(
+            folder / str(numbers.setdefault(path.parent, len(numbers))), path.parent.place
+        )
         access.revalidate(access.folder / path.name)
         if not (access.folder / path.name).exists():
             raise _missing(path)
@@ -92,7 +108,8 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def room_beside(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Yield (where a copy would lie, access to the object and those beside it); a local path as it is, and None.
+    """Yield (where a copy would lie, access to the object and those beside it); a local path as it
+    is, and None.
 
     Errors that leave the block name the object.
     """
@@ -118,7 +135,9 @@ class WorkerFolder:
     """What belongs to one worker of a cluster."""
 
     folder: Path | None = None
-    """Used by this process alone; it need not be there yet. None in a process that is no worker of a cluster."""
+    """Used by this process alone; it need not be there yet. None in a process that is no worker of
+    a cluster.
+    """
     files: Mapping[Path, Path] = field(default_factory=dict)
     """Path of a file on the machine that gives out tasks → the same bytes here."""
 
@@ -143,7 +162,9 @@ def worker_folder() -> Path | None:
 
 @contextmanager
 def task_folder() -> Iterator[Path | None]:
-    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker of a cluster."""
+    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker
+    of a cluster.
+    """
     if (folder := worker_folder()) is None:
         yield None
         return
@@ -160,6 +181,8 @@ def local_copy_of(path: Path) -> Path:
 
 @contextmanager
 def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
-    """Yield access to the same files for one task: on a cluster's worker with copies of its own, removed afterwards."""
+    """Yield access to the same files for one task: on a cluster's worker with copies of its own,
+    removed afterwards.
+    """
     with task_folder() as folder:
         yield access if folder is None else access.with_copies_in(folder)

@@ -1,4 +1,6 @@
-"""Which files of a corpus's folder are its own: patterns of paths, and names by which some are held out."""
+"""Which files of a corpus's folder are its own: patterns of paths, and names by which some are held
+out.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,24 @@ class FileChoice:
         return (*(self.files or ()), *self.exclude)
 
     def takes(self, path: str) -> bool:
-        """Return whether a file of the folder is taken; `path` is relative to the folder, with forward slashes."""
+        """Return whether a file of the folder is taken; `path` is relative to the folder, with
+        forward slashes.
+        """
         wanted = self.files is None or is_matched(path, self.files)
         return wanted and not is_matched(path, self.exclude)
 
     def unmatched(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Return the patterns that fit none of the paths."""
-        return tuple(one for one in self.patterns if not any(is_matched(path, [one]) for path in paths))
+        return tuple(
+            one for one in self.patterns if not any(is_matched(path, [one]) for path in paths)
+        )
 
 
 def is_matched(path: str, patterns: Iterable[str]) -> bool:
     """Return whether a path, or a folder that it lies in, matches one of the patterns.
 
-    A pattern without a slash is compared with names in every folder, any other one with the path from its beginning.
+    A pattern without a slash is compared with names in every folder, any other one with the path
+    from its beginning.
     """
     parts = path.split("/")
     return any(_is_matched(parts, pattern.rstrip("/")) for pattern in patterns)
@@ -56,7 +63,9 @@ def _is_matched(parts: Sequence[str], pattern: str) -> bool:
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
+    """Return whether the parts of a path match those of a pattern, in which `**` stands for any
+    number of folders.
+    """
     positions = first_positions(pattern)
     for name in parts:
         positions = next_positions(positions, name, pattern)
@@ -71,16 +80,20 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
     """Go down a path by one part, and return where in a pattern the part below it is compared.
 
-    Keeping all positions at once takes time in proportion to the parts of path and pattern. Trying out how many folders
-    each `**` stands for would take time that grows exponentially with the number of `**`.
+    Keeping all positions at once takes time in proportion to the parts of path and pattern. Trying
+    out how many folders each `**` stands for would take time that grows exponentially with the
+    number of `**`.
 
     Args:
-        positions: of the parts of the pattern that `name` may match. None is left once a path cannot match any more.
-        name: the next part of the path. Like in a shell, one that begins with a dot is not matched by a wildcard.
+        positions: of the parts of the pattern that `name` may match. None is left once a path
+            cannot match any more.
+        name: the next part of the path. Like in a shell, one that begins with a dot is not matched
+            by a wildcard.
         pattern: its parts.
 
     Returns:
-        The positions below `name`. The path so far matches all of the pattern if `len(pattern)` is one of them.
+        The positions below `name`. The path so far matches all of the pattern if `len(pattern)` is
+        one of them.
     """
     is_hidden = name.startswith(".")
     following = set()
@@ -98,7 +111,9 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Return some positions in a pattern, and those that follow if a `**` there stands for no folder."""
+    """Return some positions in a pattern, and those that follow if a `**` there stands for no
+    folder.
+    """
     reached = set(positions)
     for position in positions:
         while position < len(pattern) and pattern[position] == "**":
@@ -108,9 +123,11 @@ def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozen
 
 
 def held_out(path: str) -> tuple[str, str] | None:
-    """Return (valid or test, a pattern of such files) where a file's name, or a folder's, says that it is held out.
+    """Return (valid or test, a pattern of such files) where a file's name, or a folder's, says that
+    it is held out.
 
-    Source: datasets, `data_files.py`, SPLIT_KEYWORDS and NON_WORDS_CHARS, by which a folder's files become splits.
+    Source: datasets, `data_files.py`, SPLIT_KEYWORDS and NON_WORDS_CHARS, by which a folder's files
+        become splits.
     """
     *folders, name = path.split("/")
     for part, end in [(name, "*"), *((folder, "/") for folder in folders)]:

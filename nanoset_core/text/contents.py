@@ -1,4 +1,6 @@
-"""All that lies in a folder of text: the files that are read, in natural order, and notices of the others."""
+"""All that lies in a folder of text: the files that are read, in natural order, and notices of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
-from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
+from nanoset_core.storage.paths import (
+    UTF_8_LOCALE,
+    has_control_characters,
+    is_locale_utf_8,
+    is_utf_8,
+)
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.endings import ending_of, is_companion, is_text, is_unfinished
 
@@ -51,7 +58,10 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
         "correct or remove it in nanoset.yaml; a pattern with a slash begins in the corpus's folder",
     ),
     "shrunk": ("{file is|files are} smaller than in the version before", _RESTORE),
-    "gone": ("{file of the version before is|files of the version before are} gone or renamed", _RESTORE),
+    "gone": (
+        "{file of the version before is|files of the version before are} gone or renamed",
+        _RESTORE,
+    ),
     "awaited": (
         "{file|files} that something writes to {is|are} taken once {it is|they are} left alone",
         "nothing is to be done",
@@ -64,7 +74,10 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
         "{file is|files are} named as validation or test data, in a corpus that train reads",
         'make them corpora of their own, for blend_per_split or none; `files: ["*"]` says that they are meant',
     ),
-    "left_out": ("{file is|files are} left out by the corpus's files and exclude", "nothing is to be done"),
+    "left_out": (
+        "{file is|files are} left out by the corpus's files and exclude",
+        "nothing is to be done",
+    ),
     "beside": (
         "{file lies|files lie} beside the text and {is|are} not read, by {its name|their names}",
         "nothing is to be done",
@@ -91,9 +104,11 @@ class FileStat:
     """Last change of the inode (ctime), which no user can set; 0 where that is not known."""
 
     def is_as(self, other: FileStat) -> bool:
-        """Return whether another look found the same file, unchanged: of the same size and time, and not replaced.
+        """Return whether another look found the same file, unchanged: of the same size and time,
+        and not replaced.
 
-        Some file systems number their inodes anew for each process, or each time that they are mounted.
+        Some file systems number their inodes anew for each process, or each time that they are
+        mounted.
         """
         same = (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
         return same and (self.inode == other.inode or self.changed_ns == other.changed_ns != 0)
@@ -101,7 +116,9 @@ class FileStat:
 
 def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
     """Return the stat result of the file at a path."""
-    return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
+    return FileStat(
+        path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0)
+    )
 
 
 def stat_file(folder: RawFolder, path: str) -> FileStat:
@@ -110,22 +127,27 @@ def stat_file(folder: RawFolder, path: str) -> FileStat:
 
 
 def natural_key(path: str) -> tuple[object, ...]:
-    """Return a sort key under which part-2 comes before part-10; ties are broken by the path itself."""
+    """Return a sort key under which part-2 comes before part-10; ties are broken by the path
+    itself.
+    """
     names = ([run for run in _DIGITS.split(name) if run] for name in path.split("/"))
-    return tuple(tuple((0, int(run), "") if run[0] in _TEN else (1, 0, run) for run in name) for name in names), path
+    return tuple(
+        tuple((0, int(run), "") if run[0] in _TEN else (1, 0, run) for run in name)
+        for name in names
+    ), path
 
 
 def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
     """Yield the files below `folder` as they are found.
 
-    Hidden files and folders are left out. Symbolic links are followed, to files and to folders; with `within`, only to
-    what lies in there, or in `folder` itself (wherever that is, should it be a link): delivered data does not choose
-    what else of the disk is read.
+    Hidden files and folders are left out. Symbolic links are followed, to files and to folders;
+    with `within`, only to what lies in there, or in `folder` itself (wherever that is, should it be
+    a link): delivered data does not choose what else of the disk is read.
 
     Raises:
         MissingError: a link leads nowhere.
-        InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a name is not UTF-8 or
-            holds control characters.
+        InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a
+            name is not UTF-8 or holds control characters.
     """
     for entry in _entries_below(folder, within):
         if not entry.is_folder:
@@ -145,7 +167,9 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
         for found in folder.files():
             yield _Entry(FileStat(*found), is_folder=False)
         return
-    bounds = (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
+    bounds = (
+        (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
+    )
     yield from _local_entries_below(folder, "", (folder.stat(),), bounds)
 
 
@@ -176,12 +200,17 @@ def all_entries(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError as error:
         raise InputError(
-            "a folder cannot be read", where=folder, found=error.strerror, remedy="give this user the right to read it"
+            "a folder cannot be read",
+            where=folder,
+            found=error.strerror,
+            remedy="give this user the right to read it",
         ) from error
 
 
 def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_result]) -> None:
-    """Raise InputError if a folder is one of those that lead to it, which only a link can bring about."""
+    """Raise InputError if a folder is one of those that lead to it, which only a link can bring
+    about.
+    """
     if any(os.path.samestat(stat, other) for other in above):
         what = "a link leads back to a folder above it"
         raise InputError(what, where=path, found=os.path.realpath(path), remedy="remove the link")
@@ -215,7 +244,9 @@ def _check_name(folder: Path, name: str) -> None:
     if not is_utf_8(name):
         known = is_locale_utf_8()
         raise InputError(
-            "a file's name is not UTF-8" if known else "this locale is not of UTF-8, and cannot tell a file's name",
+            "a file's name is not UTF-8"
+            if known
+            else "this locale is not of UTF-8, and cannot tell a file's name",
             where=folder,
             found=repr(os.fsencode(name)),
             expected="a name that can be kept beside its documents",
@@ -282,9 +313,14 @@ class Contents:
 
     @cached_property
     def signature(self) -> str:
-        """Changes when a file that is read is added, removed, renamed, written to or replaced; with its rights, too."""
+        """Changes when a file that is read is added, removed, renamed, written to or replaced; with
+        its rights, too.
+        """
         # Some file systems number their inodes anew at each look.
-        rows = (f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in self.texts)
+        rows = (
+            f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n"
+            for file in self.texts
+        )
         return hashlib.blake2b("".join(sorted(rows)).encode(), digest_size=10).hexdigest()
 
     @property
@@ -336,12 +372,16 @@ class Contents:
                 for file in texts
                 if file.size < was.get(file.path, 0)
             ],
-            "gone": sorted(was.keys() - {file.path for file in texts} - {*self.left_out}, key=natural_key),
+            "gone": sorted(
+                was.keys() - {file.path for file in texts} - {*self.left_out}, key=natural_key
+            ),
             "left_out": self.left_out,
             "beside": [path for path in self.others if is_companion(path)],
         }
         not_read = [Notice("not_read", sum(map(len, by_ending.values())), names)] if names else []
-        return not_read + [Notice(kind, len(paths), some(paths)) for kind, paths in found.items() if paths]
+        return not_read + [
+            Notice(kind, len(paths), some(paths)) for kind, paths in found.items() if paths
+        ]
 
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
@@ -350,7 +390,9 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     is_listed = isinstance(folder, RemoteFolder) or folder.is_dir()
     files, folders = list_below(folder, within) if is_listed else ([], set())
     if not files and not folder.is_dir():
-        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+        raise MissingError(
+            "the folder does not exist", where=folder, remedy="create it, or name another"
+        )
 
     texts = [file for file in files if is_text(file.path)]
     others = sorted((file.path for file in files if not is_text(file.path)), key=natural_key)
@@ -358,12 +400,18 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     return Contents(tuple(texts), tuple(others), misnamed=tuple(sorted(misnamed, key=natural_key)))
 
 
-def list_below(folder: RawFolder, within: RawFolder | None = None) -> tuple[list[FileStat], set[str]]:
-    """Return the files below a folder, as they are found, and the paths of all folders below it. Raises as `walk`."""
+def list_below(
+    folder: RawFolder, within: RawFolder | None = None
+) -> tuple[list[FileStat], set[str]]:
+    """Return the files below a folder, as they are found, and the paths of all folders below it.
+    Raises as `walk`.
+    """
     entries = list(_entries_below(folder, within))
     files = [entry.stat for entry in entries if not entry.is_folder]
     # A folder in a bucket is no more than a part of the keys of what is in it.
-    folders = {entry.stat.path for entry in entries if entry.is_folder} | folders_of(file.path for file in files)
+    folders = {entry.stat.path for entry in entries if entry.is_folder} | folders_of(
+        file.path for file in files
+    )
     return files, folders
 
 

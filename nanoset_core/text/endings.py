@@ -26,8 +26,9 @@ _NO_DATA = re.compile(
     r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state|croissant|checksums)\.json|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
     re.IGNORECASE,
 )
-"""What tools write beside a dataset's files to describe them, x.manifest.json too, as `nanoset tokenize` does; and what
-Hugging Face `datasets` leaves there: the outcome of a map, filter or shuffle, and so the same documents again."""
+"""What tools write beside a dataset's files to describe them, x.manifest.json too, as `nanoset
+tokenize` does; and what Hugging Face `datasets` leaves there: the outcome of a map, filter or
+shuffle, and so the same documents again."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|checksums|md5sums?|sha\d+sums?)(\.\w+)?"
@@ -43,17 +44,33 @@ _KINDS = (
         re.compile(rb"ARROW1\0\0|\xff\xff\xff\xff[^\0]..\0\x10\0\0\0", re.DOTALL),
         "an Arrow file, whose name should end in .arrow",
     ),
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2 data, which is not read: compress it with gzip or zstd"),
+    (
+        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+        "bzip2 data, which is not read: compress it with gzip or zstd",
+    ),
     (re.compile(rb"\xfd7zXZ\0"), "xz data, which is not read: compress it with gzip or zstd"),
     (re.compile(rb"\x04\x22M\x18"), "lz4 data, which is not read: compress it with gzip or zstd"),
-    (re.compile(rb"\xff\x06\0\0sNaPpY"), "snappy data, which is not read: compress it with gzip or zstd"),
+    (
+        re.compile(rb"\xff\x06\0\0sNaPpY"),
+        "snappy data, which is not read: compress it with gzip or zstd",
+    ),
     (re.compile(rb"PK\x03\x04|PK\x05\x06\0\0"), "a zip archive, which is not read: unpack it"),
-    (re.compile(rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07"), "a 7z or rar archive, which is not read: unpack it"),
-    (re.compile(rb"[^\0]{1,100}\0.{156,255}ustar[\0 ]", re.DOTALL), "a tar archive, which is not read: unpack it"),
+    (
+        re.compile(rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07"),
+        "a 7z or rar archive, which is not read: unpack it",
+    ),
+    (
+        re.compile(rb"[^\0]{1,100}\0.{156,255}ustar[\0 ]", re.DOTALL),
+        "a tar archive, which is not read: unpack it",
+    ),
     # The byte order mark of UTF-16 is the beginning of that of UTF-32.
-    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), "text in UTF-32, which is not read: convert it to UTF-8"),
+    (
+        re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"),
+        "text in UTF-32, which is not read: convert it to UTF-8",
+    ),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "text in UTF-16, which is not read: convert it to UTF-8"),
-    # JSON begins with two characters of ASCII, so that its encoding can be told without a mark, too (RFC 4627).
+    # JSON begins with two characters of ASCII, so that its encoding can be told without a mark, too
+    # (RFC 4627).
     (
         re.compile(rb"(\s\0{3})*[{\[]\0{3}[\s{}\[\]\"]\0{3}|(\0{3}\s)*\0{3}[{\[]\0{3}[\s{}\[\]\"]"),
         "text in UTF-32 without a byte order mark, which is not read: convert it to UTF-8",
@@ -70,7 +87,10 @@ _KINDS = (
     (re.compile(rb"SQLite format 3\0"), "an SQLite database, which is not read: export its text"),
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "an HDF5 file, which is not read: export its text"),
     (re.compile(rb"\x93NUMPY"), "a NumPy array, which is not read: export its text"),
-    (re.compile(rb"\x80[\x02-\x05](\x95|[}\](cX])"), "a Python pickle, which is not read: export its text"),
+    (
+        re.compile(rb"\x80[\x02-\x05](\x95|[}\](cX])"),
+        "a Python pickle, which is not read: export its text",
+    ),
     (re.compile(rb"Obj\x01"), "an Avro file, which is not read: convert it to Parquet"),
     (re.compile(rb"MMIDIDX\0\0"), "the index of a tokenized dataset, which is not read as text"),
     (re.compile(rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a"), "an image, which is not read"),
@@ -102,12 +122,16 @@ def suffix_of(path: str) -> str | None:
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a file by its name; a file of another ending that is given as input has lines."""
+    """Return the format of a file by its name; a file of another ending that is given as input has
+    lines.
+    """
     return FORMATS.get(suffix_of(path) or "", "lines")
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file of a folder is read, judged by its name: descriptions such as dataset_info.json are not."""
+    """Return whether a file of a folder is read, judged by its name: descriptions such as
+    dataset_info.json are not.
+    """
     return suffix_of(path) is not None and not _NO_DATA.fullmatch(path.rpartition("/")[2])
 
 
@@ -122,7 +146,9 @@ def is_cuttable(path: str) -> bool:
 
 
 def is_companion(path: str) -> bool:
-    """Return whether a file that is not read is one of those that lie beside data and hold none, such as README.md."""
+    """Return whether a file that is not read is one of those that lie beside data and hold none,
+    such as README.md.
+    """
     name = path.rpartition("/")[2]
     return any(pattern.fullmatch(name) for pattern in (_NO_DATA, _COMPANION))
 
@@ -133,7 +159,9 @@ def is_unfinished(path: str) -> bool:
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
+    """Return the ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there
+    is none.
+    """
     name = path.rpartition("/")[2].lower()
     found = re.search(r"(\.[^.]*)?\.(gz|zst|bz2|xz|zip|lz4|br)$|\.[^.]+$", name)
     return found[0] if found else "no ending"
@@ -153,7 +181,8 @@ def looks_like(head: bytes, expected: bytes) -> str | None:
 
 
 def no_lines(head: bytes, path: str) -> str | None:
-    """Return what a file whose text begins with these bytes is, if it cannot be JSON lines; None where it may be.
+    """Return what a file whose text begins with these bytes is, if it cannot be JSON lines; None
+    where it may be.
 
     Only a file named .json is refused as one JSON value: in others each line is judged alone.
     """
@@ -164,14 +193,18 @@ def no_lines(head: bytes, path: str) -> str | None:
 
 
 def describe_content(head: bytes) -> str | None:
-    """Return what a file is whose lines are no documents, and what to do about it; None if that cannot be told.
+    """Return what a file is whose lines are no documents, and what to do about it; None if that
+    cannot be told.
 
-    Unlike `no_lines`, this guesses: it is for messages on files whose lines were already found to be no documents.
+    Unlike `no_lines`, this guesses: it is for messages on files whose lines were already found to
+    be no documents.
 
     Args:
         head: the first bytes of the file, decompressed.
     """
-    kind = _first_match((*_KINDS, (_WEB_PAGE, _A_WEB_PAGE), (_XML, "an XML document, not JSON lines")), head)
+    kind = _first_match(
+        (*_KINDS, (_WEB_PAGE, _A_WEB_PAGE), (_XML, "an XML document, not JSON lines")), head
+    )
     if kind is not None:
         return kind
 
@@ -183,7 +216,9 @@ def describe_content(head: bytes) -> str | None:
         return kind
 
     if not line_end and _CARRIAGE_RETURN_IN_TEXT.search(head):
-        return "text whose lines end with carriage returns alone: convert it, as `tr '\\r' '\\n'` does"
+        return (
+            "text whose lines end with carriage returns alone: convert it, as `tr '\\r' '\\n'` does"
+        )
     if _RECORD_SEPARATOR.match(head):
         return "a JSON text sequence, with record separators: remove them, as `tr -d '\\036'` does"
     if not head.strip(b"\0"):
@@ -204,7 +239,9 @@ def _is_json(line: bytes) -> bool:
 
 
 def _several_objects(line: bytes) -> str | None:
-    """Return what is wrong with a line in which more follows the first JSON object; None if nothing does."""
+    """Return what is wrong with a line in which more follows the first JSON object; None if nothing
+    does.
+    """
     text = line.decode(errors="replace").lstrip("\ufeff \t")
     try:
         _, end = json.JSONDecoder().raw_decode(text)

@@ -41,7 +41,9 @@ from nanoset_core.text.pieces import (
 )
 
 PIECE_BYTES = 64 << 20
-"""A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
+"""A plain file is cut at the first line end at or after each multiple of this, counted from the
+last cut.
+"""
 WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
 """Read at a cut that is looked for by small reads; more where a line is longer."""
 SPREAD_BYTES = 1 << 30
@@ -51,7 +53,9 @@ _SHARED_PIECES = 4
 SAVE_BYTES = 1 << 30
 """The memory is written after about this many hashed bytes: as much as a kill can cost."""
 _SAVED_SHARE = 8
-"""Or after this share of what was hashed, where that is more: of a large corpus the memory itself is large."""
+"""Or after this share of what was hashed, where that is more: of a large corpus the memory itself
+is large.
+"""
 _RACY_NS = 2_000_000_000
 _VERSION = 1
 _SENT = b"\n"
@@ -59,7 +63,9 @@ _SENT = b"\n"
 
 
 def is_cut_unread(folder: RawFolder) -> bool:
-    """Return whether large plain files are cut at line ends without being read, so that their lines are not counted."""
+    """Return whether large plain files are cut at line ends without being read, so that their lines
+    are not counted.
+    """
     return isinstance(folder, RemoteFolder) and folder.by_etag and folder.in_pieces
 
 
@@ -68,12 +74,14 @@ def is_known_unread(folder: RawFolder) -> bool:
     return _by_etag(folder) and not is_cut_unread(folder)
 
 
-def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
+def fingerprint(
+    folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None
+) -> list[Piece]:
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
 
-    In a folder whose objects are known by their ETags nothing is read, and each is one piece; or large plain ones
-    are cut by small reads, and the numbers of their lines are not known. SourceChangedError where the file is not as
-    `stat` describes it, before or after.
+    In a folder whose objects are known by their ETags nothing is read, and each is one piece; or
+    large plain ones are cut by small reads, and the numbers of their lines are not known.
+    SourceChangedError where the file is not as `stat` describes it, before or after.
     """
     if not _by_etag(folder):
         return _hash_run(_Run(folder, stat, 0, stat.size), progress)[0]
@@ -83,7 +91,10 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
             _check_unchanged(folder / stat.path, stat, probe.status)
             cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
     digest = etag_digest(stat.inode)
-    return [Piece(stat.path, *ends, 0 if is_cut else 1, digest) for ends in pairwise([0, *cuts, stat.size])]
+    return [
+        Piece(stat.path, *ends, 0 if is_cut else 1, digest)
+        for ends in pairwise([0, *cuts, stat.size])
+    ]
 
 
 def _by_etag(folder: RawFolder) -> bool:
@@ -94,10 +105,14 @@ def _is_large(stat: FileStat) -> bool:
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 
-def hash_parts(folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[Piece]) -> Iterator[Piece]:
-    """Yield parts of at least `part_bytes` of a file as they are read, with CRCs as digests, which are quick to check.
+def hash_parts(
+    folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[Piece]
+) -> Iterator[Piece]:
+    """Yield parts of at least `part_bytes` of a file as they are read, with CRCs as digests, which
+    are quick to check.
 
-    The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the end.
+    The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the
+    end.
     """
     held: list[bytes] = []
 
@@ -122,11 +137,18 @@ def fingerprint_all(
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
     """Give files with their pieces, those of `fingerprint`, in any order.
 
-    With an executor many bytes are hashed by its workers, which share large plain files piece by piece.
+    With an executor many bytes are hashed by its workers, which share large plain files piece by
+    piece.
     """
     if is_cut_unread(folder):
-        yield from zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
-    elif executor is not None and not _by_etag(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
+        yield from zip(
+            stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True
+        )
+    elif (
+        executor is not None
+        and not _by_etag(folder)
+        and sum(stat.size for stat in stats) >= SPREAD_BYTES
+    ):
         yield from _spread(folder, stats, executor, progress or (lambda _: None))
     else:
         yield from ((stat, fingerprint(folder, stat, progress)) for stat in stats)
@@ -143,7 +165,10 @@ class _Run:
 
 
 def _spread(
-    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None]
+    folder: RawFolder,
+    stats: Sequence[FileStat],
+    executor: Executor,
+    progress: Callable[[int], None],
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
     left = {stat.path: stat.size for stat in stats}
     hashed: dict[str, list[tuple[list[Piece], int]]] = {stat.path: [] for stat in stats}
@@ -175,7 +200,9 @@ def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
 
 
 def _hash_run(run: _Run, progress: Callable[[int], None] | None = None) -> tuple[list[Piece], int]:
-    """Return the pieces of a run, whose lines are numbered from its first byte; and how many lines end in it."""
+    """Return the pieces of a run, whose lines are numbered from its first byte; and how many lines
+    end in it.
+    """
     pieces, lines = list[Piece](), 0
     for found, lines in _cut(_blocks(run, progress), run.stat.path, run.begin, PIECE_BYTES):  # noqa: B007
         pieces += found
@@ -194,12 +221,18 @@ def _blocks(run: _Run, progress: Callable[[int], None] | None = None) -> Iterato
 
 
 def _cut(
-    blocks: Iterable[bytes], path: str, begin: int, size: int, new_hash: Callable[[], Any] = hashlib.sha256
+    blocks: Iterable[bytes],
+    path: str,
+    begin: int,
+    size: int,
+    new_hash: Callable[[], Any] = hashlib.sha256,
 ) -> Iterator[tuple[list[Piece], int]]:
-    """Hash bytes of a file, and cut those of a plain one: with the first line that ends at or after a size.
+    """Hash bytes of a file, and cut those of a plain one: with the first line that ends at or after
+    a size.
 
     Yields:
-        (the pieces that end in it, how many lines have ended so far) for each block, and for the end.
+        (the pieces that end in it, how many lines have ended so far) for each block, and for the
+        end.
     """
     is_plain, position, lines, line, digest = is_cuttable(path), begin, 0, 1, new_hash()
     for block in blocks:
@@ -216,11 +249,17 @@ def _cut(
                 pieces.append(Piece(path, begin, position, line, digest.hexdigest()))
                 begin, line, digest = position, lines + 1, new_hash()
         yield pieces, lines
-    yield [Piece(path, begin, position, line, digest.hexdigest())] if begin < position or position == 0 else [], lines
+    yield (
+        [Piece(path, begin, position, line, digest.hexdigest())]
+        if begin < position or position == 0
+        else [],
+        lines,
+    )
 
 
 def _line_ends(data: memoryview) -> int:
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))  # several times faster than bytes.count
+    # several times faster than bytes.count
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
@@ -235,7 +274,8 @@ def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | Obje
 
 
 def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
-    """Find by small reads where pieces of a file end, but for the last: each cut counts from the one before.
+    """Find by small reads where pieces of a file end, but for the last: each cut counts from the
+    one before.
 
     A piece ends with the first line that ends at or after `piece_bytes`.
     """
@@ -247,9 +287,11 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 
 
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
-    """Find where pieces of a file end, but for the last: at the first line end at or after each multiple of a piece.
+    """Find where pieces of a file end, but for the last: at the first line end at or after each
+    multiple of a piece.
 
-    No cut depends on another, so that all are looked for at once. A line longer than a piece takes the place of cuts.
+    No cut depends on another, so that all are looked for at once. A line longer than a piece takes
+    the place of cuts.
     """
     lasts = range(piece_bytes - 1, size - 1, piece_bytes)
     found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts)
@@ -267,22 +309,34 @@ def line_end(probe: Probe, begin: int, end: int) -> int | None:
 
 
 class FingerprintMemory:
-    """Pieces by path, carried from one inventory to the next in a small JSON file that the store has, too.
+    """Pieces by path, carried from one inventory to the next in a small JSON file that the store
+    has, too.
 
-    An entry is trusted while its file has the same size, time, and inode (in a bucket the ETag) or time of change. The
-    file of this machine comes first: local copies of the same text have other inodes on each.
+    An entry is trusted while its file has the same size, time, and inode (in a bucket the ETag) or
+    time of change. The file of this machine comes first: local copies of the same text have other
+    inodes on each.
     """
 
-    def __init__(self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None) -> None:
+    def __init__(
+        self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None
+    ) -> None:
         """Args:
         path: of the JSON file; None = nothing is kept.
         access: how the store is reached that has it, too; absent = the file is here alone.
-        folder: of the files; where it is_cut_unread, large ones that were one piece by their ETags count as unknown.
+        folder: of the files; where it is_cut_unread, large ones that were one piece by their ETags
+            count as unknown.
         """
-        self._path, self._access = path, access if access is not None and access.has_copies else None
+        self._path, self._access = (
+            path,
+            access if access is not None and access.has_copies else None,
+        )
         self._cut_unread = folder is not None and is_cut_unread(folder)
         # A file written within the clock's grain could change again without a trace in its times.
-        self._newest_ns = sys.maxsize if folder is not None and is_in_bucket(str(folder)) else time.time_ns() - _RACY_NS
+        self._newest_ns = (
+            sys.maxsize
+            if folder is not None and is_in_bucket(str(folder))
+            else time.time_ns() - _RACY_NS
+        )
         self._noted_bytes = self._unsaved_bytes = 0
         data = None
         with suppress(FileNotFoundError):
@@ -294,7 +348,9 @@ class FingerprintMemory:
     def _stored(self) -> dict[str, Any]:
         """What the store has."""
         access, path = self._access, self._path
-        return {} if access is None or path is None else _entries(access.store.read(access.name(path)))
+        return (
+            {} if access is None or path is None else _entries(access.store.read(access.name(path)))
+        )
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
         """Return the pieces of a file, if it is as it was when they were noted; else None."""
@@ -307,7 +363,9 @@ class FingerprintMemory:
         try:
             entry = entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
-            if not stat.is_as(FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))):
+            if not stat.is_as(
+                FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
+            ):
                 return None
             pieces = [checked_piece(Piece(stat.path, *piece)) for piece in entry["pieces"]]
             ends = [piece.end for piece in pieces]
@@ -319,7 +377,9 @@ class FingerprintMemory:
         return None if self._cut_unread and _is_large(stat) and was_not_cut else pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the inode, in a bucket the mark of the ETag, of the file that was found to be one piece; else None."""
+        """Return the inode, in a bucket the mark of the ETag, of the file that was found to be one
+        piece; else None.
+        """
         row = [piece.begin, piece.end, piece.first_line, piece.digest]
         with suppress(LookupError, TypeError):
             for entries in (self._entries, self._stored):
@@ -331,7 +391,10 @@ class FingerprintMemory:
         """Remember the pieces of a file."""
         if stat.mtime_ns < self._newest_ns:
             rows = [[piece.begin, piece.end, piece.first_line, piece.digest] for piece in pieces]
-            self._entries[stat.path] = {"stat": [stat.size, stat.mtime_ns, stat.inode], "pieces": rows}
+            self._entries[stat.path] = {
+                "stat": [stat.size, stat.mtime_ns, stat.inode],
+                "pieces": rows,
+            }
             if stat.changed_ns < self._newest_ns:
                 self._entries[stat.path]["changed_ns"] = stat.changed_ns
             self._is_sent = False
@@ -348,7 +411,9 @@ class FingerprintMemory:
         access = None if self._is_sent else self._access
         known = self._entries if access is None else self._stored | self._entries
         files = {path: entry for path, entry in known.items() if path in paths}
-        data = json.dumps({"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}).encode()
+        data = json.dumps(
+            {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
+        ).encode()
         if access is not None and files:
             if files != self._stored:
                 access.store.put(access.name(self._path), data)

@@ -44,34 +44,42 @@ def import_parquet(
     *,
     columns: Sequence[str] | None = None,
 ) -> ImportFacts:
-    """Write the rows of Parquet and Arrow files as JSON lines: one object a row, in order, UTF-8, columns as keys.
+    """Write the rows of Parquet and Arrow files as JSON lines: one object a row, in order, UTF-8,
+    columns as keys.
 
-    Every column is in every object, null or not, in the order of its file; for values see json_values. Reading the
-    target gives the documents that reading the tables themselves gives.
+    Every column is in every object, null or not, in the order of its file; for values see
+    json_values. Reading the target gives the documents that reading the tables themselves gives.
 
-    The target appears when it is whole. The same tables give the same bytes with the same versions of orjson (which
-    decides how floats are spelled) and of the compressor. Memory is bounded as in read_table.
+    The target appears when it is whole. The same tables give the same bytes with the same versions
+    of orjson (which decides how floats are spelled) and of the compressor. Memory is bounded as in
+    read_table.
 
     Does what nanotron's tools/hf_datasets_to_json.py does for data sets that are on disk.
 
     Args:
-        sources: files, and folders of .parquet and .arrow files, which are taken in natural order; those of Hugging
-            Face `datasets` too.
+        sources: files, and folders of .parquet and .arrow files, which are taken in natural order;
+            those of Hugging Face `datasets` too.
         target: ends in .jsonl, .jsonl.gz or .jsonl.zst, which decides on the compression.
-        columns: names of the columns to keep, in the order in which they are written; all when absent.
+        columns: names of the columns to keep, in the order in which they are written; all when
+            absent.
 
     Raises:
         ConfigError: the target has another ending, or a column is named twice.
         MissingError: a source is not there.
-        InputError: a folder has no tables, a column is missing, or one has values that JSON cannot hold.
+        InputError: a folder has no tables, a column is missing, or one has values that JSON cannot
+            hold.
         FormatError: a table is damaged.
     """
     target = Path(target)
     if not target.name.endswith(TARGETS):
         expected = f"a name ending in {', '.join(TARGETS)}"
-        raise ConfigError("a target that is no JSON lines", where=target, expected=expected, remedy="rename it")
+        raise ConfigError(
+            "a target that is no JSON lines", where=target, expected=expected, remedy="rename it"
+        )
     if columns is not None and (not columns or len(set(columns)) != len(columns)):
-        raise ConfigError("no columns, or one of them twice", found=list(columns), remedy="name each once")
+        raise ConfigError(
+            "no columns, or one of them twice", found=list(columns), remedy="name each once"
+        )
     paths = _table_files([sources] if isinstance(sources, str | os.PathLike) else sources)
     rows = written = 0
     with atomic_file(target) as file:
@@ -93,16 +101,23 @@ def import_once(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> tuple[ImportFacts, bool]:
-    """Write what `import_parquet` writes, unless it was made from these tables already; → (facts, whether it was made).
+    """Write what `import_parquet` writes, unless it was made from these tables already; → (facts,
+    whether it was made).
 
-    Raises as import_parquet, and ConfigError where the target is a source, or something else that may not be replaced.
+    Raises as import_parquet, and ConfigError where the target is a source, or something else that
+    may not be replaced.
     """
 
     def make(path: Path) -> dict[str, int]:
         return asdict(import_parquet(sources, path, columns=columns))
 
     facts, made = make_once(
-        "import-parquet", target, _table_files(sources), {"columns": columns}, make, overwrite=overwrite
+        "import-parquet",
+        target,
+        _table_files(sources),
+        {"columns": columns},
+        make,
+        overwrite=overwrite,
     )
     return ImportFacts(**facts), made
 
@@ -123,14 +138,23 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
             found = [source / file.path for file in contents.ordered if is_table(file.path)]
             if not found:
                 expected = f"files ending in {PARQUET}, {ARROW}"
-                raise InputError("the folder has no tables", where=source, expected=expected, remedy="name another")
+                raise InputError(
+                    "the folder has no tables",
+                    where=source,
+                    expected=expected,
+                    remedy="name another",
+                )
             paths += found
         elif source.exists():
             paths.append(source)
         else:
-            raise MissingError("no such file or folder", where=source, remedy="name a file or folder that is there")
+            raise MissingError(
+                "no such file or folder", where=source, remedy="name a file or folder that is there"
+            )
     if not paths:
-        raise InputError("nothing to import", expected="at least one file or folder", remedy="name one")
+        raise InputError(
+            "nothing to import", expected="at least one file or folder", remedy="name one"
+        )
     return paths
 
 
@@ -149,7 +173,9 @@ def _lines(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, byt
         return columns
 
     try:
-        yield from read_table(path, chosen, lambda rows, row: (rows.num_rows, _objects(path, row, rows, columns)))
+        yield from read_table(
+            path, chosen, lambda rows, row: (rows.num_rows, _objects(path, row, rows, columns))
+        )
     except FaultError as fault:
         raise FormatError(
             "a table is damaged",
@@ -197,21 +223,25 @@ def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes
 
 
 class NotJsonError(ValueError):
-    """Values that cannot be written as JSON without a loss; caught where the file and column are known."""
+    """Values that cannot be written as JSON without a loss; caught where the file and column are
+    known.
+    """
 
 
 def json_values(array: Any) -> list[Any]:
-    """Return one Python value per entry of an Arrow array, each of which JSON can hold; nulls are None.
+    """Return one Python value per entry of an Arrow array, each of which JSON can hold; nulls are
+    None.
 
-    Integers and booleans are themselves. Floats are themselves, widened exactly to 64 bits; NaN and the infinities,
-    which JSON lacks, are None. Decimals are strings with all their digits. Bytes are text. Times are ISO 8601 strings
-    in the column's unit: 2024-01-31, 23:59:59.000001, 2024-01-31T23:59:59.000001, and with a Z, in UTC, where the
-    column has a time zone; durations are whole numbers of the column's unit. Lists are lists, structs are dicts, maps
-    are lists of [key, value]. Dictionary-encoded and extension types are as the values that they stand for.
+    Integers and booleans are themselves. Floats are themselves, widened exactly to 64 bits; NaN and
+    the infinities, which JSON lacks, are None. Decimals are strings with all their digits. Bytes
+    are text. Times are ISO 8601 strings in the column's unit: 2024-01-31, 23:59:59.000001,
+    2024-01-31T23:59:59.000001, and with a Z, in UTC, where the column has a time zone; durations
+    are whole numbers of the column's unit. Lists are lists, structs are dicts, maps are lists of
+    [key, value]. Dictionary-encoded and extension types are as the values that they stand for.
 
     Raises:
-        NotJsonError: bytes that are not UTF-8, a struct with two fields of one name, an instant that has no ISO form,
-            or a type that is not listed above.
+        NotJsonError: bytes that are not UTF-8, a struct with two fields of one name, an instant
+            that has no ISO form, or a type that is not listed above.
         pyarrow.ArrowException: the array is damaged.
     """
     import pyarrow as pa
@@ -247,7 +277,10 @@ def _scalars(array: Any) -> list[Any]:
             raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
     if types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
-    elif not any(is_of(array.type) for is_of in (types.is_integer, types.is_boolean, types.is_null, types.is_string)):
+    elif not any(
+        is_of(array.type)
+        for is_of in (types.is_integer, types.is_boolean, types.is_null, types.is_string)
+    ):
         raise NotJsonError(f"a column of {array.type}")
     values: list[Any] = array.to_pylist()
     return values

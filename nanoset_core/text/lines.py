@@ -27,12 +27,16 @@ class Codec:
     magic: bytes
     """What a file begins with."""
     feed_bytes: int
-    """Handed to the decoder at once. It bounds what comes out to some 16 MiB, and what is lost at a fault."""
+    """Handed to the decoder at once. It bounds what comes out to some 16 MiB, and what is lost at a
+    fault.
+    """
     padding: bytes
     """What may follow a member, any number of times."""
 
     def new_decoder(self) -> Any:
-        """Return an object with decompress(bytes) -> bytes, eof and unused_data, for one member or frame."""
+        """Return an object with decompress(bytes) -> bytes, eof and unused_data, for one member or
+        frame.
+        """
         if self.name == "gzip":
             from isal import isal_zlib
 
@@ -55,18 +59,21 @@ def codec_of(path: str) -> Codec | None:
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
-    """Yield the text of a compressed piece in chunks; MemoryError where there is no room for zstd's window.
+    """Yield the text of a compressed piece in chunks; MemoryError where there is no room for zstd's
+    window.
 
-    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members, which are counted in
-    stored.padding. FaultError where the file ends within a member, or is damaged: text of the feed_bytes in which that
-    shows may be missing.
+    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members,
+    which are counted in stored.padding. FaultError where the file ends within a member, or is
+    damaged: text of the feed_bytes in which that shows may be missing.
     """
     from isal import isal_zlib
     from zstandard import ZstdError
 
     errors: Any = isal_zlib.error, ZstdError
     given, begun, decoder, end, size = 0, False, None, stored.piece.begin, codec.feed_bytes
-    for feed in (block[at : at + size] for block in stored.blocks() for at in range(0, len(block), size)):
+    for feed in (
+        block[at : at + size] for block in stored.blocks() for at in range(0, len(block), size)
+    ):
         left, position, end = feed, end, end + len(feed)
         while left:
             if decoder is None:
@@ -92,7 +99,8 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
 
 
 def describe_file(folder: RawFolder, path: str) -> str | None:
-    """Return what a file of lines is that holds no documents, and what to do about it; None if that cannot be told.
+    """Return what a file of lines is that holds no documents, and what to do about it; None if that
+    cannot be told.
 
     Its first bytes are read again, for a message. A file that cannot be read is not described.
     """
@@ -106,7 +114,9 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
             if len(head) >= _DESCRIBED_BYTES:
                 break
     except (FaultError, NanosetError, OSError, MemoryError):
-        pass  # what came before the fault is enough; of the bytes that are looked at the last may be missing
+        # what came before the fault is enough; of the bytes that are looked at the last may be
+        # missing
+        pass
     return describe_content(head[:_DESCRIBED_BYTES])
 
 
@@ -117,7 +127,9 @@ class LineBlock:
     lines: list[bytes]
     """Without their line ends; of a line that is too long, its first 200 bytes."""
     first_number: int
-    """1-based number of the first line, in its file; in its piece, where lines have not been counted."""
+    """1-based number of the first line, in its file; in its piece, where lines have not been
+    counted.
+    """
     begin: int
     """Offset of the first line's first byte in the decompressed file."""
     end: int
@@ -132,10 +144,12 @@ class LineBlock:
 
 
 def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Read the lines of one piece in order; those above `max_line_bytes` are counted but not held in memory.
+    """Read the lines of one piece in order; those above `max_line_bytes` are counted but not held
+    in memory.
 
-    A line ends with a line feed (a carriage return before it stays in the line), the last one also with the file. At
-    a fault, what was read of the line in which it lies comes as a line of its own.
+    A line ends with a line feed (a carriage return before it stays in the line), the last one also
+    with the file. At a fault, what was read of the line in which it lies comes as a line of its
+    own.
 
     Raises:
         FaultError: the file cannot be decompressed to its end, or holds no lines.
@@ -146,7 +160,11 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
     is_head = True
     try:
         for chunk in stored.blocks() if codec is None else decompress(stored, codec):
-            if is_head and not piece.begin and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None:
+            if (
+                is_head
+                and not piece.begin
+                and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None
+            ):
                 raise FaultError(WRONG_FORMAT, f"the file is {kind}", offset=0)
             is_head = False
             for begin in range(0, len(chunk), SPLIT_BYTES):
@@ -198,6 +216,8 @@ class _Splitter:
         """Return the line that is held, and those that follow it."""
         lines, size, begin = [b"".join(self._held), *rest], self.held_bytes, self._offset
         self._offset += size + sum(map(len, rest)) + line_ends
-        block = LineBlock(lines, self.number, begin, self._offset, size if size > self._limit else 0)
+        block = LineBlock(
+            lines, self.number, begin, self._offset, size if size > self._limit else 0
+        )
         self._held, self.held_bytes, self.number = [], 0, self.number + len(lines)
         return block

@@ -45,18 +45,26 @@ class NotADocumentError(Exception):
 def _object(value: Any, level: str) -> dict[str, Any]:
     if type(value) is list and len(value) > 1 and all(type(item) is dict for item in value):
         # One array of all documents would be one rejected line of no account.
-        raise NotADocumentError("array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line")
+        raise NotADocumentError(
+            "array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line"
+        )
     if type(value) is not dict:
-        raise NotADocumentError("not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}")
+        raise NotADocumentError(
+            "not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}"
+        )
     return value
 
 
-def find(value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _object) -> tuple[Any, tuple[str, ...]]:
-    """Return the value at a key of nested JSON objects, or of the fields of a table's schema, and the names to it.
+def find(
+    value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _object
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the value at a key of nested JSON objects, or of the fields of a table's schema, and
+    the names to it.
 
-    A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise what stands before
-    its first dot names an object, in which the rest is looked for in the same way. `fields` gives the mapping of names
-    in a value at a dotted name, or raises not_an_object where it has none.
+    A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise
+    what stands before its first dot names an object, in which the rest is looked for in the same
+    way. `fields` gives the mapping of names in a value at a dotted name, or raises not_an_object
+    where it has none.
 
     Raises:
         NotADocumentError: missing_key or not_an_object, if there is no such value.
@@ -71,7 +79,9 @@ def find(value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _o
     return inside[key], (*names, key)
 
 
-def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None], list[list[Any]]] | None:
+def parse_lines(
+    lines: list[bytes], fields: Fields
+) -> tuple[list[str], list[str | None], list[list[Any]]] | None:
     """Parse lines that are all plain documents → (texts, ids, values of each key that is kept).
 
     None when one of them needs a closer look.
@@ -79,7 +89,9 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
     try:
         values = list(map(orjson.loads, lines))
         columns = [
-            [find(value, key)[0] for value in values] if "." in key else [value[key] for value in values]
+            [find(value, key)[0] for value in values]
+            if "." in key
+            else [value[key] for value in values]
             for key in fields.texts
         ]
         get = value_at if "." in fields.id else dict.get
@@ -104,9 +116,11 @@ def value_at(value: Any, key: str) -> Any:
 
 
 def has_long_id(line: bytes, key: str) -> bool:
-    """Return whether a document that came without an id has one in its line, which was too long to be kept.
+    """Return whether a document that came without an id has one in its line, which was too long to
+    be kept.
 
-    Few lines are parsed again for this: most texts without an id are short, or do not hold the name of its key.
+    Few lines are parsed again for this: most texts without an id are short, or do not hold the name
+    of its key.
     """
     last_name = key.rpartition(".")[2]
     if len(line) <= MOST_ID_CHARACTERS or f'{last_name}"'.encode() not in line:
@@ -119,10 +133,11 @@ def has_long_id(line: bytes, key: str) -> bool:
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None, list[Any]]:
-    """Parse one line → (text, id, values that are kept); NotADocumentError with the reason where it is none.
+    """Parse one line → (text, id, values that are kept); NotADocumentError with the reason where it
+    is none.
 
-    What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts), and a byte
-    order mark before the object.
+    What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one
+    counts), and a byte order mark before the object.
     """
     try:
         value = orjson.loads(line)
@@ -161,19 +176,26 @@ def _parse_as_python(line: bytes) -> Any:
 
 def _is_plain(identity: Any) -> bool:
     """Return whether an id is kept as it is, as nearly all are."""
-    return identity is None or (type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS)
+    return identity is None or (
+        type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS
+    )
 
 
 def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
     """Return an id as text: strings as they are, anything else as JSON; None for what is too long.
 
-    With `line` and `key` a number is read again as Python does, which keeps the digits of large ones.
+    With `line` and `key` a number is read again as Python does, which keeps the digits of large
+    ones.
     """
     if identity is None:
         return None
     try:
         identity = value_at(json.loads(line), key) if line and type(identity) is float else identity
-        text = identity.encode("utf-8", "backslashreplace").decode() if type(identity) is str else json.dumps(identity)
+        text = (
+            identity.encode("utf-8", "backslashreplace").decode()
+            if type(identity) is str
+            else json.dumps(identity)
+        )
     except (ValueError, RecursionError):
         return None
     return text if len(text) <= MOST_ID_CHARACTERS else None

@@ -1,4 +1,6 @@
-"""A corpus as pieces of files, the ranges of pieces that are the unit of work, and reading pieces of opened files."""
+"""A corpus as pieces of files, the ranges of pieces that are the unit of work, and reading pieces
+of opened files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ CRC = "crc32:"
 
 
 class Crc32:
-    """A CRC-32 with the methods of hashlib's objects: quick to make, for pieces that live no longer than a call."""
+    """A CRC-32 with the methods of hashlib's objects: quick to make, for pieces that live no longer
+    than a call.
+    """
 
     name, value = "CRC-32", 0
 
@@ -51,8 +55,9 @@ class Piece:
     end: int
     """Byte after the last."""
     first_line: int
-    """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without being read, whose
-    lines count from 1 in each piece until all have been counted (see tokenization/document_table.py)."""
+    """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without
+    being read, whose lines count from 1 in each piece until all have been counted (see
+    tokenization/document_table.py)."""
     digest: str
     """sha256 of the stored bytes [begin, end); or see etag_digest and Crc32."""
 
@@ -102,9 +107,13 @@ class SourceRange(_Pieces):
 
     pieces: tuple[Piece, ...]
     marks: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
-    """Path of an object → mark of the ETag under which its bytes were hashed: with that it need not be hashed again."""
+    """Path of an object → mark of the ETag under which its bytes were hashed: with that it need not
+    be hashed again.
+    """
     without: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Documents that are left out: number of a piece, and their bytes in the decompressed file, or rows of a table."""
+    """Documents that are left out: number of a piece, and their bytes in the decompressed file, or
+    rows of a table.
+    """
 
     @property
     def digest(self) -> str:
@@ -131,13 +140,17 @@ class Inventory(_Pieces):
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Inventory:
-        """Return the inventory that `to_json` wrote down; TypeError or ValueError for anything else."""
+        """Return the inventory that `to_json` wrote down; TypeError or ValueError for anything
+        else.
+        """
         pieces = tuple(checked_piece(Piece(**piece)) for piece in value["pieces"])
         return Inventory(check_corpus_name(value["corpus"], "corpus"), pieces)
 
 
 def etag_digest(mark: int) -> str:
-    """Return the digest of an object in a bucket, and of its pieces, by its ETag's mark and not by its bytes."""
+    """Return the digest of an object in a bucket, and of its pieces, by its ETag's mark and not by
+    its bytes.
+    """
     return f"{ETAG}{mark:016x}"
 
 
@@ -152,17 +165,24 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
-    """Return the units of work of a corpus, in order: consecutive pieces of about `target_bytes` together.
+    """Return the units of work of a corpus, in order: consecutive pieces of about `target_bytes`
+    together.
 
-    A range ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
-    pieces themselves and not on their neighbours, so an added, removed or grown file changes its own range, and seldom
-    a neighbour. A range ends anyway once it holds four targets.
+    A range ends after a piece with a chance of size/target, drawn from a hash of its path: the ends
+    depend on the pieces themselves and not on their neighbours, so an added, removed or grown file
+    changes its own range, and seldom a neighbour. A range ends anyway once it holds four targets.
     """
     most = _MOST_TARGETS * target_bytes
-    return list(_grouped(inventory.pieces, lambda piece, size: ends_range(piece, target_bytes) or size >= most))
+    return list(
+        _grouped(
+            inventory.pieces, lambda piece, size: ends_range(piece, target_bytes) or size >= most
+        )
+    )
 
 
-def _grouped(pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]) -> Iterator[SourceRange]:
+def _grouped(
+    pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]
+) -> Iterator[SourceRange]:
     """Group consecutive pieces; `is_last` takes a piece and the bytes of its range up to its end."""
     group: list[Piece] = []
     size = 0
@@ -178,22 +198,29 @@ def _grouped(pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]) -> 
 
 def ends_range(piece: Piece, target_bytes: int) -> bool:
     """Return whether a piece ends its range, whatever else is in it."""
-    draw = int.from_bytes(hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()[:8], "big")
+    draw = int.from_bytes(
+        hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()[:8], "big"
+    )
     return draw * target_bytes < piece.size << 64
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
-    """Return size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
+    """Return size, time and inode of an open file; of an object in a bucket, as it was when it was
+    opened.
+    """
     source = getattr(file, "raw", None)
-    return stat_of_object(source.facts) if isinstance(source, ObjectFile) else os.fstat(file.fileno())
+    return (
+        stat_of_object(source.facts) if isinstance(source, ObjectFile) else os.fstat(file.fileno())
+    )
 
 
 @contextmanager
 def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
     """Open a file of an inventory for reading, at its first byte.
 
-    `begin` and `end` bound what will be read, so that no more of an object is fetched ahead. MissingError where it is
-    gone; InputError where it cannot be opened, or reading it fails within the block; FormatError for a pipe or device.
+    `begin` and `end` bound what will be read, so that no more of an object is fetched ahead.
+    MissingError where it is gone; InputError where it cannot be opened, or reading it fails within
+    the block; FormatError for a pipe or device.
     """
     with (
         _explained(path),
@@ -222,7 +249,8 @@ class Probe:
 
 @contextmanager
 def probe_raw(path: RawFolder) -> Iterator[Probe]:
-    """Open a file of an inventory for small reads: of an object in a bucket nothing else is asked for.
+    """Open a file of an inventory for small reads: of an object in a bucket nothing else is asked
+    for.
 
     Raises as open_raw, and SourceChangedError where the object is replaced within the block.
     """
@@ -230,13 +258,17 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
         if isinstance(path, Path):
             with open_regular(path) as file:
                 number = file.fileno()
-                yield Probe(os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin))
+                yield Probe(
+                    os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin)
+                )
             return
         store = path.store
         if (facts := store.stat(path.path)) is None:
             raise FileNotFoundError(str(path))
         name, mark = facts.name, facts.mark
-        yield Probe(stat_of_object(facts), lambda begin, end: store.read_range(name, begin, end, mark))
+        yield Probe(
+            stat_of_object(facts), lambda begin, end: store.read_range(name, begin, end, mark)
+        )
 
 
 @contextmanager
@@ -249,7 +281,9 @@ def _explained(path: RawFolder) -> Iterator[None]:
         raise too_large(path) from error
     except FileNotFoundError as error:
         raise MissingError(
-            "a file of the corpus is gone", where=path, remedy="build again: the inventory is taken anew"
+            "a file of the corpus is gone",
+            where=path,
+            remedy="build again: the inventory is taken anew",
         ) from error
     except OSError as error:
         raise InputError(
@@ -273,7 +307,9 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
 
 
 def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
-    """Return the error where memory runs out. It is no fault of the file: a larger machine may read on."""
+    """Return the error where memory runs out. It is no fault of the file: a larger machine may read
+    on.
+    """
     return InputError(
         "a file of the corpus needs more memory than there is",
         where=path,
@@ -296,18 +332,24 @@ class StoredPiece:
         """Zero bytes behind the members of a gzip file, as far as it was decompressed."""
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
+        """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file
+        ends too early.
+        """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
-                raise source_changed(self.path, f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
+                raise source_changed(
+                    self.path, f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes"
+                )
             self._check_etag(status.st_ino)
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
                 yield block
         if self.position < self.piece.end:
-            raise source_changed(self.path, f"{self.position:,} bytes", f"at least {self.piece.end:,} bytes")
+            raise source_changed(
+                self.path, f"{self.position:,} bytes", f"at least {self.piece.end:,} bytes"
+            )
 
     def check(self) -> None:
         """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
@@ -317,7 +359,8 @@ class StoredPiece:
             self._check_etag(now)
             if self._mark in (None, now):
                 return
-        # A file is looked at once more: it may have shrunk. What was read of an object is of one version.
+        # A file is looked at once more: it may have shrunk. What was read of an object is of one
+        # version.
         if self.position < self.piece.end or not self.position or isinstance(self.path, Path):
             for _ in self.blocks():
                 pass
@@ -327,6 +370,8 @@ class StoredPiece:
             raise source_changed(self.path, f"{kind} {found[:16]}{extent}", expected)
 
     def _check_etag(self, mark: int) -> None:
-        """Compare ETags, where the piece is known by its own. What is read afterwards has the same one."""
+        """Compare ETags, where the piece is known by its own. What is read afterwards has the same
+        one.
+        """
         if self.piece.digest.startswith(ETAG) and etag_digest(mark) != self.piece.digest:
             raise source_changed(self.path, "another ETag", "the one that was listed")

@@ -14,7 +14,9 @@ RejectedFraction = Annotated[float, Range(0, 1)]
 MAX_REJECTED_FRACTION = 0.01
 """Default of that share."""
 UnreadableFraction = Annotated[float, Range(0, 1)]
-"""Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
+"""Share of the stored bytes, in files that cannot be read to their end, above which nothing is
+written.
+"""
 MAX_UNREADABLE_FRACTION = 0.0
 """Default of that share: every file must be whole."""
 
@@ -28,7 +30,9 @@ class RejectOptions:
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines, 0 to 1, above which nothing is written."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which nothing is written."""
+    """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which
+    nothing is written.
+    """
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -52,10 +56,12 @@ class Reject:
     file: str
     """Relative to the corpus folder."""
     line: int
-    """1-based number of the line or row; of a fault, the one in which it lies. Counted within its piece where the file
-    was cut without being read (see tokenization/document_table.py)."""
+    """1-based number of the line or row; of a fault, the one in which it lies. Counted within its
+    piece where the file was cut without being read (see tokenization/document_table.py)."""
     offset: int
-    """Of the line's first byte (of a fault: of the first lost byte) in the decompressed file; -1 in a table."""
+    """Of the line's first byte (of a fault: of the first lost byte) in the decompressed file; -1 in
+    a table.
+    """
     reason: str
     """A short fixed word, such as invalid_json."""
     detail: str
@@ -79,7 +85,8 @@ class FaultError(Exception):
         """Take what `reject` puts into the Reject of the file.
 
         Args:
-            reason: one of FAULTS, or a word that begins with one, such as corrupt_gzip or truncated_zstd.
+            reason: one of FAULTS, or a word that begins with one, such as corrupt_gzip or
+                truncated_zstd.
             detail: what the decoder reported, and where in the stored file.
             line: as in Reject.
             offset: as in Reject.

@@ -32,15 +32,50 @@ _ID_TYPES = ("int", "UUID")
 _IN_MOST = 0.9
 """Of the lines, at least, that have a text at a key of texts."""
 _TEXTS = (
-    *("text", "content", "raw_content", "contents", "body", "document", "article", "story", "markdown", "code"),
+    *(
+        "text",
+        "content",
+        "raw_content",
+        "contents",
+        "body",
+        "document",
+        "article",
+        "story",
+        "markdown",
+        "code",
+    ),
     "passage",
 )
 _IDS = (
-    *("id", "_id", "doc_id", "docid", "document_id", "uuid", "uid", "guid", "warc_record_id", "blob_id", "hash"),
+    *(
+        "id",
+        "_id",
+        "doc_id",
+        "docid",
+        "document_id",
+        "uuid",
+        "uid",
+        "guid",
+        "warc_record_id",
+        "blob_id",
+        "hash",
+    ),
     *("url", "uri", "path"),
 )
 _ASIDE = (
-    *("title", "date", "timestamp", "created", "added", "language", "lang", "source", "author", "license", "name"),
+    *(
+        "title",
+        "date",
+        "timestamp",
+        "created",
+        "added",
+        "language",
+        "lang",
+        "source",
+        "author",
+        "license",
+        "name",
+    ),
     *("domain", "subset", "split", "label", "category", "repo", "dump"),
 )
 """Names of keys, from the likeliest on: of texts, of ids, of what else is told of a text."""
@@ -51,8 +86,8 @@ class Keys:
     """What the first lines of a corpus have."""
 
     texts: Mapping[str, int] = field(default_factory=dict)
-    """Key → characters of its strings, on average, rounded up and without white space around them; of keys that nearly
-    all lines have. A dot goes into an object."""
+    """Key → characters of its strings, on average, rounded up and without white space around them;
+    of keys that nearly all lines have. A dot goes into an object."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Key → type of what it holds elsewhere."""
 
@@ -76,10 +111,14 @@ class Keys:
         """The key that holds the documents' own ids; None where none is named so."""
         texts = [key for key, length in self.texts.items() if length]
         keys = [*texts, *(key for key, kind in self.others.items() if kind in _ID_TYPES)]
-        return next((key for name in _IDS if (key := _named(name, keys)) not in (None, self.text)), None)
+        return next(
+            (key for name in _IDS if (key := _named(name, keys)) not in (None, self.text)), None
+        )
 
     def __str__(self) -> str:
-        texts = [key if length else f"{key} (empty in every line)" for key, length in self.texts.items()]
+        texts = [
+            key if length else f"{key} (empty in every line)" for key, length in self.texts.items()
+        ]
         return ", ".join([*texts, *(f"{key} ({kind})" for key, kind in self.others.items())])
 
 
@@ -89,11 +128,15 @@ def _last(key: str) -> str:
 
 def _named(name: str, keys: Sequence[str] | Mapping[str, int]) -> str | None:
     """Return the key of a name, one at the top before one within an object."""
-    return next((key for key in sorted(keys, key=lambda key: key.count(".")) if _last(key) == name), None)
+    return next(
+        (key for key in sorted(keys, key=lambda key: key.count(".")) if _last(key) == name), None
+    )
 
 
 def keys_of(folder: RawFolder, found: Contents) -> Keys:
-    """Look at the first lines or rows of a corpus's first files; those that cannot be read are passed over."""
+    """Look at the first lines or rows of a corpus's first files; those that cannot be read are
+    passed over.
+    """
     rows: list[dict[str, Any]] = []
     for file in found.ordered[:_FILES]:
         with suppress(NanosetError, FaultError):
@@ -113,7 +156,9 @@ def keys_of(folder: RawFolder, found: Contents) -> Keys:
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
     if is_table(file.path):
-        for rows in read_table(folder / file.path, lambda schema: None, lambda rows, _: rows.slice(0, _ROWS)):
+        for rows in read_table(
+            folder / file.path, lambda schema: None, lambda rows, _: rows.slice(0, _ROWS)
+        ):
             yield from _rows_of_table(rows)
         return
     for block in read_lines(StoredPiece(folder, _whole(file)), _LONGEST):
@@ -132,7 +177,9 @@ def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         with suppress(pa.ArrowException, ValueError, OverflowError):
             columns[name] = column.to_pylist()
-    yield from (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    yield from (
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    )
 
 
 def _flat(row: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
@@ -162,25 +209,39 @@ class Measure:
 
 
 def measure(folder: RawFolder, found: Contents, text_key: str) -> Measure:
-    """Read about the first MiB of a corpus's texts; files that cannot be read are passed over: a build will say so."""
+    """Read about the first MiB of a corpus's texts; files that cannot be read are passed over: a
+    build will say so.
+    """
     documents = text_bytes = read_bytes = 0
     stored, text = 0.0, ""
     for file in found.ordered:
         rows = begin = 0
         with suppress(NanosetError):
             source = SourceRange((_whole(file),))
-            for batch in read_documents(folder, source, text_key=text_key, batch_bytes=SAMPLE_BATCH, verify=False):
-                rows, begin, documents = rows + batch.read_lines, begin + batch.read_bytes, documents + len(batch.texts)
+            for batch in read_documents(
+                folder, source, text_key=text_key, batch_bytes=SAMPLE_BATCH, verify=False
+            ):
+                rows, begin, documents = (
+                    rows + batch.read_lines,
+                    begin + batch.read_bytes,
+                    documents + len(batch.texts),
+                )
                 text_bytes += sum(len(one.encode(errors="replace")) for one in batch.texts)
                 text = text if len(text) >= _KEPT_CHARACTERS else "\n".join([text, *batch.texts])
                 if read_bytes + begin >= SAMPLE_BYTES:
                     stored += min(file.size, _stored_bytes(folder, file, rows, begin, text))
-                    return Measure(documents, text_bytes, found.size / stored, text[:_KEPT_CHARACTERS])
+                    return Measure(
+                        documents, text_bytes, found.size / stored, text[:_KEPT_CHARACTERS]
+                    )
         read_bytes, stored = read_bytes + begin, stored + file.size
-    return Measure(documents, text_bytes, found.size / stored if stored else 1.0, text[:_KEPT_CHARACTERS])
+    return Measure(
+        documents, text_bytes, found.size / stored if stored else 1.0, text[:_KEPT_CHARACTERS]
+    )
 
 
-def _stored_bytes(folder: RawFolder, file: FileStat, rows: int, read_bytes: int, text: str) -> float:
+def _stored_bytes(
+    folder: RawFolder, file: FileStat, rows: int, read_bytes: int, text: str
+) -> float:
     """Estimate how many of a file's stored bytes were read."""
     if file.path.lower().endswith(PARQUET):
         import pyarrow.parquet as pq

@@ -1,6 +1,8 @@
-"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their inventories.
+"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their
+inventories.
 
-A scan looks at names, sizes and times alone; an inventory hashes every byte that no earlier one has hashed.
+A scan looks at names, sizes and times alone; an inventory hashes every byte that no earlier one has
+hashed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 """Endings of files in no corpus that are an error: these are nearly always text."""
 _AHEAD_NS = 3600 * 10**9
-"""A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
+"""A file whose time lies further in the future than this tells nothing by it: the clock that wrote
+it is wrong.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,9 @@ class RawText:
 def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
     """Scan every corpus below the raw folder. A fault in one of them does not hide the others.
 
-    With `names_only` look no further than the first file of each corpus that would be read, and leave its files out; a
-    folder that cannot be listed counts as a corpus then: its inventory will say what is wrong.
+    With `names_only` look no further than the first file of each corpus that would be read, and
+    leave its files out; a folder that cannot be listed counts as a corpus then: its inventory will
+    say what is wrong.
 
     Raises:
         MissingError: the folder is not there.
@@ -78,7 +83,9 @@ def _why_aside(contents: Contents) -> str:
 
 
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
-    """Return what is in the raw folder, by name and without hidden names, and errors of what cannot be named."""
+    """Return what is in the raw folder, by name and without hidden names, and errors of what cannot
+    be named.
+    """
     entries: list[RawFolder] = []
     faults: dict[str, NanosetError] = {}
     try:
@@ -90,11 +97,17 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
             entries += raw.iterdir()
     except OSError as error:
         if raw.is_dir():
-            what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
+            what, remedy = (
+                "the folder of raw text cannot be listed",
+                "give this user the right to read it",
+            )
             raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
     entries = [entry for entry in entries if not entry.name.startswith(".")]
     if not entries and not faults and not raw.is_dir():
-        no_folder, remedy = "the folder of raw text does not exist", "name a folder, mount or restore it, or create it"
+        no_folder, remedy = (
+            "the folder of raw text does not exist",
+            "name a folder, mount or restore it, or create it",
+        )
         what = "a file is where the folder of raw text should be" if raw.is_file() else no_folder
         raise MissingError(what, where=raw, remedy=f"{remedy} with one folder of text a corpus")
     return sorted(entries, key=lambda entry: entry.name), faults
@@ -123,10 +136,11 @@ def _is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
 
 
 def is_quiescent(found: Contents, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
-    """Return whether nothing is being written to a corpus any more, as far as can be told from outside.
+    """Return whether nothing is being written to a corpus any more, as far as can be told from
+    outside.
 
-    `seen`, the signature of the scan before (None: there was none), must be that of this scan at `now_ns`, and the
-    newest file must have been left alone for `settle_seconds`.
+    `seen`, the signature of the scan before (None: there was none), must be that of this scan at
+    `now_ns`, and the newest file must have been left alone for `settle_seconds`.
     """
     newest = max((file.mtime_ns for file in found.texts), default=0)
     return found.signature == seen and _is_left_alone(newest, now_ns, settle_seconds)
@@ -134,7 +148,9 @@ def is_quiescent(found: Contents, seen: str | None, *, now_ns: int, settle_secon
 
 @dataclass(frozen=True, slots=True)
 class QuietPeriod:
-    """Which files have been left alone long enough to be read; the others count as the inventory before had them."""
+    """Which files have been left alone long enough to be read; the others count as the inventory
+    before had them.
+    """
 
     seconds: float
     """How long a file must have been left alone."""
@@ -150,10 +166,14 @@ class QuietPeriod:
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
         """Find an unsettled file that does not hold what it held; None where all do.
 
-        A file of lines that was appended to does: its first and its last piece are read to see that.
+        A file of lines that was appended to does: its first and its last piece are read to see
+        that.
         """
         unsettled = (file for file in files if self.is_unsettled(file) and file.path in self.before)
-        return next((file.path for file in unsettled if not _holds(folder, file, self.before[file.path])), None)
+        return next(
+            (file.path for file in unsettled if not _holds(folder, file, self.before[file.path])),
+            None,
+        )
 
 
 def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
@@ -169,7 +189,9 @@ def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
     return True
 
 
-def known_inventory(found: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None) -> Inventory | None:
+def known_inventory(
+    found: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None
+) -> Inventory | None:
     """Return the inventory that take_inventory would take of these files, without reading them.
 
     None where the memory does not know every file as it is now.
@@ -191,9 +213,10 @@ def take_inventory(
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
-    Every byte is hashed once; a file that is as an earlier inventory remembers it, by size, time, and inode or time of
-    change, is not read again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so
-    that a grown file leaves its first pieces as they were.
+    Every byte is hashed once; a file that is as an earlier inventory remembers it, by size, time,
+    and inode or time of change, is not read again. Plain files above 64 MiB are cut at line ends
+    into pieces with digests of their own, so that a grown file leaves its first pieces as they
+    were.
 
     Args:
         folder: the corpus's folder, searched through all its folders.
@@ -202,7 +225,8 @@ def take_inventory(
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, if that is known.
         quiet: which files are not read and count as they were; absent: all are read.
-        executor: hashes many unknown bytes, large plain files piece by piece; absent = this process.
+        executor: hashes many unknown bytes, large plain files piece by piece; absent = this
+            process.
 
     Raises:
         MissingError, InputError: see contents_of; InputError, too, where no file could be read.
@@ -228,24 +252,38 @@ def take_inventory(
             expected="a file that is left alone",
             remedy="wait, or build it by hand, which takes files as they are",
         )
-    memory.save({*contents.left_out, *(file.path for file in files)})  # which another corpus of the folder may read
-    return replace(inventory, ignored=tuple(path for path in contents.others if not is_unfinished(path)))
+    # which another corpus of the folder may read
+    memory.save({*contents.left_out, *(file.path for file in files)})
+    return replace(
+        inventory, ignored=tuple(path for path in contents.others if not is_unfinished(path))
+    )
 
 
 def _known(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> tuple[dict[str, Sequence[Piece]], tuple[str, ...]]:
-    """Return (path → pieces of the files that are not to be read, paths of those of them that something writes to)."""
-    known = {file.path: quiet.before.get(file.path, ()) for file in files if quiet and quiet.is_unsettled(file)}
+    """Return (path → pieces of the files that are not to be read, paths of those of them that
+    something writes to).
+    """
+    known = {
+        file.path: quiet.before.get(file.path, ())
+        for file in files
+        if quiet and quiet.is_unsettled(file)
+    }
     unsettled = tuple(known)
     recalled = ((file.path, memory.recall(file)) for file in files if file.path not in known)
     return known | {path: pieces for path, pieces in recalled if pieces is not None}, unsettled
 
 
 def _inventory(
-    corpus: str, files: Sequence[FileStat], known: Mapping[str, Sequence[Piece]], unsettled: tuple[str, ...]
+    corpus: str,
+    files: Sequence[FileStat],
+    known: Mapping[str, Sequence[Piece]],
+    unsettled: tuple[str, ...],
 ) -> Inventory:
-    return Inventory(corpus, tuple(piece for file in files for piece in known[file.path]), awaited=unsettled)
+    return Inventory(
+        corpus, tuple(piece for file in files for piece in known[file.path]), awaited=unsettled
+    )
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
@@ -260,7 +298,11 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
             remedy="correct corpora.<name>.files or exclude in nanoset.yaml"
             + (f": no file fits {some(contents.unmatched)}" if contents.unmatched else ""),
         )
-    found = f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}" if others else "no files"
+    found = (
+        f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}"
+        if others
+        else "no files"
+    )
     if contents.misnamed:
         count = format_count(len(contents.misnamed), "folder")
         found += f", and {count} named like a file of text: {some(contents.misnamed)}"

@@ -1,4 +1,6 @@
-"""The ids of documents in a table's column → the texts by which lists, attributes and other tables name them."""
+"""The ids of documents in a table's column → the texts by which lists, attributes and other tables
+name them.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ class TableIds(NamedTuple):
 
 
 def ids_of(array: Any) -> TableIds:
-    """Return the ids in a column as text, so that an id of any usual type can be named in a list of ids.
+    """Return the ids in a column as text, so that an id of any usual type can be named in a list of
+    ids.
 
-    Strings and bytes are their text, UUIDs have hyphens, numbers, times and other values are written as JSON does.
+    Strings and bytes are their text, UUIDs have hyphens, numbers, times and other values are
+    written as JSON does.
 
     Args:
         array: an Arrow array of any type, one id a row.
@@ -59,7 +63,9 @@ def escaped_count(array: Any) -> int:
 
     # Arrow checks all bytes at once, much faster than Python decodes them.
     try:
-        array.view(pa.large_string() if pa.types.is_large_binary(array.type) else pa.string()).validate(full=True)
+        array.view(
+            pa.large_string() if pa.types.is_large_binary(array.type) else pa.string()
+        ).validate(full=True)
     except pa.ArrowInvalid:
         return sum(not _is_utf_8(value) for value in array.drop_null().to_pylist())
     return 0

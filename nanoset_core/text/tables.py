@@ -1,4 +1,6 @@
-"""Parquet and Arrow files → slices of record batches, up to the first fault; their columns as texts."""
+"""Parquet and Arrow files → slices of record batches, up to the first fault; their columns as
+texts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 """Numbers of the hexadecimal digits of a UUID before which it has a hyphen."""
 
 Choose = Callable[[Any], Sequence[str] | None]
-"""Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
+"""Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or
+None for all.
+"""
 Why = tuple[str, str, str]
 """Why a row holds no text: reason, detail, excerpt."""
 T = TypeVar("T")
@@ -55,23 +59,25 @@ def read_table(
     rows: Sequence[int] | None = None,
     most_skipped_bytes: int | None = None,
 ) -> Iterator[T]:
-    """Read the rows of a Parquet or Arrow file in order, in slices of about 1 MiB of the chosen columns.
+    """Read the rows of a Parquet or Arrow file in order, in slices of about 1 MiB of the chosen
+    columns.
 
-    Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped: memory does not grow
-    with their record batches, unless these are compressed; those are unpacked whole. (Who truncates a mapped file
-    meanwhile kills its reader.) Of one in a bucket a record batch at a time is in memory.
-    A stream without an end-of-stream mark, or with more bytes after it, has a fault.
+    Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped:
+    memory does not grow with their record batches, unless these are compressed; those are unpacked
+    whole. (Who truncates a mapped file meanwhile kills its reader.) Of one in a bucket a record
+    batch at a time is in memory. A stream without an end-of-stream mark, or with more bytes after
+    it, has a fault.
 
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
         choose: names the columns to read.
-        convert: makes what is given of a pyarrow.RecordBatch with these columns at least, and the 1-based number of its
-            first row. An error of Arrow's in it is a fault of the file.
+        convert: makes what is given of a pyarrow.RecordBatch with these columns at least, and the
+            1-based number of its first row. An error of Arrow's in it is a fault of the file.
         expected_bytes: the file's size in the inventory; SourceChangedError where it has another.
-        rows: 1-based numbers, ascending, of the only rows to give, each in a slice of its own. Row groups of a Parquet
-            file that hold none of them are not read.
-        most_skipped_bytes: how much of a row group may be unpacked to get to one of `rows`; `convert` takes a
-            TooFarError in place of those that lie further.
+        rows: 1-based numbers, ascending, of the only rows to give, each in a slice of its own. Row
+            groups of a Parquet file that hold none of them are not read.
+        most_skipped_bytes: how much of a row group may be unpacked to get to one of `rows`;
+            `convert` takes a TooFarError in place of those that lie further.
 
     Raises:
         FaultError: the file cannot be read to its end.
@@ -102,24 +108,37 @@ def read_table(
                 row = end
         except MemoryError:
             raise  # pyarrow's is an ArrowException as well
-        except (pa.ArrowException, _DamageError, OSError, UnicodeDecodeError, EOFError, IndexError) as error:
-            if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
+        except (
+            pa.ArrowException,
+            _DamageError,
+            OSError,
+            UnicodeDecodeError,
+            EOFError,
+            IndexError,
+        ) as error:
+            if isinstance(error, NanosetError) or (
+                isinstance(error, OSError) and error.errno is not None
+            ):
                 raise  # the disk and not the data; pyarrow's own have no number
             file.seek(0)
             other = looks_like(file.read(HEAD_BYTES), b"PAR1" if kind == "parquet" else _FILE_MAGIC)
             message = " ".join(str(error).split())[:300] or type(error).__name__
-            detail = (
-                f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
-            )
+            detail = f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
             raise FaultError(f"corrupt_{kind}", detail, line=row) from error
 
 
 def _slice_rows(batch: Any) -> int:
-    return int(max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6)))
+    return int(
+        max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6))
+    )
 
 
 def _within(rows: Sequence[int] | None, begin: int, end: int) -> Sequence[int]:
-    return range(begin, end) if rows is None else rows[bisect_left(rows, begin) : bisect_left(rows, end)]
+    return (
+        range(begin, end)
+        if rows is None
+        else rows[bisect_left(rows, begin) : bisect_left(rows, end)]
+    )
 
 
 def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
@@ -138,9 +157,12 @@ def _parquet_batches(
     import pyarrow.parquet as pq
 
     # Without pre_buffer=False a row group is held whole, whatever the buffer's size.
-    table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
+    table = pq.ParquetFile(
+        file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True
+    )
     metadata, columns, row = table.metadata, choose(table.schema_arrow), 1
-    columns = table.schema_arrow.names[:1] if columns == [] else columns  # rows are counted by what is there
+    # rows are counted by what is there
+    columns = table.schema_arrow.names[:1] if columns == [] else columns
     for number in range(metadata.num_row_groups):
         group, begin = metadata.row_group(number), row
         row += group.num_rows
@@ -148,17 +170,23 @@ def _parquet_batches(
         most = row if most_skipped_bytes is None else begin + most_skipped_bytes / max(row_size, 1)
         near = asked[: bisect_right(asked, most)]
         if near or rows is None:
-            yield from _group_batches(table, number, columns, begin, row if rows is None else near[-1] + 1)
+            yield from _group_batches(
+                table, number, columns, begin, row if rows is None else near[-1] + 1
+            )
         for far in asked[len(near) :]:
             yield far, TooFarError(f"{int((far - begin) * row_size):,} bytes into a row group")
     if row - 1 != metadata.num_rows:
-        raise _DamageError(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows of the footer")
+        raise _DamageError(
+            f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows of the footer"
+        )
 
 
 def _group_batches(
     table: Any, number: int, columns: Sequence[str] | None, row: int, until: int
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the batches of a row group, which begins at `row`, up to the one that holds the row before `until`."""
+    """Yield the batches of a row group, which begins at `row`, up to the one that holds the row
+    before `until`.
+    """
     rows = table.metadata.row_group(number).num_rows
     end, size = row + rows, _batch_rows(table, number, columns)
     for batch in table.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
@@ -175,19 +203,29 @@ def _batch_rows(table: Any, number: int, columns: Sequence[str] | None) -> int:
 
     Fewer where each may repeat a long value of a dictionary.
     """
-    # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
+    # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has
+    # said so before.
     next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
-    group, paths = table.metadata.row_group(number), [table.schema.column(n).path for n in range(len(table.schema))]
+    group, paths = (
+        table.metadata.row_group(number),
+        [table.schema.column(n).path for n in range(len(table.schema))],
+    )
     chosen = [group.column(place) for place in _chosen(paths, columns)]
     row_size = sum(chunk.total_uncompressed_size for chunk in chosen) / max(group.num_rows, 1)
     repeated = sum(map(_dictionary_bytes, chosen))
-    return int(max(1, min(BATCH_ROWS, SLICE_BYTES / max(row_size, 1), REPEATED_BYTES / max(repeated, 1))))
+    return int(
+        max(1, min(BATCH_ROWS, SLICE_BYTES / max(row_size, 1), REPEATED_BYTES / max(repeated, 1)))
+    )
 
 
 def _dictionary_bytes(chunk: Any) -> float:
-    """Estimate the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none."""
+    """Estimate the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where
+    it has none.
+    """
     stored = chunk.data_page_offset - (chunk.dictionary_page_offset or chunk.data_page_offset)
-    return float(max(stored, 0) * chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1))
+    return float(
+        max(stored, 0) * chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1)
+    )
 
 
 def _mapped(file: BinaryIO, size: int) -> mmap.mmap | None:
@@ -200,7 +238,9 @@ def _mapped(file: BinaryIO, size: int) -> mmap.mmap | None:
 
 
 class _Bounded:
-    """An object for Arrow to read, which takes memory for as much as a damaged file says that there is."""
+    """An object for Arrow to read, which takes memory for as much as a damaged file says that there
+    is.
+    """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._size = file, size
@@ -216,7 +256,12 @@ def _arrow_batches(found: mmap.mmap | _Bounded, choose: Choose) -> Iterator[tupl
 
     if isinstance(found, mmap.mmap):
         found.madvise(mmap.MADV_SEQUENTIAL)
-    source, row = pa.PythonFile(found, "r") if isinstance(found, _Bounded) else pa.BufferReader(pa.py_buffer(found)), 1
+    source, row = (
+        pa.PythonFile(found, "r")
+        if isinstance(found, _Bounded)
+        else pa.BufferReader(pa.py_buffer(found)),
+        1,
+    )
     is_file = source.read_at(len(_FILE_MAGIC), 0) == _FILE_MAGIC
     for batch in _file_batches(source, choose) if is_file else _stream_batches(source, choose):
         batch.validate()
@@ -239,19 +284,27 @@ def _stream_batches(source: Any, choose: Choose) -> Iterator[Any]:
     source.seek(0)
     schema = pa.ipc.open_stream(source).schema
     source.seek(0)
-    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=_chosen(schema.names, choose(schema)))
+    options = pa.ipc.IpcReadOptions(
+        use_threads=False, included_fields=_chosen(schema.names, choose(schema))
+    )
     yield from pa.ipc.open_stream(source, options=options)
     end = source.tell()
     # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
     ending = _END_OF_STREAM if source.read_at(4, 0) == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
     if source.read_at(len(ending), max(end - len(ending), 0)) != ending:
-        raise _DamageError("the stream has no end-of-stream mark, so its last batches may be missing")
+        raise _DamageError(
+            "the stream has no end-of-stream mark, so its last batches may be missing"
+        )
     if end != source.size():
-        raise _DamageError(f"{source.size() - end:,} bytes follow the end of the stream at byte {end:,}")
+        raise _DamageError(
+            f"{source.size() - end:,} bytes follow the end of the stream at byte {end:,}"
+        )
 
 
 def row_bytes(array: Any) -> float:
-    """Return about how many bytes a row has: the average, or those of the longest value where rows may share values."""
+    """Return about how many bytes a row has: the average, or those of the longest value where rows
+    may share values.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -260,20 +313,32 @@ def row_bytes(array: Any) -> float:
         return row_bytes(array.storage)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         # A view is 16 bytes, of which the first four are its length.
-        return float(np.frombuffer(array.buffers()[1], "<i4", 4 * len(array), 16 * array.offset)[::4].max(initial=0))
+        return float(
+            np.frombuffer(array.buffers()[1], "<i4", 4 * len(array), 16 * array.offset)[::4].max(
+                initial=0
+            )
+        )
     if not pa.types.is_dictionary(kind) and not pa.types.is_run_end_encoded(kind):
         return float(array.get_total_buffer_size()) / max(len(array), 1)
     shared = array.dictionary if pa.types.is_dictionary(kind) else array.values
     if is_bytes(as_bytes(shared)):
         return float(pc.max(pc.binary_length(shared)).as_py() or 0)
-    return float(shared.get_total_buffer_size()) if pa.types.is_nested(shared.type) else row_bytes(shared)
+    return (
+        float(shared.get_total_buffer_size())
+        if pa.types.is_nested(shared.type)
+        else row_bytes(shared)
+    )
 
 
 def as_bytes(array: Any) -> Any:
     """View strings as the bytes that they are, which need not be UTF-8."""
     import pyarrow as pa
 
-    of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    of = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
     return array.view(of[array.type]) if array.type in of else array
 
 
@@ -285,10 +350,11 @@ def is_bytes(array: Any) -> bool:
 
 
 def plain(array: Any) -> Any:
-    """Unwrap extension types, dictionaries, runs and views, and turn strings into bytes, which need not be UTF-8.
+    """Unwrap extension types, dictionaries, runs and views, and turn strings into bytes, which need
+    not be UTF-8.
 
-    A UUID becomes its usual text, 6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the 16 bytes that store it.
-    Dictionaries and runs are expanded: pass a slice.
+    A UUID becomes its usual text, 6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the 16 bytes that
+    store it. Dictionaries and runs are expanded: pass a slice.
 
     Raises:
         pyarrow.ArrowException: the array is damaged.
@@ -302,7 +368,9 @@ def plain(array: Any) -> Any:
         return plain(array.storage)
     is_dictionary = pa.types.is_dictionary(array.type)
     if is_dictionary:
-        array = pa.DictionaryArray.from_arrays(array.indices, as_bytes(array.dictionary), safe=False)
+        array = pa.DictionaryArray.from_arrays(
+            array.indices, as_bytes(array.dictionary), safe=False
+        )
     array = as_bytes(array)
     array.validate(full=True)
     if is_dictionary:
@@ -313,7 +381,9 @@ def plain(array: Any) -> Any:
 
 
 def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
-    """Raise FaultError if one of the names that lead to a value is that of several columns or fields."""
+    """Raise FaultError if one of the names that lead to a value is that of several columns or
+    fields.
+    """
     fields = list(schema)
     for depth, name in enumerate(names, start=1):
         matching = [field for field in fields if field.name == name]
@@ -353,17 +423,21 @@ def _uuid_texts(storage: Any) -> Any:
     hex_digits = np.frombuffer(values.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
     characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
 
-    texts = pa.Array.from_buffers(pa.binary(36), len(storage), [None, pa.py_buffer(characters.tobytes())])
+    texts = pa.Array.from_buffers(
+        pa.binary(36), len(storage), [None, pa.py_buffer(characters.tobytes())]
+    )
     return pc.if_else(storage.is_valid(), texts.cast(pa.binary()), None)
 
 
 def locate(schema: Any, key: str, *, text: bool = False) -> tuple[str, ...]:
-    """Return the names that lead to a key, which is found in the fields of a schema as in a line's object.
+    """Return the names that lead to a key, which is found in the fields of a schema as in a line's
+    object.
 
     Raises:
-        NotADocumentError: with the reason that every row has: missing_key, not_an_object, or text_not_a_string where a
-            text is looked for in a column that holds none.
-        FaultError: two columns, or two fields of a struct, have the name: which of them is meant cannot be told.
+        NotADocumentError: with the reason that every row has: missing_key, not_an_object, or
+            text_not_a_string where a text is looked for in a column that holds none.
+        FaultError: two columns, or two fields of a struct, have the name: which of them is meant
+            cannot be told.
     """
     import pyarrow as pa
 
@@ -385,7 +459,9 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 
 
 def column_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the values at the end of some names in a record batch, as `plain` gives them; null below a null struct."""
+    """Return the values at the end of some names in a record batch, as `plain` gives them; null
+    below a null struct.
+    """
     return plain(_field_at(rows, names))
 
 
@@ -400,8 +476,11 @@ def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
     return pc.struct_field(whole, places)
 
 
-def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[str | None], dict[int, Why], int]:
-    """Return the texts at the end of some names, why other rows have none, and the UTF-8 bytes of all.
+def texts_at(
+    rows: Any, names: tuple[str, ...], max_bytes: int
+) -> tuple[list[str | None], dict[int, Why], int]:
+    """Return the texts at the end of some names, why other rows have none, and the UTF-8 bytes of
+    all.
 
     Rows have none that are null, not UTF-8, or above `max_bytes`.
     """
@@ -417,7 +496,9 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[st
     levels = [_field_at(rows, names[:depth]) for depth in range(1, len(names))] if left else []
     for row in left:
         value = array[row]
-        depth = next((depth for depth, level in enumerate([*levels, array], 1) if not level[row].is_valid), 0)
+        depth = next(
+            (depth for depth, level in enumerate([*levels, array], 1) if not level[row].is_valid), 0
+        )
         if depth:
             reason = "text_not_a_string" if depth == len(names) else "not_an_object"
             bad[row] = reason, f"{'.'.join(names[:depth])!r} is null", ""
@@ -425,7 +506,11 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[st
         data = memoryview(value.as_buffer())  # no copy of a long text
         try:
             if len(data) > max_bytes:
-                bad[row] = "line_too_long", f"{len(data):,} bytes", excerpt(bytes(data[:EXCERPT_BYTES]))
+                bad[row] = (
+                    "line_too_long",
+                    f"{len(data):,} bytes",
+                    excerpt(bytes(data[:EXCERPT_BYTES])),
+                )
             else:
                 texts[row] = str(data, "utf-8")
         except UnicodeDecodeError as error:

@@ -1,7 +1,9 @@
-"""Values that stand beside a document's text → Arrow arrays of few types, the same however documents are divided.
+"""Values that stand beside a document's text → Arrow arrays of few types, the same however
+documents are divided.
 
-A kind is a type with what has to be known to find one type for several arrays: null, bool, int (every number is also a
-float64), int64, double, string. Two kinds have a third one in common that holds the values of both without a loss.
+A kind is a type with what has to be known to find one type for several arrays: null, bool, int
+(every number is also a float64), int64, double, string. Two kinds have a third one in common that
+holds the values of both without a loss.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _SHARED = {
 
 
 def joined(kinds: Iterable[str]) -> str:
-    """Return the narrowest kind that holds the values of all; any two others than numbers share text."""
+    """Return the narrowest kind that holds the values of all; any two others than numbers share
+    text.
+    """
 
     def both(one: str, other: str) -> str:
         if one == other or "null" in (one, other):
@@ -68,18 +72,30 @@ def as_type(array: Any, target: Any) -> Any:
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
-        whole = pc.and_(pc.equal(pc.floor(array), array), pc.less_equal(pc.abs(array), float(_EXACT)))
-        return pc.coalesce(pc.if_else(whole, array, None).cast(pa.int64()).cast(target), array.cast(target))
+        whole = pc.and_(
+            pc.equal(pc.floor(array), array), pc.less_equal(pc.abs(array), float(_EXACT))
+        )
+        return pc.coalesce(
+            pc.if_else(whole, array, None).cast(pa.int64()).cast(target), array.cast(target)
+        )
     return array.cast(target)
 
 
 def from_json(values: Sequence[Any]) -> Any:
-    """Return values of JSON as an array; objects, lists, and values of several types as JSON text, NaN as null."""
+    """Return values of JSON as an array; objects, lists, and values of several types as JSON text,
+    NaN as null.
+    """
     import pyarrow as pa
 
     types = {*map(type, values)} - {type(None)}
     alike = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-    kind = alike.get(next(iter(types))) if len(types) == 1 else pa.float64() if types == {int, float} else None
+    kind = (
+        alike.get(next(iter(types)))
+        if len(types) == 1
+        else pa.float64()
+        if types == {int, float}
+        else None
+    )
     if kind is not None:
         try:
             return _finite(pa.array(values, kind))
@@ -93,7 +109,8 @@ def from_json(values: Sequence[Any]) -> Any:
 
 
 def narrowed(array: Any) -> Any:
-    """Return an Arrow array as one of the few types: times and decimals as text, nested values as JSON text.
+    """Return an Arrow array as one of the few types: times and decimals as text, nested values as
+    JSON text.
 
     NotJsonError or an ArrowException where it cannot be.
     """
@@ -105,16 +122,26 @@ def narrowed(array: Any) -> Any:
         array = array.cast(pa.binary())
     try:
         if is_bytes(array):
-            text = array.view(pa.large_string() if types.is_large_binary(array.type) else pa.string())
+            text = array.view(
+                pa.large_string() if types.is_large_binary(array.type) else pa.string()
+            )
             text.validate(full=True)
             return text.cast(pa.string())
         if types.is_integer(array.type):
             return array.cast(pa.int64())
     except pa.ArrowInvalid:  # bytes that are not UTF-8, a number that is too large
-        return pa.array(strings(array, "backslashreplace"), pa.string()) if is_bytes(array) else array.cast(pa.string())
+        return (
+            pa.array(strings(array, "backslashreplace"), pa.string())
+            if is_bytes(array)
+            else array.cast(pa.string())
+        )
     if types.is_boolean(array.type) or types.is_null(array.type):
         return array
-    return _finite(array.cast(pa.float64())) if types.is_floating(array.type) else from_json(json_values(array))
+    return (
+        _finite(array.cast(pa.float64()))
+        if types.is_floating(array.type)
+        else from_json(json_values(array))
+    )
 
 
 def limited(array: Any) -> tuple[Any, int]:
@@ -147,4 +174,8 @@ def _text(value: Any) -> str | None:
 
         text: str | None = as_type(_finite(pa.array([value])), pa.string())[0].as_py()
         return text
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace").decode()
+    return (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )

@@ -1,8 +1,9 @@
-"""Engines that give wrong tokens: how they are found while a shard is made, and records of them below the root.
+"""Engines that give wrong tokens: how they are found while a shard is made, and records of them
+below the root.
 
-A seeded share of every shard's documents is encoded by the reference too. Once there is a record for a tokenizer, the
-recipe of everything that is tokenized with it names the engines that are not used any more. So what was made before is
-stale, and is made again without them.
+A seeded share of every shard's documents is encoded by the reference too. Once there is a record
+for a tokenizer, the recipe of everything that is tokenized with it names the engines that are not
+used any more. So what was made before is stale, and is made again without them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Encoder:
     version: str
     """Its version."""
     audited: int
-    """Documents that the reference gave the same tokens for; all are the reference's where it is the engine."""
+    """Documents that the reference gave the same tokens for; all are the reference's where it is
+    the engine.
+    """
     helper: str = ""
     """Another engine, and its version, that may have encoded what this one leaves aside."""
 
@@ -101,7 +104,9 @@ class Audit:
     """Encodes batches of one shard, and compares some of the documents with the engine's reference."""
 
     def __init__(self, engine: Engine, share: float, seed: str) -> None:
-        """Together, share (0 to 1) and seed decide which documents are compared, whatever the batches."""
+        """Together, share (0 to 1) and seed decide which documents are compared, whatever the
+        batches.
+        """
         if isinstance(engine, GatedEngine):
             engine.begin()  # it may have made other shards
         self._engine, self._share, self._random = engine, share, random.Random(seed)
@@ -113,7 +118,8 @@ class Audit:
         """Encode the next batch.
 
         Raises:
-            WrongTokensError: The reference gives other tokens for one of the documents, or the engine failed.
+            WrongTokensError: The reference gives other tokens for one of the documents, or the
+                engine failed.
             InputError: A text is not valid Unicode (a lone surrogate).
             EncodingError: The reference fails on a document.
         """
@@ -123,8 +129,8 @@ class Audit:
                 encoded = self._engine.encode(texts)
         except Exception as error:
             if reference is not None and isinstance(error, EncodingError):
-                # The engine gave the reference a part of the batch. If the reference fails on a whole document, too,
-                # this raises the error with that document's number.
+                # The engine gave the reference a part of the batch. If the reference fails on a
+                # whole document, too, this raises the error with that document's number.
                 reference.encode(texts)
             elif reference is None or isinstance(error, (InputError, MemoryError)):
                 raise
@@ -136,8 +142,12 @@ class Audit:
         self._seen += len(texts)
         return encoded
 
-    def _compare(self, texts: Sequence[str], chosen: Sequence[int], encoded: Encoded, reference: Engine) -> None:
-        """Raise WrongTokensError for the first of the chosen documents for which the reference gives other tokens."""
+    def _compare(
+        self, texts: Sequence[str], chosen: Sequence[int], encoded: Encoded, reference: Engine
+    ) -> None:
+        """Raise WrongTokensError for the first of the chosen documents for which the reference
+        gives other tokens.
+        """
         try:
             expected_lists = reference.encode([texts[number] for number in chosen]).lists()
         except EncodingError as error:
@@ -175,10 +185,14 @@ def note(outputs: OutputRoot, distrust: Distrust) -> None:
     _read.pop(outputs.folder, None)
 
 
-def noted(outputs: OutputRoot, tokenizer: str | None = None, *, again: bool = False) -> list[Distrust]:
-    """Return the records below a root, of one tokenizer or of all; unreadable ones are skipped with a warning.
+def noted(
+    outputs: OutputRoot, tokenizer: str | None = None, *, again: bool = False
+) -> list[Distrust]:
+    """Return the records below a root, of one tokenizer or of all; unreadable ones are skipped with
+    a warning.
 
-    Where outputs live in a bucket, records are remembered for some seconds, unless they are to be read `again`.
+    Where outputs live in a bucket, records are remembered for some seconds, unless they are to be
+    read `again`.
     """
     read_at, records = _read.get(outputs.folder, (float("-inf"), []))
     if again or not outputs.access.has_copies or time.monotonic() - read_at > SEEN_SECONDS:
@@ -200,7 +214,9 @@ def _records(outputs: OutputRoot) -> list[Distrust]:
         except FileNotFoundError:
             continue
         except (ValueError, TypeError) as error:
-            logger.warning("%s: not a record of a distrusted engine, skipped: %s", folder / name, error)
+            logger.warning(
+                "%s: not a record of a distrusted engine, skipped: %s", folder / name, error
+            )
     return found
 
 
@@ -217,7 +233,9 @@ def encoder_of(shard: Manifest) -> Encoder | None:
 
 
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
-    """Return what made shards, as far as they say: one for each engine and version, with all that was compared."""
+    """Return what made shards, as far as they say: one for each engine and version, with all that
+    was compared.
+    """
     audited: Counter[Encoder] = Counter()
     for encoder in filter(None, map(encoder_of, shards)):
         audited[replace(encoder, audited=0)] += encoder.audited

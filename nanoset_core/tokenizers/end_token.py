@@ -12,17 +12,51 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenizers.files import TokenizerPath, define
-from nanoset_core.tokenizers.tokenizer import naming_special_tokens, special_ids, special_tokens, token_id
+from nanoset_core.tokenizers.tokenizer import (
+    naming_special_tokens,
+    special_ids,
+    special_tokens,
+    token_id,
+)
 
 _CONFIG, _GENERATION = "tokenizer_config.json", "generation_config.json"
 _OF_DOCUMENTS = (
-    *("<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>", "<|eos|>", "<EOS_TOKEN>", "<EOD>", "[EOS]"),
+    *(
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<eos>",
+        "</s>",
+        "<|eos|>",
+        "<EOS_TOKEN>",
+        "<EOD>",
+        "[EOS]",
+    ),
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
-"""Names of tokens that end documents in pre-training, the most common first; the last is DeepSeek's."""
+"""Names of tokens that end documents in pre-training, the most common first; the last is
+DeepSeek's.
+"""
 _OF_TURNS = (
-    *("<|im_end|>", "<|return|>", "<|call|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>", "<|user|>"),
-    *("<end_of_turn>", "<turn|>", "<|end_of_turn|>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "[EOT]", "[/INST]"),
+    *(
+        "<|im_end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|eot|>",
+        "<|eom|>",
+        "<|end|>",
+        "<|user|>",
+    ),
+    *(
+        "<end_of_turn>",
+        "<turn|>",
+        "<|end_of_turn|>",
+        "<|endofturn|>",
+        "<|END_OF_TURN_TOKEN|>",
+        "[EOT]",
+        "[/INST]",
+    ),
 )
 """Names of tokens that end turns of a chat."""
 
@@ -48,8 +82,8 @@ class EndToken:
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
-    """Return the end-of-document token: the one given; else that of the trainer for files of this kind; else what
-    tokenizer_config.json beside the tokenizer says.
+    """Return the end-of-document token: the one given; else that of the trainer for files of this
+    kind; else what tokenizer_config.json beside the tokenizer says.
 
     Raises:
         ConfigError: None of them names one.
@@ -63,33 +97,41 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
         "the end-of-document token is not known",
         where=tokenizer,
         found=f"no eos_token in {tokenizer.parent / _CONFIG}",
-        expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
+        expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}"
+        if special
+        else None,
         remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
     )
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return an end-of-document token with its id, by the file that names it, else by --eod; ConfigError: no such."""
+    """Return an end-of-document token with its id, by the file that names it, else by --eod;
+    ConfigError: no such.
+    """
     source = next((end.source for end in _by_trainers(tokenizer) if end.text == text), "--eod")
     return EndToken(text, source, token_id(tokenizer, text, "--eod"))
 
 
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
-    """Return the token of the vocabulary that pre-training ends documents with; None where none is known.
+    """Return the token of the vocabulary that pre-training ends documents with; None where none is
+    known.
 
-    What the files name comes first, unless it ends turns of a chat, or is a token that the tokenizer.json itself lacks,
-    and the vocabulary has a token for documents.
+    What the files name comes first, unless it ends turns of a chat, or is a token that the
+    tokenizer.json itself lacks, and the vocabulary has a token for documents.
     """
     special = special_ids(tokenizer)
     new_names = define(tokenizer).new_names
-    named = [_with_id(tokenizer, end) for end in (*_by_trainers(tokenizer), *_by_generation(tokenizer))]
+    named = [
+        _with_id(tokenizer, end) for end in (*_by_trainers(tokenizer), *_by_generation(tokenizer))
+    ]
     known = [end for end in named if end.ident is not None and end.text not in new_names]
     common = [
         EndToken(name, "its common name", special[name])
         for name in _OF_DOCUMENTS
         if name in special and name not in new_names
     ]
-    # A token that only files next to the tokenizer.json name comes last: a model that was trained has none for it.
+    # A token that only files next to the tokenizer.json name comes last: a model that was trained
+    # has none for it.
     candidates = [*known, *common, *(end for end in named if end.text in new_names)]
     of_documents = [end for end in candidates if not end.is_of_chats]
     return next(iter(of_documents or candidates), None)
@@ -101,11 +143,15 @@ def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
     if end.is_of_chats:
         return f"{reason} It ends turns of a chat: see that this is meant."
     others = (other for other in _by_trainers(tokenizer) if other.is_of_chats)
-    return reason + "".join(f" {other.source} names {other.text}, which ends turns of a chat." for other in others)
+    return reason + "".join(
+        f" {other.source} names {other.text}, which ends turns of a chat." for other in others
+    )
 
 
 def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
-    """Return a notice on an end token that ends turns of a chat; nothing on others. `setting` names another one."""
+    """Return a notice on an end token that ends turns of a chat; nothing on others. `setting` names
+    another one.
+    """
     if not end.is_of_chats:
         return ""
     better = chosen_end(tokenizer)
@@ -116,7 +162,9 @@ def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
 
 
 def _by_trainers(tokenizer: TokenizerPath) -> Iterator[EndToken]:
-    """Yield the token that the trainer takes for files of this kind, and the one that Hugging Face's classes take."""
+    """Yield the token that the trainer takes for files of this kind, and the one that Hugging
+    Face's classes take.
+    """
     if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
         yield EndToken(own, tokenizer.name)
     named = _read(tokenizer.parent / _CONFIG, "eos_token")

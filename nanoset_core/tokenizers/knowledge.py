@@ -1,7 +1,7 @@
 """A cache, shared by all processes of a user, of what was computed about tokenizers.
 
-An entry belongs to one tokenizer, to the libraries that it was computed with, to this machine's architecture and to
-this very code. Any other entry, and any that is damaged, is computed again.
+An entry belongs to one tokenizer, to the libraries that it was computed with, to this machine's
+architecture and to this very code. Any other entry, and any that is damaged, is computed again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,25 @@ FOLDER_BYTES = 1 << 30
 _ENDING = ".npz"
 _KEY = "key"
 _PACKAGES = ("tokenizers", "sentencepiece", "nanoset-platform", "numpy")
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile)
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    EOFError,
+    MemoryError,
+    zipfile.BadZipFile,
+)
 
 logger = safe_logger(__name__)
 _is_read_only = False
 
 
 def cache_folder() -> Path | None:
-    """Return the default folder, `nanoset/tokenizers` in the user's cache folder; None without a home."""
+    """Return the default folder, `nanoset/tokenizers` in the user's cache folder; None without a
+    home.
+    """
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -49,7 +60,9 @@ def cache_folder() -> Path | None:
 
 @contextlib.contextmanager
 def nothing_cached() -> Iterator[None]:
-    """Leave the cache as it is until the block ends: entries are read, but neither written nor removed."""
+    """Leave the cache as it is until the block ends: entries are read, but neither written nor
+    removed.
+    """
     global _is_read_only
     before = _is_read_only
     _is_read_only = True
@@ -63,7 +76,9 @@ class Knowledge:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
-        """Name the entry by what it holds, and by what it depends on besides code, libraries and machine."""
+        """Name the entry by what it holds, and by what it depends on besides code, libraries and
+        machine.
+        """
         self._key = hashlib.sha256("\n".join([kind, identity, *environment()]).encode()).hexdigest()
         self._path = None if folder is None else folder / f"{self._key[:32]}.{kind}{_ENDING}"
 
@@ -72,7 +87,8 @@ class Knowledge:
         if self._path is None:
             return None
         try:
-            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as members:  # each has a CRC
+            # each has a CRC
+            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as members:
                 arrays = {name: members[name] for name in members.files}
             if arrays.pop(_KEY).tobytes().decode() != self._key:
                 raise ValueError("it belongs to another key")
@@ -84,14 +100,21 @@ class Knowledge:
         return arrays
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep arrays for later processes, unless another process has saved more; failures are logged only."""
+        """Keep arrays for later processes, unless another process has saved more; failures are
+        logged only.
+        """
         if self._path is None or _is_read_only:
             return
         size = sum(array.nbytes for array in arrays.values())
         try:
             if not self._path.exists() or self._path.stat().st_size <= size:
                 with atomic_file(self._path, sync=False) as file:
-                    np.savez(file, allow_pickle=False, **arrays, **{_KEY: np.frombuffer(self._key.encode(), np.uint8)})
+                    np.savez(
+                        file,
+                        allow_pickle=False,
+                        **arrays,
+                        **{_KEY: np.frombuffer(self._key.encode(), np.uint8)},
+                    )
                 sweep_abandoned(self._path.parent, self._path.name)
                 _remove_oldest(self._path.parent)
         except OSError as error:
@@ -125,7 +148,9 @@ def installed_version(package: str) -> str:
 
 @cache
 def environment() -> tuple[str, ...]:
-    """Return what all entries depend on: the code of this package, the libraries, Unicode's version, the machine."""
+    """Return what all entries depend on: the code of this package, the libraries, Unicode's
+    version, the machine.
+    """
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(file.read_bytes())
@@ -134,7 +159,9 @@ def environment() -> tuple[str, ...]:
 
 def _remove_oldest(folder: Path) -> None:
     """Remove the oldest entries of a folder that is too large."""
-    entries = sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in folder.glob(f"*{_ENDING}"))
+    entries = sorted(
+        (path.stat().st_mtime_ns, path.stat().st_size, path) for path in folder.glob(f"*{_ENDING}")
+    )
     left = sum(size for _, size, _ in entries) - FOLDER_BYTES
     for _, size, path in entries[:-1]:
         if left <= 0:

@@ -1,4 +1,6 @@
-"""The facts of a tokenizer that reach the data: its fingerprint, vocabulary size and special tokens."""
+"""The facts of a tokenizer that reach the data: its fingerprint, vocabulary size and special
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class TokenizerFacts:
     file: TokenizerPath
     """Its file."""
     fingerprint: str
-    """sha256 of the file, of other files than a tokenizer.json with the settings that reach the tokens."""
+    """sha256 of the file, of other files than a tokenizer.json with the settings that reach the
+    tokens.
+    """
     vocab_size: int
     """Tokens, added ones included: the vocab_size of the trainer's class for such files."""
     max_id: int
@@ -85,7 +89,8 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
             where=key,
             found=repr(token),
             expected=f"one of its special tokens: {', '.join(map(repr, [*special][:12])) or 'it has none'}",
-            remedy="name another token" + (naming_special_tokens(file) or f", or add this one to {file}"),
+            remedy="name another token"
+            + (naming_special_tokens(file) or f", or add this one to {file}"),
         )
     return found
 
@@ -107,11 +112,14 @@ def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
 
 def special_ids(file: TokenizerPath) -> Mapping[str, int]:
     """Return name → id of a tokenizer's special tokens; raises as `tokenizer_facts`."""
-    return define(file).special_tokens or dict(_answers(file, stat_signature(file))["special_tokens"])
+    return define(file).special_tokens or dict(
+        _answers(file, stat_signature(file))["special_tokens"]
+    )
 
 
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
-    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
+    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a
+    text.
 
     Raises:
         ConfigError: They depend on the text.
@@ -134,7 +142,9 @@ def _plain_id(file: TokenizerPath, _stamp: object, token: str) -> int | None:
 
 @lru_cache(maxsize=16)
 def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
-    """Return what the library says of a tokenizer, in JSON's types; loading a large vocabulary takes it seconds."""
+    """Return what the library says of a tokenizer, in JSON's types; loading a large vocabulary
+    takes it seconds.
+    """
     kept = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
     found = kept.load()
     if found is None:
@@ -147,14 +157,19 @@ def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
 def _ask(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
     """Ask the library about a tokenizer; EncodingError if it fails on the simplest text."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    added = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    added = [
+        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
+    ]
     ids = [(name, tokenizer.token_to_id(name)) for name in added]
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
     frames = []
     for text in ("a", "one two", "3 4 5"):
         plain = encode_text(tokenizer, text, file).ids
         whole = encode_text(tokenizer, text, file, add_special_tokens=True).ids
-        at = next((n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain), -1)
+        at = next(
+            (n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain),
+            -1,
+        )
         frames.append((whole[:at], whole[at + len(plain) :]) if at >= 0 else None)
     return {
         "size": len(vocabulary),

@@ -1,4 +1,6 @@
-"""Count characters that a tokenizer drops: a BPE without an unk_token gives nothing for those it has no token for."""
+"""Count characters that a tokenizer drops: a BPE without an unk_token gives nothing for those it
+has no token for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from nanoset_core.tokenizers.files.parts import own_tokens
 
 
 class VanishingCharacters:
-    """Counts the characters of texts that a tokenizer has no token for, after it has normalized and split them.
+    """Counts the characters of texts that a tokenizer has no token for, after it has normalized and
+    split them.
 
     With a byte-level tokenizer these are bytes.
     """
@@ -29,7 +32,11 @@ class VanishingCharacters:
         self._alphabet = frozenset(token for token in bare_tokens if len(token) == 1)
 
         # Added tokens are found before text is split into characters: theirs do not vanish.
-        names = sorted((token["content"] for token in own_tokens(tokenizer) if token["content"]), key=len, reverse=True)
+        names = sorted(
+            (token["content"] for token in own_tokens(tokenizer) if token["content"]),
+            key=len,
+            reverse=True,
+        )
         self._added_token = re.compile("|".join(map(re.escape, names))) if names else None
 
     def count(self, texts: Iterable[str]) -> int:
@@ -46,7 +53,9 @@ class VanishingCharacters:
 
 
 def vanishing_characters(engine: Engine) -> VanishingCharacters | None:
-    """Return what counts the characters that an engine's tokenizer drops; None if it has tokens for all text."""
+    """Return what counts the characters that an engine's tokenizer drops; None if it has tokens for
+    all text.
+    """
     reference = engine if engine.reference is None else engine.reference
     if not isinstance(reference, ReferenceEngine) or not define(reference.file).drops_characters:
         return None

@@ -45,7 +45,9 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """Within it every merge leaves a token that the vocabulary does not have, as a faulty disk might."""
+    """Within it every merge leaves a token that the vocabulary does not have, as a faulty disk
+    might.
+    """
     real = verifying.verify_pair
 
     def spoiled(prefix: Path, **options: Any) -> Any:

@@ -89,7 +89,10 @@ def several(platform):
 NANOSET = {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
 EVENTS = {
     "a changed corpus": (lambda at: change(at, "web"), DOWNSTREAM_OF_WEB[0]),
-    "another": (lambda at: change(at, "books"), {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}}),
+    "another": (
+        lambda at: change(at, "books"),
+        {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}},
+    ),
     "several changes": (several, DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}),
     "a change taken back": (taken_back, {}),
     "a corpus outside of every blend": (outside_of_every_blend, {}),
@@ -116,7 +119,9 @@ def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
         patch.setattr("nanoset_core.stages.dataset.stage.VERSION", DATASET.version + 1)
         built.load()
         asked = built.automation()
-        assert asked == {"indexed_dataset": {"books", "code", "web"}}, "what is made of them waits for their runs"
+        assert asked == {"indexed_dataset": {"books", "code", "web"}}, (
+            "what is made of them waits for their runs"
+        )
     with monkeypatch.context() as patch:
         patch.setattr(shuffling, "VERSION", shuffling.VERSION + 1)
         assert built.follow() == [
@@ -151,7 +156,11 @@ def test_what_dagster_has_no_record_of_is_recorded_without_a_run(built, tmp_path
         for _ in range(2):
             assert "nothing has changed" in platform.look().skip_message
         assert platform.automation() == {}
-        assert other.get_materialized_partitions(dg.AssetKey(["shuffled", "tars"])) == {"0", "1", "2"}
+        assert other.get_materialized_partitions(dg.AssetKey(["shuffled", "tars"])) == {
+            "0",
+            "1",
+            "2",
+        }
         assert other.get_materialized_partitions(dg.AssetKey("packed_dataset")) == {"code"}
 
 
@@ -194,7 +203,9 @@ def test_what_is_under_way_is_waited_for(built):
     books = start(built, "indexed_dataset", partition="books")
     assert built.automation() == {}
     built.instance.report_run_canceled(code)
-    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, "its own corpora have come to rest"
+    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, (
+        "its own corpora have come to rest"
+    )
     built.instance.report_run_canceled(books)
     own = start(built, "shuffled", "shuffle_plan")
     assert "shuffled/shuffle_plan" not in built.automation()
@@ -225,7 +236,9 @@ def test_what_ends_while_outputs_are_read_is_not_requested_again(built, monkeypa
 
     monkeypatch.setattr(stale_sensor, "load_graph_state", read_and_end_runs)
     assert built.automation() == {}, "the outputs were read before these runs ended"
-    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, "the next tick looks again"
+    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, (
+        "the next tick looks again"
+    )
 
 
 def test_what_begins_and_ends_while_outputs_are_read_is_not_requested_again(built, monkeypatch):
@@ -305,12 +318,17 @@ def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch)
         built.carry_out(raises=False)
     asked = built.automation()
     assert asked == {"shuffled/tars": {"0", "1", "2"}}
-    assert Project.open(built.config_file).outputs.current("nanosets", "pretrain/valid/blend") is not None
+    assert (
+        Project.open(built.config_file).outputs.current("nanosets", "pretrain/valid/blend")
+        is not None
+    )
 
 
 def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
     change(built, "web")
-    job = built.definitions.resolve_job_def("corpus").get_subset(asset_selection={dg.AssetKey("indexed_dataset")})
+    job = built.definitions.resolve_job_def("corpus").get_subset(
+        asset_selection={dg.AssetKey("indexed_dataset")}
+    )
     run = built.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
     built.instance.report_run_failed(run, "killed")
     assert built.automation() == {"indexed_dataset": {"web"}}
@@ -327,6 +345,8 @@ def test_a_tick_says_what_has_to_wait_and_why(failing):
 
 def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):
     (built.config.root_folder / INVENTORY.layout.folder / "web" / "current.json").write_text("{")
-    assert built.automation() == {}, "what it was made of is not known until the sensor has it taken again"
+    assert built.automation() == {}, (
+        "what it was made of is not known until the sensor has it taken again"
+    )
     built.look()
     assert list(built.asked()) == ["web"]

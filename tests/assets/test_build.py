@@ -1,4 +1,6 @@
-"""`nanoset build`: what it is asked to make, the checks of what it made, `packed`, and what it says at its end."""
+"""`nanoset build`: what it is asked to make, the checks of what it made, `packed`, and what it says
+at its end.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +56,27 @@ def test_what_a_selected_asset_needs_is_made_where_it_is_missing_or_stale(make_p
     assert set(third.made) == {f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")}
 
 
-def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents(make_project, instance):
+def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents(
+    make_project, instance
+):
     lines, heard = [], []
     config = make_project()
-    build(Project.open(config, heard.append), instance, select="tokenized_shards", corpora=["web"], say=lines.append)
+    build(
+        Project.open(config, heard.append),
+        instance,
+        select="tokenized_shards",
+        corpora=["web"],
+        say=lines.append,
+    )
     plan, begun, ended = lines
     assert re.fullmatch(r"plan: 2 steps, from [0-9.]+ kB of text in 1 corpus", plan)
     assert begun == "[1/2] raw_jsonl, tokenized_shards [web] …"
     assert re.fullmatch(r"\[2/2\] raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
-    steps = [(progress.name, progress.done, progress.total) for progress in heard if progress.stage == STEP]
+    steps = [
+        (progress.name, progress.done, progress.total)
+        for progress in heard
+        if progress.stage == STEP
+    ]
     assert steps == [("raw_jsonl [web]", 1, 2), ("tokenized_shards [web]", 2, 2)]
     notes = {progress.name for progress in heard if progress.stage == NOTE}
     assert "EOD '<|endoftext|>' (id 0)" in notes
@@ -98,7 +112,9 @@ def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
     lines = []
     project = Project.open(make_project())
     report = build(project, instance, say=lines.append)
-    assert report.failed.keys() == {f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")}
+    assert report.failed.keys() == {
+        f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")
+    }
     assert len(lines) == 7
     assert all("] raw_jsonl, tokenized_shards, indexed_dataset [" in line for line in lines[1:])
     assert "missing: corpus web: the disk is full" in (shown := said(project, report, capsys))
@@ -106,7 +122,9 @@ def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
     assert "pretrain/index_mappings [train]" in report.skipped
 
 
-def test_a_run_from_the_ui_is_refused_too_where_the_disk_is_too_small(make_project, instance, monkeypatch):
+def test_a_run_from_the_ui_is_refused_too_where_the_disk_is_too_small(
+    make_project, instance, monkeypatch
+):
     config = make_project()
     definitions, names = build_definitions(Project.open(config).config), Names()
     instance.add_dynamic_partitions(names.corpora_name, ["web"])
@@ -120,7 +138,9 @@ def test_a_run_from_the_ui_is_refused_too_where_the_disk_is_too_small(make_proje
         assert not (config.parent / "data/shards").exists()
     job.execute_in_process(instance=instance, partition_key="web")
     monkeypatch.setattr(shutil, "disk_usage", lambda _place: SimpleNamespace(free=0))
-    assert job.execute_in_process(instance=instance, partition_key="web").success, "nothing was to be made"
+    assert job.execute_in_process(instance=instance, partition_key="web").success, (
+        "nothing was to be made"
+    )
 
 
 @pytest.fixture
@@ -129,15 +149,23 @@ def select(make_project):
     project = Project.open(make_project())
     nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
     definitions = build_definitions(project.config)
-    return lambda *texts: {label_of(node) for node in selected(nodes, texts, (), definitions, Names())}
+    return lambda *texts: {
+        label_of(node) for node in selected(nodes, texts, (), definitions, Names())
+    }
 
 
 def test_outputs_are_selected_by_name_as_verify_does(select):
     assert select("books") == steps_of("books")
     assert select("plain/train") == {"plain/index_mappings [train]"}
-    assert {label.partition("/")[0] for label in select("pla*", "shuffled")} == {"plain", "shuffled"}
+    assert {label.partition("/")[0] for label in select("pla*", "shuffled")} == {
+        "plain",
+        "shuffled",
+    }
     assert select("pretrain/*") == select("pretrain") == select("group:pretrain")
-    assert select("code", 'key:"raw_jsonl"') == steps_of("code") | {"raw_jsonl [books]", "raw_jsonl [web]"}
+    assert select("code", 'key:"raw_jsonl"') == steps_of("code") | {
+        "raw_jsonl [books]",
+        "raw_jsonl [web]",
+    }
 
 
 @pytest.mark.parametrize("text", ["no_such_asset", "a b", "group:none", "pretrain/nothing", ""])
@@ -145,11 +173,20 @@ def test_what_selects_nothing_is_told_with_what_could_be_selected(select, text):
     with pytest.raises(ConfigError, match="this selects nothing") as caught:
         select(text)
     assert repr(text) == caught.value.found
-    for name in ("indexed_dataset", "pretrain/handoff", "books", "plain", "shuffled", "+pretrain/blend"):
+    for name in (
+        "indexed_dataset",
+        "pretrain/handoff",
+        "books",
+        "plain",
+        "shuffled",
+        "+pretrain/blend",
+    ):
         assert name in str(caught.value.expected)
 
 
-def test_one_corpus_is_built_up_to_its_dataset_and_no_other_is_looked_at(make_project, instance, capsys):
+def test_one_corpus_is_built_up_to_its_dataset_and_no_other_is_looked_at(
+    make_project, instance, capsys
+):
     config = make_project(replacements={"webdatasets:": "pbin: [books]\nwebdatasets:"})
     (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
     project = Project.open(config)
@@ -170,12 +207,17 @@ def test_an_unknown_corpus_is_told_with_those_that_are_there(make_project, insta
     assert (caught.value.found, caught.value.expected) == ("'wbe'", "one of books, code, web")
 
 
-def test_samples_are_offered_of_what_can_be_read_and_the_line_can_be_pasted(make_project, instance, capsys):
+def test_samples_are_offered_of_what_can_be_read_and_the_line_can_be_pasted(
+    make_project, instance, capsys
+):
     config = make_project('it\'s "a" pro ject')
     project = Project.open(config)
     assert "Read samples" not in said(project, build(project, instance, select="books"), capsys)
     shown = said(project, build(project, instance, select="plain"), capsys)
-    assert f"Train on it: {project.outputs.current('nanosets', 'plain/handoff').path('START.md')} says how" in shown
+    assert (
+        f"Train on it: {project.outputs.current('nanosets', 'plain/handoff').path('START.md')} says how"
+        in shown
+    )
     line = next(line for line in shown.splitlines() if line.startswith("Read samples: "))
     python, flag, program = shlex.split(line.removeprefix("Read samples: "))
     assert (python, flag) == ("python", "-c")
@@ -209,12 +251,17 @@ def evaluations(instance):
     """(asset, partition) → the last evaluation of its check."""
     found = {}
     for run in sorted(instance.get_run_records(), key=lambda record: record.storage_id):
-        for entry in instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+        for entry in instance.all_logs(
+            run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        ):
             evaluation = entry.dagster_event.event_specific_data
             if evaluation.check_name == CHECK:
                 found[evaluation.asset_key.to_user_string(), evaluation.partition] = evaluation
             else:
-                assert (evaluation.check_name, evaluation.passed) in {("losses", True), ("trainer", False)}
+                assert (evaluation.check_name, evaluation.passed) in {
+                    ("losses", True),
+                    ("trainer", False),
+                }
     return found
 
 
@@ -225,9 +272,12 @@ def test_what_lies_among_the_files_is_described_and_blocks_nothing(make_project,
     report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
     found = evaluations(instance)
-    assert all(evaluation.passed for evaluation in found.values()), "to conditions a failed check is an error"
+    assert all(evaluation.passed for evaluation in found.values()), (
+        "to conditions a failed check is an error"
+    )
     assert (
-        found["raw_jsonl", "web"].description == "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+        found["raw_jsonl", "web"].description
+        == "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
     )
     event = instance.fetch_materializations(
         dg.AssetRecordsFilter(dg.AssetKey("raw_jsonl"), asset_partitions=["web"]), limit=1
@@ -247,20 +297,30 @@ def test_every_asset_is_checked_in_a_build(make_project, instance):
     )
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
-    assert set(found) == {("/".join(asset_path(step.node)), partition_of(step.node)) for step in report.steps}
+    assert set(found) == {
+        ("/".join(asset_path(step.node)), partition_of(step.node)) for step in report.steps
+    }
     dataset = found["indexed_dataset", "web"]
     assert dataset.metadata["documents"].value == 240
     assert dataset.metadata["documents_compared"].value == 64
     assert build(Project.open(config), instance).made == {}, "checks make no step due"
 
 
-def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_project, instance, spoiling):
+def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(
+    make_project, instance, spoiling
+):
     config = make_project()
     with spoiling():
         report = build(Project.open(config), instance, select='key:"raw_jsonl"+')
-    assert set(report.failed) == {"indexed_dataset [books]", "indexed_dataset [code]", "indexed_dataset [web]"}
+    assert set(report.failed) == {
+        "indexed_dataset [books]",
+        "indexed_dataset [code]",
+        "indexed_dataset [web]",
+    }
     assert set(report.made) == {
-        f"{asset} [{corpus}]" for asset in ("raw_jsonl", "tokenized_shards") for corpus in ("books", "code", "web")
+        f"{asset} [{corpus}]"
+        for asset in ("raw_jsonl", "tokenized_shards")
+        for corpus in ("books", "code", "web")
     }
     error = report.failed["indexed_dataset [web]"]
     assert isinstance(error, VerificationError)
@@ -282,14 +342,18 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
 
 
 def unverified(platform):
-    return unsound_checks(platform.instance, platform.definitions.resolve_asset_graph().asset_check_keys)
+    return unsound_checks(
+        platform.instance, platform.definitions.resolve_asset_graph().asset_check_keys
+    )
 
 
 def test_a_warning_is_described_and_does_not_block(built_platform):
     raw = built_platform.raw / "web/part-0/web-0.jsonl"
     raw.write_bytes(raw.read_bytes().replace(b"model", b"modem"))
     outcome = built_platform.definitions.resolve_job_def("corpus").execute_in_process(
-        instance=built_platform.instance, partition_key="web", asset_selection=[dg.AssetKey("indexed_dataset")]
+        instance=built_platform.instance,
+        partition_key="web",
+        asset_selection=[dg.AssetKey("indexed_dataset")],
     )
     assert outcome.success
     (evaluation,) = outcome.get_asset_check_evaluations()
@@ -354,12 +418,21 @@ def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instanc
     root = opened.config.root_folder
     assert sorted(path.name for path in (root / "packed").iterdir()) == ["books", "web"]
     for corpus in ("web", "books"):
-        dataset = MMapIndexedDataset(root / "datasets" / corpus / "current" / f"{corpus}_text_document")
+        dataset = MMapIndexedDataset(
+            root / "datasets" / corpus / "current" / f"{corpus}_text_document"
+        )
         found = PackedDataset(root / "packed" / corpus / "current" / f"{corpus}.pbin")
-        assert [document.tolist() for document in found] == [sequence.tolist() for sequence in dataset[:]]
-    (event,) = instance.fetch_materializations(dg.AssetRecordsFilter(ASSET, asset_partitions=["web"]), limit=10).records
+        assert [document.tolist() for document in found] == [
+            sequence.tolist() for sequence in dataset[:]
+        ]
+    (event,) = instance.fetch_materializations(
+        dg.AssetRecordsFilter(ASSET, asset_partitions=["web"]), limit=10
+    ).records
     metadata = event.asset_materialization.metadata
-    assert (metadata["documents"].value, metadata["dagster/partition_row_count"].value) == (240, 240)
+    assert (metadata["documents"].value, metadata["dagster/partition_row_count"].value) == (
+        240,
+        240,
+    )
     assert metadata["file"].value.endswith("web.pbin")
     show_report(opened, report)
     assert re.search(r"│ web +│ up to date +│ +240 │", capsys.readouterr().out)
@@ -372,7 +445,9 @@ def test_a_corpus_that_is_no_longer_listed_succeeds_and_makes_nothing(project, i
     for name in ("corpora", "packed_dataset"):
         instance.add_dynamic_partitions(Names().path_name(name), ["web", "code"])
     for job in ("corpus", "packed"):
-        outcome = definitions.resolve_job_def(job).execute_in_process(instance=instance, partition_key="code")
+        outcome = definitions.resolve_job_def(job).execute_in_process(
+            instance=instance, partition_key="code"
+        )
         assert outcome.success
     assert materialised(instance) == set()
     assert not (opened.config.root_folder / "packed").exists()

@@ -1,4 +1,6 @@
-"""The runs of `nanoset build` belong to a code location, so that Dagster's timeline and pages of jobs show them."""
+"""The runs of `nanoset build` belong to a code location, so that Dagster's timeline and pages of
+jobs show them.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,15 @@ def history(tmp_path):
 
 def tick(instance, location, seconds_ago, sensor=OVERVIEW_SENSOR):
     """Note that a sensor of a code location has ticked."""
-    origin = RemoteRepositoryOrigin(GrpcServerCodeLocationOrigin("host", 4000, None, location), "__repository__")
+    origin = RemoteRepositoryOrigin(
+        GrpcServerCodeLocationOrigin("host", 4000, None, location), "__repository__"
+    )
     data = SensorInstigatorData(last_tick_timestamp=time.time() - seconds_ago)
     state = InstigatorState(
-        origin.get_instigator_origin(sensor), InstigatorType.SENSOR, InstigatorStatus.DECLARED_IN_CODE, data
+        origin.get_instigator_origin(sensor),
+        InstigatorType.SENSOR,
+        InstigatorStatus.DECLARED_IN_CODE,
+        data,
     )
     instance.add_instigator_state(state)
 
@@ -52,7 +59,9 @@ def locations(project, instance):
     return labels
 
 
-def test_before_any_sensor_has_ticked_it_is_that_of_the_command_that_a_build_prints(project, history):
+def test_before_any_sensor_has_ticked_it_is_that_of_the_command_that_a_build_prints(
+    project, history
+):
     assert locations(project, history) == {"__repository__@nanoset_assets.definitions"}
     (run, *_) = history.get_runs()
     assert run.remote_job_origin.location_name == "nanoset_assets.definitions"

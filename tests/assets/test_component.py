@@ -68,7 +68,9 @@ def test_two_projects_are_two_files(sandbox, make_project):
         dg.Definitions.validate_loadable(definitions)
         assert {"one/raw_jsonl", "one/pretrain/blend", "team/two/raw_jsonl"} <= keys(definitions)
         graph = definitions.resolve_asset_graph()
-        assert graph.get(dg.AssetKey(["team", "two", "pretrain", "blend"])).group_name == "t_pretrain"
+        assert (
+            graph.get(dg.AssetKey(["team", "two", "pretrain", "blend"])).group_name == "t_pretrain"
+        )
         assert graph.get(dg.AssetKey("crm")).is_external, "the same asset may land the text of both"
 
 
@@ -82,7 +84,10 @@ def test_paths_start_in_the_folder_of_the_file(sandbox, make_project):
 def test_templates_are_filled_in(sandbox, make_project, monkeypatch):
     value = inline(make_project())
     monkeypatch.setenv("RAW", value["raw"])
-    value |= {"raw": "{{ env.RAW }}", "tokenization": value["tokenization"] | {"range_mib": "{{ 0.02 }}"}}
+    value |= {
+        "raw": "{{ env.RAW }}",
+        "tokenization": value["tokenization"] | {"range_mib": "{{ 0.02 }}"},
+    }
     add(sandbox, "one", {"project": value})
     with sandbox.build_all_defs() as definitions:
         assert "pretrain/blend" in keys(definitions)
@@ -111,16 +116,29 @@ def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
         assert raw.owners == ["team:data"]
         job = definitions.resolve_job_def("llm__corpus")
         assert job.run_tags["team"] == "data"
-        ops = {node.definition for node in job.nodes if not node.definition.name.endswith(("verified", "losses"))}
+        ops = {
+            node.definition
+            for node in job.nodes
+            if not node.definition.name.endswith(("verified", "losses"))
+        }
         assert {(op.tags["team"], op.retry_policy.max_retries) for op in ops} == {("machines", 2)}
         assert raw.tags["tier"] == "gold"
         assert raw.tags["nanoset/stage"] == "raw"
-        assert "llm__landed" in {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
+        assert "llm__landed" in {
+            sensor.name for sensor in definitions.get_repository_def().sensor_defs
+        }
 
 
 def test_post_processing_changes_the_assets(sandbox, make_project):
-    processing = {"assets": [{"target": "key:llm/pretrain/blend", "attributes": {"group_name": "mine"}}]}
-    add(sandbox, "one", {"config": str(make_project()), "key_prefix": "llm"}, post_processing=processing)
+    processing = {
+        "assets": [{"target": "key:llm/pretrain/blend", "attributes": {"group_name": "mine"}}]
+    }
+    add(
+        sandbox,
+        "one",
+        {"config": str(make_project()), "key_prefix": "llm"},
+        post_processing=processing,
+    )
     with sandbox.build_all_defs() as definitions:
         graph = definitions.resolve_asset_graph()
         assert graph.get(dg.AssetKey(["llm", "pretrain", "blend"])).group_name == "mine"
@@ -137,8 +155,14 @@ def test_a_translation_says_something_else_of_each_asset(sandbox, make_project):
     add(sandbox, "one", attributes | {"translation": translation})
     with sandbox.build_all_defs() as definitions:
         graph = definitions.resolve_asset_graph()
-        blend, raw, page = (graph.get(dg.AssetKey(["llm", *name.split("/")])) for name in TRANSLATED)
-    assert [asset.group_name for asset in (blend, raw, page)] == ["mine_pretrain", "mine_all", "mine_all"]
+        blend, raw, page = (
+            graph.get(dg.AssetKey(["llm", *name.split("/")])) for name in TRANSLATED
+        )
+    assert [asset.group_name for asset in (blend, raw, page)] == [
+        "mine_pretrain",
+        "mine_all",
+        "mine_all",
+    ]
     assert [asset.metadata["known_as"] for asset in (blend, raw, page)] == list(TRANSLATED)
     assert raw.tags["nanoset/stage"] == "raw"
     assert raw.description.endswith("edited. Of ours.")
@@ -169,7 +193,9 @@ def test_an_override_does_something_before_and_after(make_project, instance):
     instance.add_dynamic_partitions("corpora", ["web"])
     job = definitions.resolve_job_def("corpus")
     selection = [dg.AssetKey("raw_jsonl"), dg.AssetKey("tokenized_shards")]
-    assert job.execute_in_process(instance=instance, partition_key="web", asset_selection=selection).success
+    assert job.execute_in_process(
+        instance=instance, partition_key="web", asset_selection=selection
+    ).success
     assert done == ["before web", "after web"] * 2
 
 
@@ -205,19 +231,39 @@ def number_of(file: Path, begin: str) -> int:
 ONE = "a component has one project"
 WRONG = {
     "an unknown key": ({"project": {"rawx": "raw"}}, "rawx: raw", "this key is not known"),
-    "a corpus twice": ({"project": {"packed": ["web", "web"]}}, "packed:", "packed: a corpus is named twice"),
+    "a corpus twice": (
+        {"project": {"packed": ["web", "web"]}},
+        "packed:",
+        "packed: a corpus is named twice",
+    ),
     "another type": ({"project": {"tokenization": {"workers": "two"}}}, "workers: two", "workers"),
-    "no weight": ({"project": {"nanosets": {"a": {"blend": {"web": 0.0}, "sequence_length": 8}}}}, "blend:", "blend"),
+    "no weight": (
+        {"project": {"nanosets": {"a": {"blend": {"web": 0.0}, "sequence_length": 8}}}},
+        "blend:",
+        "blend",
+    ),
     "no project": ({"key_prefix": "llm"}, "attributes:", ONE),
     "two projects": ({"config": "nanoset.yaml", "project": {}}, "project:", ONE),
-    "a file that is not there": ({"key_prefix": "a", "config": "nowhere.yaml"}, "config", "no such configuration"),
-    "no automation": ({"project": {}, "automation": "eager"}, "automation", "Input should be 'own', 'host' or 'none'"),
+    "a file that is not there": (
+        {"key_prefix": "a", "config": "nowhere.yaml"},
+        "config",
+        "no such configuration",
+    ),
+    "no automation": (
+        {"project": {}, "automation": "eager"},
+        "automation",
+        "Input should be 'own', 'host' or 'none'",
+    ),
     "another key": (
         {"project": {}, "translation": {"key_prefix": ["other"]}},
         None,
         "a translation may not give an asset another key",
     ),
-    "no name": ({"project": {}, "key_prefix": ["a b"]}, "key_prefix", "is no valid part of a key prefix"),
+    "no name": (
+        {"project": {}, "key_prefix": ["a b"]},
+        "key_prefix",
+        "is no valid part of a key prefix",
+    ),
 }
 
 
@@ -242,7 +288,10 @@ def test_two_projects_share_the_limit_of_a_pool(sandbox, make_project):
     add(sandbox, "three", {"config": config, "key_prefix": "three"})
     with sandbox.build_all_defs() as definitions:
         graph = definitions.resolve_asset_graph()
-        pools = {name: graph.get(dg.AssetKey([name, "tokenized_shards"])).pools for name in ("one", "two", "three")}
+        pools = {
+            name: graph.get(dg.AssetKey([name, "tokenized_shards"])).pools
+            for name in ("one", "two", "three")
+        }
     assert pools == {"one": {"machines"}, "two": {"machines"}, "three": {"three/workers"}}
 
 
@@ -260,7 +309,10 @@ def test_the_scaffold_loads_and_so_does_a_second_one(sandbox):
 
 @pytest.mark.parametrize(
     ("own", "given", "attributes"),
-    [("", "team/llm", {"key_prefix": ["team", "llm"]}), ("dagster: {key_prefix: [mine]}\n", None, {})],
+    [
+        ("", "team/llm", {"key_prefix": ["team", "llm"]}),
+        ("dagster: {key_prefix: [mine]}\n", None, {}),
+    ],
 )
 def test_the_scaffold_takes_a_project_that_is_there(sandbox, make_project, own, given, attributes):
     config = make_project()
@@ -279,7 +331,9 @@ def test_a_scaffold_whose_folder_is_no_prefix_is_refused(sandbox):
 
 
 def test_dagster_finds_the_component():
-    assert EnvRegistryKey("nanoset_assets", "NanosetComponent") in discover_package_objects(["nanoset_assets"])
+    assert EnvRegistryKey("nanoset_assets", "NanosetComponent") in discover_package_objects(
+        ["nanoset_assets"]
+    )
     assert TYPE.rpartition(".")[2] in dir(nanoset_assets)
     schema = NanosetComponent.get_model_cls().model_json_schema()
     json.dumps(schema)

@@ -1,4 +1,6 @@
-"""What Dagster loads, as the UI and the daemon see it; and what an asset of a host gets of a nanoset."""
+"""What Dagster loads, as the UI and the daemon see it; and what an asset of a host gets of a
+nanoset.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
-# Not public, but it is what the code server sends; an object that cannot be sent would be missing there only.
+# Not public, but it is what the code server sends; an object that cannot be sent would be missing
+# there only.
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import deserialize_value, serialize_value
 from sample_platform import Platform
@@ -32,9 +35,13 @@ def config(make_project):
 def test_an_asset_without_its_input_says_which_to_materialise_first(config, instance):
     instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     job = build_definitions(config).resolve_job_def("corpus")
-    with pytest.raises(dg.Failure, match="materialise raw_jsonl for the corpus 'web' first") as caught:
+    with pytest.raises(
+        dg.Failure, match="materialise raw_jsonl for the corpus 'web' first"
+    ) as caught:
         job.execute_in_process(
-            instance=instance, partition_key="web", asset_selection=[dg.AssetKey("tokenized_shards")]
+            instance=instance,
+            partition_key="web",
+            asset_selection=[dg.AssetKey("tokenized_shards")],
         )
     assert caught.value.metadata["remedy"].value.startswith("run `nanoset build`")
 
@@ -51,7 +58,11 @@ def test_an_asset_is_made_again_where_the_launchpad_says_so(config, instance):
             asset_selection=[dg.AssetKey("raw_jsonl"), shards],
             run_config={"ops": {"tokenized_shards": {"config": settings}}},
         )
-        return done.asset_materializations_for_node("tokenized_shards")[0].metadata["shards_made"].value
+        return (
+            done.asset_materializations_for_node("tokenized_shards")[0]
+            .metadata["shards_made"]
+            .value
+        )
 
     assert [made() > 0, made(), made(rebuild=True) > 0] == [True, 0, True]
 
@@ -77,16 +88,23 @@ def test_what_the_configuration_no_longer_names_is_refused(config, instance, job
 
 def test_a_materialisation_without_a_data_version_is_one(instance):
     for path, partition in ((["whole"], None), (["cut"], "web")):
-        instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(path), partition=partition))
-        assert latest_data_versions(instance, dg.AssetKey(path), {partition, "none"}) == {partition: ""}
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization(dg.AssetKey(path), partition=partition)
+        )
+        assert latest_data_versions(instance, dg.AssetKey(path), {partition, "none"}) == {
+            partition: ""
+        }
 
 
 @pytest.fixture(scope="module")
 def snapshot(template):
     repository = build_definitions(load_config(template / "nanoset.yaml")).get_repository_def()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=DeprecationWarning)  # of a field that Dagster itself still sends
-        return deserialize_value(serialize_value(RepositorySnap.from_def(repository)), RepositorySnap)
+        # of a field that Dagster itself still sends
+        warnings.simplefilter("ignore", category=DeprecationWarning)
+        return deserialize_value(
+            serialize_value(RepositorySnap.from_def(repository)), RepositorySnap
+        )
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +113,9 @@ def nodes(snapshot):
 
 
 def edges(node):
-    return {edge.parent_asset_key.to_user_string(): edge.partition_mapping for edge in node.parent_edges}
+    return {
+        edge.parent_asset_key.to_user_string(): edge.partition_mapping for edge in node.parent_edges
+    }
 
 
 def test_every_edge_is_there(nodes):
@@ -132,14 +152,20 @@ def test_a_nanoset_is_made_from_its_own_corpora_there_too(nodes, asset, corpora)
 
 def test_partitions_are_there(nodes):
     for name in ("raw_jsonl", "tokenized_shards", "indexed_dataset"):
-        assert nodes[name].partitions.name == "corpora", "one definition, or they would not be matched"
+        assert nodes[name].partitions.name == "corpora", (
+            "one definition, or they would not be matched"
+        )
     assert nodes["packed_dataset"].partitions.name == "packed_dataset", "which not every corpus has"
     assert nodes["pretrain/blend"].partitions.get_partitions_definition().get_partition_keys() == [
         "train",
         "valid",
         "test",
     ]
-    assert nodes["shuffled/tars"].partitions.get_partitions_definition().get_partition_keys() == ["0", "1", "2"]
+    assert nodes["shuffled/tars"].partitions.get_partitions_definition().get_partition_keys() == [
+        "0",
+        "1",
+        "2",
+    ]
     assert nodes["shuffled/manifest"].partitions is None
 
 
@@ -149,13 +175,20 @@ def test_sensors_and_schedule_are_there_and_on(snapshot):
     assert [target.job_name for target in sensors["raw_text"].target_dict.values()] == ["corpus"]
     assert {sensor.sensor_type.value for sensor in sensors.values()} == {"STANDARD"}
     (schedule,) = snapshot.schedules
-    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == ("reconcile", "0 3 * * *", "UTC")
+    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (
+        "reconcile",
+        "0 3 * * *",
+        "UTC",
+    )
     statuses = [*(sensor.default_status for sensor in sensors.values()), schedule.default_status]
     assert {status.value for status in statuses} == {"RUNNING"}
 
 
 def test_only_work_of_many_processes_is_in_the_pool(nodes):
-    assert {name for name, node in nodes.items() if node.pools} == {"tokenized_shards", "shuffled/tars"}
+    assert {name for name, node in nodes.items() if node.pools} == {
+        "tokenized_shards",
+        "shuffled/tars",
+    }
 
 
 HANDOFF = dg.AssetKey(["pretrain", "handoff"])
@@ -167,7 +200,9 @@ def latest(platform: Platform, key: dg.AssetKey = HANDOFF):
 
 def test_the_materialisation_of_a_handoff_gives_the_nanoset(built_platform):
     event = latest(built_platform)
-    nanoset = nanoset_assets.load_materialized(event, "train", root=built_platform.config.root_folder)
+    nanoset = nanoset_assets.load_materialized(
+        event, "train", root=built_platform.config.root_folder
+    )
     same = load_nanoset(built_platform.config.root_folder, "pretrain", "train")
     assert len(nanoset) == len(same)
     assert np.array_equal(nanoset[3]["tokens"], same[3]["tokens"])
@@ -178,7 +213,12 @@ def test_the_materialisation_of_a_handoff_gives_the_nanoset(built_platform):
 
 
 def test_an_asset_of_a_host_trains_on_it(built_platform):
-    build(Project.open(built_platform.config_file), built_platform.instance, select="pretrain/handoff", rebuild=True)
+    build(
+        Project.open(built_platform.config_file),
+        built_platform.instance,
+        select="pretrain/handoff",
+        rebuild=True,
+    )
 
     @dg.asset(deps=[HANDOFF])
     def model(context):
@@ -201,9 +241,13 @@ def test_another_version_than_the_materialised_one_is_refused(built_platform, se
     event, root = latest(built_platform), built_platform.config.root_folder
     text = built_platform.config_file.read_text()
     built_platform.config_file.write_text(text.replace("seed: 7", "seed: 8"))
-    assert not build(Project.open(built_platform.config_file), built_platform.instance, select=select).failed
+    assert not build(
+        Project.open(built_platform.config_file), built_platform.instance, select=select
+    ).failed
     words = (
-        "the split was built anew since, and the handoff was not" if select else "(?s)or removed, since.*say by `root`"
+        "the split was built anew since, and the handoff was not"
+        if select
+        else "(?s)or removed, since.*say by `root`"
     )
     with pytest.raises(StaleError, match=words):
         nanoset_assets.load_materialized(event, "train", root=root)

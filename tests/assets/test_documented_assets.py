@@ -1,4 +1,6 @@
-"""docs/dagster.md lists every asset, its partitions and its job; and names that can be told apart in the UI."""
+"""docs/dagster.md lists every asset, its partitions and its job; and names that can be told apart
+in the UI.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def definitions(tmp_path_factory, tokenizer_file):
 @pytest.fixture(scope="module")
 def documented() -> dict[str, tuple[str, str]]:
     """Asset, as docs/dagster.md writes it → (partitions, job)."""
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|([^|]*)\|[^|]*\|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([^`]+)` \| ([^|]+) \|([^|]*)\|[^|]*\|$", PAGE.read_text(), re.MULTILINE
+    )
     return {asset: (partitions.strip(), job.strip().strip("`")) for asset, partitions, job in rows}
 
 
@@ -102,7 +106,9 @@ def test_every_asset_is_documented_with_its_partitions_and_its_job(definitions, 
             continue
         asset = key.to_user_string()
         found[written(asset)] = (partitions_of(definitions, key), written(jobs.get(asset, "")))
-    expected = {asset: (PARTITIONS[partitions], job) for asset, (partitions, job) in documented.items()}
+    expected = {
+        asset: (PARTITIONS[partitions], job) for asset, (partitions, job) in documented.items()
+    }
     assert found == expected
 
 
@@ -112,11 +118,16 @@ def test_every_stage_has_an_asset_in_this_project(definitions):
 
 
 def test_every_job_is_documented(definitions, documented):
-    names = {job.name for job in definitions.get_repository_def().get_all_jobs() if not job.name.startswith("__")}
-    others = {"plain", "code_views", "part_2_views", "books_packs", "full_packed"}  # of the same kinds
-    assert {written(name) for name in names - others} == {job for _, job in documented.values() if job} | {
-        "explain_step"
+    names = {
+        job.name
+        for job in definitions.get_repository_def().get_all_jobs()
+        if not job.name.startswith("__")
     }
+    # of the same kinds
+    others = {"plain", "code_views", "part_2_views", "books_packs", "full_packed"}
+    assert {written(name) for name in names - others} == {
+        job for _, job in documented.values() if job
+    } | {"explain_step"}
     assert "`explain_step`" in PAGE.read_text()
 
 

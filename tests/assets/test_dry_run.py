@@ -17,11 +17,16 @@ from nanoset_core.project.project import Project
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:
     """Path of everything in a folder → its size and time of change."""
-    return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
+    return {
+        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def run(config: Path, *words: str):
-    return CliRunner().invoke(nanoset, ["build", "--dry-run", "--config", str(config), *words], catch_exceptions=False)
+    return CliRunner().invoke(
+        nanoset, ["build", "--dry-run", "--config", str(config), *words], catch_exceptions=False
+    )
 
 
 def steps_of(found) -> set[str]:
@@ -93,7 +98,11 @@ def test_json_has_steps_text_and_disk(config):
     assert found["steps"] == 3
     assert found["text_bytes"] == found["corpora"]["web"] > 0
     assert found["disk_bytes"] == sum(found["disk"].values()) > 0
-    assert found["outputs"][0]["steps"] == ["raw_jsonl [web]", "tokenized_shards [web]", "indexed_dataset [web]"]
+    assert found["outputs"][0]["steps"] == [
+        "raw_jsonl [web]",
+        "tokenized_shards [web]",
+        "indexed_dataset [web]",
+    ]
     assert found["free_bytes"] > 0
     assert found["root"] == str(config.parent / "data")
 

@@ -52,7 +52,8 @@ def test_ticks_of_one_project_touch_nothing_of_another(make_project, instance):
     names = {"a": "a", "b": "b", "c": "c", "alone": None}
     pool = ["web", "code", "law", "news"]
     platforms = {
-        name: Platform(project(make_project, name, pool[:2], prefix), instance) for name, prefix in names.items()
+        name: Platform(project(make_project, name, pool[:2], prefix), instance)
+        for name, prefix in names.items()
     }
     for tick in range(TICKS):
         platform = platforms[choose.choice(list(platforms))]
@@ -66,14 +67,21 @@ def test_ticks_of_one_project_touch_nothing_of_another(make_project, instance):
             write(folder, 3 + tick % 3)
         for _ in range(2):
             asked = platform.look().run_requests or []
-            assert {request.job_name for request in asked} <= {None, platform.names.definition("corpus")}
+            assert {request.job_name for request in asked} <= {
+                None,
+                platform.names.definition("corpus"),
+            }
             for request in asked[: choose.randrange(3)]:
                 assert platform.run(request).success
         platform.automation()
         assert all(
-            platform.names.path(key) is not None for request in platform.asked_for for key in request.asset_selection
+            platform.names.path(key) is not None
+            for request in platform.asked_for
+            for key in request.asset_selection
         )
-        assert {name: other.corpora for name, other in platforms.items() if other is not platform} == before
+        assert {
+            name: other.corpora for name, other in platforms.items() if other is not platform
+        } == before
         prefix = platform.names.key_prefix
         begun = instance.get_runs_count() - runs
         for run in instance.get_runs(limit=begun) if begun else []:
@@ -86,7 +94,9 @@ def test_ticks_of_one_project_touch_nothing_of_another(make_project, instance):
         assert platform.look().skip_message.endswith("nothing has changed")
 
 
-def test_unprefixed_projects_of_two_locations_do_not_delete_each_others_corpora(make_project, instance):
+def test_unprefixed_projects_of_two_locations_do_not_delete_each_others_corpora(
+    make_project, instance
+):
     one = Platform(project(make_project, "one", ["web"]), instance)
     two = Platform(project(make_project, "two", ["law", "code"]), instance)
     for _ in range(4):
@@ -107,17 +117,22 @@ def test_two_tokenizers_over_one_raw_folder(make_project, instance):
     platforms = [Platform(config, instance) for config in (first, second)]
     assert [platform.tick() for platform in platforms] == [[], []]
     assert [platform.tick() for platform in platforms] == [["web"], ["web"]]
-    assert [platform.tick() for platform in platforms] == [[], []], "the run of one is not taken for the other's"
+    assert [platform.tick() for platform in platforms] == [[], []], (
+        "the run of one is not taken for the other's"
+    )
     assert keys_of_runs(instance) == {"a": {"web"}, "b": {"web"}}
 
 
 def test_a_run_of_one_does_not_hold_up_another(make_project, instance):
-    one, two = (Platform(project(make_project, name, ["web"], name), instance) for name in ("one", "two"))
+    one, two = (
+        Platform(project(make_project, name, ["web"], name), instance) for name in ("one", "two")
+    )
     one.look()
     two.look()
     (request,) = one.look().run_requests
     run = instance.create_run_for_job(
-        job_def=one.definitions.resolve_job_def("one__corpus"), tags={"dagster/partition": "web", **request.tags}
+        job_def=one.definitions.resolve_job_def("one__corpus"),
+        tags={"dagster/partition": "web", **request.tags},
     )
     assert one.look().run_requests == []
     assert two.tick() == ["web"]
@@ -126,9 +141,13 @@ def test_a_run_of_one_does_not_hold_up_another(make_project, instance):
 
 def test_abandoned_runs_are_closed_by_their_own_project(make_project, instance):
     platform = Platform(project(make_project, "one", ["web"], "one"), instance)
-    dead = {platform.names.tag(".dagster/nanoset_process"): f"{socket.gethostname()}:{2**22 - 7}:1:"}
+    dead = {
+        platform.names.tag(".dagster/nanoset_process"): f"{socket.gethostname()}:{2**22 - 7}:1:"
+    }
     run = instance.create_run_for_job(
-        job_def=platform.definitions.resolve_job_def("one__corpus"), status=dg.DagsterRunStatus.STARTED, tags=dead
+        job_def=platform.definitions.resolve_job_def("one__corpus"),
+        status=dg.DagsterRunStatus.STARTED,
+        tags=dead,
     )
     assert close_abandoned_runs(instance, Names()) == []
     assert close_abandoned_runs(instance, Names(("two",))) == []

@@ -42,9 +42,13 @@ def test_the_home_is_made_beside_the_configuration_with_our_settings(config):
     assert (home / "dagster.yaml").read_text(encoding="utf-8") == "# mine\n"
 
 
-def test_the_home_is_where_the_settings_say_and_the_environment_comes_first(make_project, monkeypatch, tmp_path):
+def test_the_home_is_where_the_settings_say_and_the_environment_comes_first(
+    make_project, monkeypatch, tmp_path
+):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    config = load_config(make_project(replacements={"root: data": f"root: data\nhistory: {tmp_path / 'local disk'}"}))
+    config = load_config(
+        make_project(replacements={"root: data": f"root: data\nhistory: {tmp_path / 'local disk'}"})
+    )
     assert dagster_home(config) == tmp_path / "local disk"
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "named"))
     assert dagster_home(config) == tmp_path / "named"
@@ -52,7 +56,9 @@ def test_the_home_is_where_the_settings_say_and_the_environment_comes_first(make
 
 def test_a_history_in_a_bucket_is_refused(make_project):
     with pytest.raises(ConfigError, match="history"):
-        load_config(make_project(replacements={"root: data": "root: data\nhistory: s3://bucket/history"}))
+        load_config(
+            make_project(replacements={"root: data": "root: data\nhistory: s3://bucket/history"})
+        )
 
 
 def begin(file, barrier):
@@ -77,12 +83,19 @@ def test_several_who_begin_at_once_make_one_history(make_project, monkeypatch):
             process.join()
         assert [process.exitcode for process in processes] == [0, 0, 0]
         with dg.DagsterInstance.from_config(str(file.parent / ".dagster")) as instance:
-            assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == ["books", "code", "web"]
+            assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == [
+                "books",
+                "code",
+                "web",
+            ]
 
 
 def test_corpora_that_another_build_registers_at_that_moment_are_no_error(config, monkeypatch):
     with dg.DagsterInstance.ephemeral() as instance:
-        add, failures = instance.add_dynamic_partitions, [IntegrityError("insert", {}, Exception("UNIQUE"))]
+        add, failures = (
+            instance.add_dynamic_partitions,
+            [IntegrityError("insert", {}, Exception("UNIQUE"))],
+        )
 
         def late(name, keys):
             if failures:
@@ -125,7 +138,9 @@ def test_a_history_that_takes_no_more_ends_the_build(config, monkeypatch):
     with open_instance(config) as instance:
 
         def store(event):
-            raise OperationalError("insert", {}, sqlite3.OperationalError("database or disk is full"))
+            raise OperationalError(
+                "insert", {}, sqlite3.OperationalError("database or disk is full")
+            )
 
         monkeypatch.setattr(instance.event_log_storage, "store_event", store)
         with pytest.raises(HistoryError, match="the disk is full") as raised:
@@ -133,9 +148,13 @@ def test_a_history_that_takes_no_more_ends_the_build(config, monkeypatch):
     assert str(config.file.parent / ".dagster") in str(raised.value)
 
 
-@pytest.mark.parametrize(("free", "said"), [(0, "the disk is full"), (1 << 30, "the disk takes no more, or fails")])
+@pytest.mark.parametrize(
+    ("free", "said"), [(0, "the disk is full"), (1 << 30, "the disk takes no more, or fails")]
+)
 def test_a_full_disk_is_told_from_one_that_fails(tmp_path, monkeypatch, free, said):
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 40, 1 << 39, free))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 40, 1 << 39, free)
+    )
     with pytest.raises(HistoryError, match=said), history_faults(tmp_path):
         raise OperationalError("insert", {}, sqlite3.OperationalError("disk I/O error"))
 

@@ -1,4 +1,6 @@
-"""Assets of others that land text: their materialisation has exactly the corpora built that depend on them."""
+"""Assets of others that land text: their materialisation has exactly the corpora built that depend
+on them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Host(Platform):
         super().load()
         hosted = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
         self.names = hosted.names
-        self.definitions = dg.Definitions.merge(definitions_of(hosted), dg.Definitions(assets=[dedup, crawl]))
+        self.definitions = dg.Definitions.merge(
+            definitions_of(hosted), dg.Definitions(assets=[dedup, crawl])
+        )
         self._repository = self.definitions.get_repository_def()
 
     def land(self) -> dg.SensorResult:
@@ -141,7 +145,9 @@ def test_what_is_still_being_landed_is_waited_for(host):
     assert "books: waits until lake/crawl has ended" in host.land().skip_message
     age(host.raw)
     host.look()
-    assert asked(host.look()) == ["web"], "nor does the sensor over raw text read what is being written"
+    assert asked(host.look()) == ["web"], (
+        "nor does the sensor over raw text read what is being written"
+    )
     host.instance.report_run_canceled(other)
     assert asked(host.land()) == ["books", "code"]
 

@@ -1,4 +1,6 @@
-"""A mistake in nanoset.yaml stops the steps of its project, and neither other assets nor the code location."""
+"""A mistake in nanoset.yaml stops the steps of its project, and neither other assets nor the code
+location.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ MISTAKES = {
     "a cron line that only definitions check": lambda file: file.write_text(
         file.read_text() + 'automation: {reconcile: "0 0 31 2 *"}\n'
     ),
-    "a key prefix that is none": lambda file: file.write_text(file.read_text() + "dagster: {key_prefix: [a b]}\n"),
+    "a key prefix that is none": lambda file: file.write_text(
+        file.read_text() + "dagster: {key_prefix: [a b]}\n"
+    ),
 }
 
 
@@ -117,7 +121,9 @@ def test_a_copy_that_no_longer_loads_is_not_used(file):
         build_definitions(file)
 
 
-def test_where_the_folder_cannot_be_written_the_copy_is_below_dagster_home(file, tmp_path, monkeypatch):
+def test_where_the_folder_cannot_be_written_the_copy_is_below_dagster_home(
+    file, tmp_path, monkeypatch
+):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(home))
@@ -173,7 +179,10 @@ def test_dg_check_defs_reports_the_mistake_of_a_components_file(file, sandbox, m
         pass
     file.write_text(file.read_text().replace("sequence_length", "sequence_lenght", 1))
     monkeypatch.setenv(VALIDATION, "1")
-    with pytest.raises(Exception, match="Error while loading component") as caught, sandbox.build_all_defs():
+    with (
+        pytest.raises(Exception, match="Error while loading component") as caught,
+        sandbox.build_all_defs(),
+    ):
         pass
     messages = []
     error = caught.value
@@ -194,10 +203,18 @@ def test_only_steps_of_the_project_fail_and_are_not_tried_again(file, instance):
     file.write_text(file.read_text() + "pakced: [web]\n")
     result = job.execute_in_process(instance=instance, partition_key="web", raise_on_error=False)
     assert not result.success
-    failed = [event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_FAILURE]
+    failed = [
+        event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_FAILURE
+    ]
     assert [event.step_key for event in failed] == ["raw_jsonl"]
-    assert "pakced: this key is not known" in failed[0].step_failure_data.user_failure_data.description
-    assert not [event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_UP_FOR_RETRY]
+    assert (
+        "pakced: this key is not known" in failed[0].step_failure_data.user_failure_data.description
+    )
+    assert not [
+        event
+        for event in result.all_events
+        if event.event_type is dg.DagsterEventType.STEP_UP_FOR_RETRY
+    ]
     tags = instance.get_run_by_id(result.run_id).tags
     assert tags["dagster/retry_on_asset_or_op_failure"] == "false"
 
@@ -238,10 +255,14 @@ def test_a_corpus_that_was_materialized_by_hand_meanwhile_is_built_once_it_is_co
     text = built.config_file.read_text()
     built.config_file.write_text("")
     job = built.definitions.resolve_job_def("corpus")
-    assert not job.execute_in_process(instance=built.instance, partition_key="web", raise_on_error=False).success
+    assert not job.execute_in_process(
+        instance=built.instance, partition_key="web", raise_on_error=False
+    ).success
     built.config_file.write_text(text)
     # The checks of that run did not end, so nothing may be made of this corpus until they have.
-    assert built.automation() == {name: {"web"} for name in ("raw_jsonl", "tokenized_shards", "indexed_dataset")}
+    assert built.automation() == {
+        name: {"web"} for name in ("raw_jsonl", "tokenized_shards", "indexed_dataset")
+    }
     built.carry_out()
     assert built.automation() == {}
 
@@ -287,7 +308,12 @@ def location(file, tmp_path):
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "dagster", *arguments]
         return subprocess.run(
-            command, env=environment | more, cwd=tmp_path, capture_output=True, text=True, check=False
+            command,
+            env=environment | more,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     call.module = module
@@ -341,6 +367,14 @@ def test_a_run_loads_what_its_code_server_had_loaded(file, location, tmp_path):
     """)
     (tmp_path / "launch.py").write_text(script)
     environment = {**os.environ, "DAGSTER_HOME": str(location.home), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, str(tmp_path / "launch.py"), str(location.module), str(file), "host_job"]
-    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        str(tmp_path / "launch.py"),
+        str(location.module),
+        str(file),
+        "host_job",
+    ]
+    result = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "SUCCESS" in result.stdout.splitlines(), result.stdout + result.stderr

@@ -1,4 +1,6 @@
-"""What people see of a materialisation: sentences, pictures, tables, previews; all without a pass over the data."""
+"""What people see of a materialisation: sentences, pictures, tables, previews; all without a pass
+over the data.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_lengths_are_shown_with_bars_and_the_middle():
     shown = length_metadata(counts, 1_234_567)
     assert shown["usual_length"] == "112,233 tokens on average, the median between 32 and 63"
     rows = rows_of(shown["token_lengths"])
-    assert [row["tokens"] for row in rows] == [f"{1 << n:,} to {(2 << n) - 1:,}" for n in range(4, 10)]
+    assert [row["tokens"] for row in rows] == [
+        f"{1 << n:,} to {(2 << n) - 1:,}" for n in range(4, 10)
+    ]
     assert [row["documents"] for row in rows] == ["4", "5", "0", "0", "0", "2"]
     assert [len(row["share"]) for row in rows] == [20, 24, 0, 0, 0, 10]
     assert length_metadata([0] * 32, 0) == {}
@@ -113,7 +117,9 @@ def test_nothing_in_code_is_markup(text):
 
 @pytest.fixture
 def spoilt(make_project):
-    """A built project, in which two lines of one file are no documents; all files of a corpus in one range."""
+    """A built project, in which two lines of one file are no documents; all files of a corpus in
+    one range.
+    """
     file = make_project(replacements=ONE_RANGE)
     with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
         lines.write(BROKEN)
@@ -128,14 +134,20 @@ def tokenized(project, corpus):
 COUNTS = ("lines", "documents", "rejected", "tokens")
 
 
-@pytest.mark.parametrize("ranges", [ONE_RANGE, {"range_mib: 0.02": "range_mib: 0.004"}], ids=["together", "each alone"])
+@pytest.mark.parametrize(
+    "ranges", [ONE_RANGE, {"range_mib: 0.02": "range_mib: 0.004"}], ids=["together", "each alone"]
+)
 def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
     file = make_project(replacements=ranges)
     with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
         lines.write(BROKEN)
     project = build_all(file)
     prefix = current_dataset(project, "web")
-    lengths = MMapIndexedDataset(prefix.path(prefix.facts["prefix"])).sequence_lengths.reshape(4, 60).sum(axis=1)
+    lengths = (
+        MMapIndexedDataset(prefix.path(prefix.facts["prefix"]))
+        .sequence_lengths.reshape(4, 60)
+        .sum(axis=1)
+    )
     expected = [[60, 60, 0], [62, 60, 2], [60, 60, 0], [60, 60, 0]]
     rows = rows_of(files_table(*tokenized(project, "web")))
     assert [[int(row[name].replace(",", "")) for name in COUNTS] for row in rows] == [
@@ -144,7 +156,9 @@ def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
     monkeypatch.setattr(shards_page, "ROWS_SHOWN", 2)
     monkeypatch.setattr("nanoset_assets.ui.metadata.ROWS_SHOWN", 2)
     assert rows_of(files_table(*tokenized(project, "web")))[-1]["file"] == "… and 2 more"
-    assert len(rows_of(files_table(*tokenized(project, "web"), max_rows_read=100))) == (0 if ranges is ONE_RANGE else 3)
+    assert len(rows_of(files_table(*tokenized(project, "web"), max_rows_read=100))) == (
+        0 if ranges is ONE_RANGE else 3
+    )
 
 
 def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
@@ -161,7 +175,9 @@ def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
         instance.add_dynamic_partitions(Names().corpora_name, ["web"])
         job = build_definitions(project.config).resolve_job_def("corpus")
         selected = [dg.AssetKey("raw_jsonl")]
-        outcome = job.execute_in_process(instance=instance, partition_key="web", asset_selection=selected)
+        outcome = job.execute_in_process(
+            instance=instance, partition_key="web", asset_selection=selected
+        )
     assert shown(outcome)["raw_jsonl"]["changed_since_the_last"].value == "the first inventory"
     assert json.loads(pointer.read_bytes())["digest"]
 
@@ -176,7 +192,10 @@ def test_an_inventory_says_what_changed(make_project):
     (folder / "part-0" / "web-1.jsonl").write_bytes(jsonl(sentences("other", 3)))
     (folder / "new-0.jsonl").write_bytes(jsonl(sentences("new", 2)))
     (folder / "new-1.jsonl").write_bytes(jsonl(sentences("new", 1)))
-    assert what_changed(before, survey_corpus(project, "web")) == "2 files added, 1 file removed, 1 file changed"
+    assert (
+        what_changed(before, survey_corpus(project, "web"))
+        == "2 files added, 1 file removed, 1 file changed"
+    )
 
 
 def test_the_first_documents_are_shown_with_their_lines(spoilt):
@@ -247,12 +266,16 @@ def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count, monke
 
 @pytest.fixture
 def twice(make_project, tmp_path):
-    """The materialisations of a corpus's assets, of the first run and of a second one that had nothing to do."""
+    """The materialisations of a corpus's assets, of the first run and of a second one that had
+    nothing to do.
+    """
     definitions = build_definitions(load_config(make_project()))
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         instance.add_dynamic_partitions(Names().corpora_name, ["web"])
         job = definitions.resolve_job_def("corpus")
-        outcomes = [job.execute_in_process(instance=instance, partition_key="web") for _ in range(2)]
+        outcomes = [
+            job.execute_in_process(instance=instance, partition_key="web") for _ in range(2)
+        ]
         return [shown(outcome) for outcome in outcomes]
 
 
@@ -289,7 +312,11 @@ def test_what_people_read_comes_first_and_unfolded(twice):
         for asset, metadata in run.items():
             assert next(iter(metadata)) == "summary", asset
             assert list(metadata)[-2:] == ["path", "digest"], asset
-            texts = [value.value for value in metadata.values() if isinstance(value, dg.MarkdownMetadataValue)]
+            texts = [
+                value.value
+                for value in metadata.values()
+                if isinstance(value, dg.MarkdownMetadataValue)
+            ]
             assert all(len(text) < INLINE_CHARACTERS for text in texts), asset
 
 
@@ -298,10 +325,14 @@ def test_a_table_of_documents_has_its_columns_declared(twice, make_project):
 
     project = build_all(make_project("columns"))
     written = pq.read_schema(tokenized(project, "web")[2][0].path("documents.parquet"))
-    node = build_definitions(project.config).resolve_asset_graph().get(dg.AssetKey("tokenized_shards"))
+    node = (
+        build_definitions(project.config).resolve_asset_graph().get(dg.AssetKey("tokenized_shards"))
+    )
     declared = node.metadata["dagster/column_schema"]
     assert [column.name for column in declared.columns] == written.names
-    assert [column.type for column in declared.columns][1:] == [str(kind) for kind in written.types][1:]
+    assert [column.type for column in declared.columns][1:] == [
+        str(kind) for kind in written.types
+    ][1:]
 
 
 def test_every_asset_has_its_kinds_and_tags(make_project):
@@ -338,7 +369,14 @@ def test_a_webdataset_says_how_it_is_read(spoilt):
 
 
 def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
-    member = {"weight": 0.5, "share": 0.5, "samples_given": 5, "surplus": 0, "epochs": 1.0, "max_epochs": None}
+    member = {
+        "weight": 0.5,
+        "share": 0.5,
+        "samples_given": 5,
+        "surplus": 0,
+        "epochs": 1.0,
+        "max_epochs": None,
+    }
     member |= {"tokens": 1000, "tokens_unseen": None}
     same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
     assert "share" not in member_rows([same, same])[0]
@@ -367,7 +405,9 @@ def test_paths_hold_when_the_project_is_moved(twice, tmp_path):
 def test_the_plan_says_what_becomes_of_each_source_and_how_well_it_mixes(make_project):
     project = build_all(
         make_project(
-            replacements={"corpora: [web, code, books]": "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"}
+            replacements={
+                "corpora: [web, code, books]": "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"
+            }
         )
     )
     manifest, plan = current_plan(project, "shuffled")

@@ -1,4 +1,6 @@
-"""What everything of a project is called in Dagster, and what stands beside it: a host, and its conditions."""
+"""What everything of a project is called in Dagster, and what stands beside it: a host, and its
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
     return {
         "assets": {key.to_user_string() for key in graph.get_all_asset_keys()},
         "groups": {node.group_name for node in nodes},
-        "partitions": {node.partitions_def.name for node in nodes if hasattr(node.partitions_def, "name")} - {None},
+        "partitions": {
+            node.partitions_def.name for node in nodes if hasattr(node.partitions_def, "name")
+        }
+        - {None},
         "pools": {pool for node in nodes for pool in node.pools},
         "jobs": {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"},
         "sensors": {sensor.name for sensor in repository.sensor_defs},
@@ -48,7 +53,8 @@ def test_a_nanoset_may_have_the_name_of_the_job_for_steps(make_project):
 
 def test_with_a_prefix_no_name_is_shared(config):
     plain, llm, team = (
-        everything(build_definitions(config, key_prefix=prefix)) for prefix in (None, "llm", ["team", "llm"])
+        everything(build_definitions(config, key_prefix=prefix))
+        for prefix in (None, "llm", ["team", "llm"])
     )
     for one, other in ((plain, llm), (plain, team), (llm, team)):
         assert not {kind: one[kind] & other[kind] for kind in one if one[kind] & other[kind]}
@@ -64,9 +70,13 @@ def test_with_a_prefix_no_name_is_shared(config):
 
 def test_nanoset_yaml_may_give_the_prefix(config):
     named = replace_dagster(config, DagsterSpec(("llm",)))
-    assert everything(build_definitions(named)) == everything(build_definitions(config, key_prefix="llm"))
+    assert everything(build_definitions(named)) == everything(
+        build_definitions(config, key_prefix="llm")
+    )
     assert ProjectDefs.of(named, "llm").names == Names(("llm",))
-    with pytest.raises(ConfigError, match=r"another key prefix already\n  found: llm\n  expected: other"):
+    with pytest.raises(
+        ConfigError, match=r"another key prefix already\n  found: llm\n  expected: other"
+    ):
         build_definitions(named, key_prefix="other")
 
 
@@ -76,7 +86,9 @@ def replace_dagster(config, spec):
     return named
 
 
-@pytest.mark.parametrize("prefix", ["a b", "a-b", "a__b", "_a", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]])
+@pytest.mark.parametrize(
+    "prefix", ["a b", "a-b", "a__b", "_a", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]]
+)
 def test_a_prefix_that_can_be_no_name_is_refused(prefix):
     with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
         names_of(prefix, None)
@@ -122,10 +134,19 @@ def over_everything() -> dg.Definitions:
         dg.Definitions(assets=[raw_jsonl], jobs=[corpus]),
         over_everything(),
     ],
-    ids=["nothing", "an asset", "an executor", "resources", "our names", "a sensor over everything"],
+    ids=[
+        "nothing",
+        "an asset",
+        "an executor",
+        "resources",
+        "our names",
+        "a sensor over everything",
+    ],
 )
 @pytest.mark.parametrize("automation", ["own", "host", "none"])
-def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(make_project, host, automation):
+def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(
+    make_project, host, automation
+):
     projects = [
         build_definitions(load_config(make_project(name)), key_prefix=name, automation=automation)
         for name in ("one", "two", "three")
@@ -140,7 +161,11 @@ def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(make_proje
 def test_whose_automation_builds_ours(config):
     def conditions(automation):
         graph = build_definitions(config, automation=automation).resolve_asset_graph()
-        return {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).automation_condition}
+        return {
+            key.to_user_string()
+            for key in graph.get_all_asset_keys()
+            if graph.get(key).automation_condition
+        }
 
     def units(automation):
         repository = build_definitions(config, automation=automation).get_repository_def()
@@ -155,7 +180,9 @@ def test_whose_automation_builds_ours(config):
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(config, tmp_path, monkeypatch, passed):
+def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(
+    config, tmp_path, monkeypatch, passed
+):
     if not passed:
         faulty = Report("datasets/books")
         faulty.error("it is not right")
@@ -183,10 +210,17 @@ class Conditions:
     def asked(self):
         """Evaluate all conditions once; → assets that are asked for."""
         found = dg.evaluate_automation_conditions(
-            self.definitions, self.instance, asset_selection=dg.AssetSelection.all(), cursor=self.cursor
+            self.definitions,
+            self.instance,
+            asset_selection=dg.AssetSelection.all(),
+            cursor=self.cursor,
         )
         self.cursor = found.cursor
-        return {result.key.to_user_string() for result in found.results if not result.true_subset.is_empty}
+        return {
+            result.key.to_user_string()
+            for result in found.results
+            if not result.true_subset.is_empty
+        }
 
     def build_corpora(self, *corpora):
         self.instance.add_dynamic_partitions("corpora", list(corpora))
@@ -205,9 +239,12 @@ def test_a_rejected_line_is_a_warning_through_which_everything_follows(make_proj
     host.asked()
     done = host.build_corpora("books", "code", "web")
     checks = {
-        (found.asset_key.to_user_string(), found.check_name): found for found in done.get_asset_check_evaluations()
+        (found.asset_key.to_user_string(), found.check_name): found
+        for found in done.get_asset_check_evaluations()
     }
-    assert {key for key, found in checks.items() if not found.passed} == {("tokenized_shards", "losses")}
+    assert {key for key, found in checks.items() if not found.passed} == {
+        ("tokenized_shards", "losses")
+    }
     lost = checks["tokenized_shards", "losses"]
     assert (lost.severity, lost.blocking) == (dg.AssetCheckSeverity.WARN, False)
     assert "web-0.jsonl" in lost.description

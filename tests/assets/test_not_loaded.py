@@ -1,4 +1,6 @@
-"""nanoset.yaml is edited while definitions are loaded: what they lack waits for a reload, and the rest is built."""
+"""nanoset.yaml is edited while definitions are loaded: what they lack waits for a reload, and the
+rest is built.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ MORE_WEBDATASET = """\
 EDITS = {
     "a nanoset": ("webdatasets:\n", MORE_NANOSET + "webdatasets:\n", "nanoset 'more'"),
     "a webdataset": ("webdatasets:\n", "webdatasets:\n" + MORE_WEBDATASET, "webdataset 'more'"),
-    "a view": ("webdatasets:\n", "views: {few: {of: books, tokens: 500}}\nwebdatasets:\n", "view 'books'"),
+    "a view": (
+        "webdatasets:\n",
+        "views: {few: {of: books, tokens: 500}}\nwebdatasets:\n",
+        "view 'books'",
+    ),
     "columns of all corpora": (
         "max_rejected_fraction: 0.2",
         "max_rejected_fraction: 0.2, columns: [source]",

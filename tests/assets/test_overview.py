@@ -1,4 +1,6 @@
-"""The page of a whole project: its numbers, what is stale and why, and what has read which version of it."""
+"""The page of a whole project: its numbers, what is stale and why, and what has read which version
+of it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation, mon
     assert made.metadata["target_reached"].value == round(sum(tokens.values()) / 20_000, 4)
     assert all(row["seconds"] for row in corpora.values())
     samples = {row["name"]: row["samples"] for row in rows_of(made.metadata, "made_of_them")}
-    assert samples["pretrain train"] == f"{len(load_nanoset(built_platform.config.root_folder, 'pretrain', 'train')):,}"
+    assert (
+        samples["pretrain train"]
+        == f"{len(load_nanoset(built_platform.config.root_folder, 'pretrain', 'train')):,}"
+    )
     told, looked, shown = first.cursor.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(project_look, "project_status", None)  # no output is looked at
@@ -75,7 +80,10 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation, mon
     edit(built_platform, "seed: 7", "seed: 8")
     made, check = tick(first.cursor).asset_events
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert check.description == "4 outputs missing or stale; the first: nanoset pretrain train: seed: 7 → 8"
+    assert (
+        check.description
+        == "4 outputs missing or stale; the first: nanoset pretrain train: seed: 7 → 8"
+    )
     assert rows_of(made.metadata, "not_up_to_date")[0] == {
         "output": "nanoset pretrain train",
         "state": "stale",
@@ -91,11 +99,16 @@ def test_it_says_which_version_others_have_read(built_platform):
 
     def read_by():
         nonlocal cursor
-        with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor) as context:
+        with dg.build_sensor_context(
+            instance=instance, repository_def=repository, cursor=cursor
+        ) as context:
             tick = repository.get_sensor_def(OVERVIEW).evaluate_tick(context)
         made, _ = tick.asset_events
         cursor = tick.cursor
-        return [(row["asset"], row["has_read"], row["which_is"]) for row in rows_of(made.metadata, "read_by")]
+        return [
+            (row["asset"], row["has_read"], row["which_is"])
+            for row in rows_of(made.metadata, "read_by")
+        ]
 
     job = definitions.resolve_implicit_global_asset_job_def()
     assert read_by() == [("model", "pretrain/handoff", "")]
@@ -111,18 +124,27 @@ def test_it_is_materialised_by_hand_too(built_platform):
     built_platform.carry_out({OVERVIEW: {None}})
     key = dg.AssetKey(OVERVIEW)
     event = built_platform.instance.get_latest_materialization_event(key)
-    wrong = {row["output"]: row["state"] for row in rows_of(event.asset_materialization.metadata, "not_up_to_date")}
+    wrong = {
+        row["output"]: row["state"]
+        for row in rows_of(event.asset_materialization.metadata, "not_up_to_date")
+    }
     assert wrong["corpus web"] == "failing"
     assert wrong.keys().isdisjoint({"corpus books", "corpus code"})
     checked = dg.AssetCheckKey(key, CHECK)
-    (record,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(checked, limit=2)
+    (record,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(
+        checked, limit=2
+    )
     assert not record.evaluation.passed
 
 
 def evaluate_for_host(platform, *sensors):
-    """One tick of the overview of a project whose assets bear conditions, in a code location with these sensors."""
+    """One tick of the overview of a project whose assets bear conditions, in a code location with
+    these sensors.
+    """
     ours = build_definitions(load_config(platform.config_file), automation="host")
-    repository = dg.Definitions.merge(ours, dg.Definitions(sensors=list(sensors))).get_repository_def()
+    repository = dg.Definitions.merge(
+        ours, dg.Definitions(sensors=list(sensors))
+    ).get_repository_def()
     with dg.build_sensor_context(instance=platform.instance, repository_def=repository) as context:
         return repository.get_sensor_def(OVERVIEW).evaluate_tick(context)
 
@@ -167,9 +189,13 @@ def test_a_sensor_of_the_host_that_is_on_is_named(built_platform):
 
 def test_a_sensor_of_the_host_over_other_assets_does_not_count(built_platform):
     sensor = dg.AutomationConditionSensorDefinition(
-        "mine", target=dg.AssetSelection.assets("raw_jsonl"), default_status=dg.DefaultSensorStatus.RUNNING
+        "mine",
+        target=dg.AssetSelection.assets("raw_jsonl"),
+        default_status=dg.DefaultSensorStatus.RUNNING,
     )
-    assert automation_note(evaluate_for_host(built_platform, sensor)).startswith("**Nothing is built")
+    assert automation_note(evaluate_for_host(built_platform, sensor)).startswith(
+        "**Nothing is built"
+    )
 
 
 def test_a_project_with_its_own_sensors_has_no_such_note(built_platform):

@@ -1,4 +1,6 @@
-"""Partitions of corpora: the set that all corpora share, and the sets of assets that only some corpora have."""
+"""Partitions of corpora: the set that all corpora share, and the sets of assets that only some
+corpora have.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_every_partition_of_packed_dataset_can_be_materialized(built):
     for corpus in built.partitions("packed_dataset"):
         job = built.definitions.resolve_job_def("packed")
         result = job.execute_in_process(instance=built.instance, partition_key=corpus)
-        assert [event.partition for event in result.asset_materializations_for_node("packed_dataset")] == [corpus]
+        assert [
+            event.partition for event in result.asset_materializations_for_node("packed_dataset")
+        ] == [corpus]
 
 
 def test_a_corpus_that_is_no_longer_packed_is_no_partition_but_its_history_stays(built):
@@ -106,7 +110,9 @@ def test_a_build_registers_the_sets_too(make_project, instance):
     assert instance.get_dynamic_partitions("packed_dataset") == ["books"]
 
 
-def backfill_of(assets: list[dg.AssetKey], corpora: list[str], instance: dg.DagsterInstance) -> PartitionBackfill:
+def backfill_of(
+    assets: list[dg.AssetKey], corpora: list[str], instance: dg.DagsterInstance
+) -> PartitionBackfill:
     """A backfill of assets, as the UI begins one."""
     subsets = {asset: DefaultPartitionsSubset(set(corpora)) for asset in assets}
     data = AssetBackfillData.empty(AssetGraphSubset(subsets, set()), time.time(), instance)
@@ -174,7 +180,9 @@ def test_a_backfill_of_other_partitions_keeps_none(built):
     assert "extra" not in built.corpora
 
 
-def test_the_partition_of_a_corpus_that_is_no_longer_packed_stays_while_a_backfill_targets_it(built):
+def test_the_partition_of_a_corpus_that_is_no_longer_packed_stays_while_a_backfill_targets_it(
+    built,
+):
     backfill = backfill_of([PACKED], ["code"], built.instance)
     built.instance.add_backfill(backfill)
     edit(built, "pbin: [code]", "pbin: [web]")

@@ -1,4 +1,6 @@
-"""The nightly reconcile: whatever is missing, stale, not recorded or faulty is asked for, and nothing else."""
+"""The nightly reconcile: whatever is missing, stale, not recorded or faulty is asked for, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def evaluate(platform: Platform, night: datetime.datetime = NIGHT):
         return repository.get_schedule_def(SCHEDULE).evaluate_tick(context)
 
 
-def asked(platform: Platform, night: datetime.datetime = NIGHT) -> list[tuple[str | None, list[str]]]:
+def asked(
+    platform: Platform, night: datetime.datetime = NIGHT
+) -> list[tuple[str | None, list[str]]]:
     """(partition, assets) of each run that a night asks for."""
     return [
         (request.partition_key, [key.to_user_string() for key in request.asset_selection])
@@ -55,7 +59,11 @@ def test_a_new_project_is_registered_and_its_corpora_are_built(make_project, tmp
         platform = Platform(make_project(), instance)
         age(platform.raw)
         assert asked(platform) == [(corpus, CHAIN) for corpus in ("books", "code", "web")]
-        assert set(instance.get_dynamic_partitions(Names().corpora_name)) == {"books", "code", "web"}
+        assert set(instance.get_dynamic_partitions(Names().corpora_name)) == {
+            "books",
+            "code",
+            "web",
+        }
 
 
 def write(platform, name="new.jsonl", seconds=100.0):
@@ -78,7 +86,9 @@ def remove(*places):
 
 
 def wipe(platform):
-    platform.instance.wipe_assets([dg.AssetKey("packed_dataset"), dg.AssetKey(["pretrain", "handoff"])])
+    platform.instance.wipe_assets(
+        [dg.AssetKey("packed_dataset"), dg.AssetKey(["pretrain", "handoff"])]
+    )
 
 
 def second(platform):
@@ -91,8 +101,14 @@ EVENTS = {
     "new text, which is hashed in the run and not in the tick": (write, [("web", CHAIN)]),
     "new text beside a corpus that cannot be read": (unreadable_beside_changed, [("web", CHAIN)]),
     "a second corpus of a folder": (second, [("web_ids", CHAIN)]),
-    "deleted outputs": (remove("datasets/books", "nanosets/pretrain/train"), [("books", ["indexed_dataset"]), SPLIT]),
-    "a deleted plan, whose tars follow by themselves": (remove("shuffle_plans"), [(None, ["shuffled/shuffle_plan"])]),
+    "deleted outputs": (
+        remove("datasets/books", "nanosets/pretrain/train"),
+        [("books", ["indexed_dataset"]), SPLIT],
+    ),
+    "a deleted plan, whose tars follow by themselves": (
+        remove("shuffle_plans"),
+        [(None, ["shuffled/shuffle_plan"])],
+    ),
     "what Dagster has no record of, which is there": (wipe, []),
 }
 
@@ -137,7 +153,10 @@ def test_what_is_under_way_is_not_asked_for(built_platform):
 
 def test_a_repeated_tick_gives_the_same_keys_and_another_night_others(built_platform):
     shutil.rmtree(built_platform.config.root_folder / "shuffle_plans")
-    keys = [[request.run_key for request in evaluate(built_platform, night).run_requests] for night in (NIGHT, NIGHT)]
+    keys = [
+        [request.run_key for request in evaluate(built_platform, night).run_requests]
+        for night in (NIGHT, NIGHT)
+    ]
     assert keys[0] == keys[1]
     later = evaluate(built_platform, NIGHT + datetime.timedelta(days=1))
     assert {request.run_key for request in later.run_requests}.isdisjoint(keys[0])
@@ -148,7 +167,9 @@ def test_its_runs_make_what_is_missing(built_platform):
     (request,) = evaluate(built_platform).run_requests
     job = built_platform.definitions.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(
-        instance=built_platform.instance, partition_key=request.partition_key, asset_selection=request.asset_selection
+        instance=built_platform.instance,
+        partition_key=request.partition_key,
+        asset_selection=request.asset_selection,
     ).success
     assert asked(built_platform) == []
 
@@ -166,9 +187,14 @@ def configured(make_project, text, name="project"):
 
 
 def test_the_schedule_comes_from_the_configuration(make_project):
-    config = load_config(configured(make_project, 'reconcile: "30 2 * * sun", timezone: Europe/Vienna'))
+    config = load_config(
+        configured(make_project, 'reconcile: "30 2 * * sun", timezone: Europe/Vienna')
+    )
     (schedule,) = build_definitions(config).get_repository_def().schedule_defs
-    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * sun", "Europe/Vienna")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == (
+        "30 2 * * sun",
+        "Europe/Vienna",
+    )
     config = load_config(configured(make_project, "reconcile: null", "without"))
     assert build_definitions(config).get_repository_def().schedule_defs == []
 

@@ -1,4 +1,6 @@
-"""The sensor over raw text, with real folders: every event, and that no tick asks for anything twice."""
+"""The sensor over raw text, with real folders: every event, and that no tick asks for anything
+twice.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platf
     (platform.raw / "c4").mkdir()
     (platform.raw / "c4/a.json.bz2").touch()
     first = platform.look()
-    assert "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2" in first.skip_message
+    assert (
+        "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
+        in first.skip_message
+    )
     shutil.rmtree(platform.raw / "c4")
     assert platform.corpora == {"books", "code", "web"}
     assert not first.run_requests
@@ -71,7 +76,9 @@ def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platf
     assert f"3 corpora, 6 files in {platform.raw}: nothing has changed" == done.skip_message
 
 
-def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_written(built, monkeypatch):
+def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_written(
+    built, monkeypatch
+):
     web = built.raw / "web"
     grown, lines = web / "part-0/web-0.jsonl", jsonl(sentences("more", 5))
     write(built, "web")
@@ -121,7 +128,9 @@ def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
     for _ in range(3):
         assert "waiting until nothing writes to web" in built.look().skip_message
     age(built.raw / "web/later", 20)
-    assert [built.asked(), built.asked()] == [{}, {}], "two looks agree, but it is younger than settle_seconds"
+    assert [built.asked(), built.asked()] == [{}, {}], (
+        "two looks agree, but it is younger than settle_seconds"
+    )
     cursor = json.loads(built.cursor)
     cursor["written"]["web"] -= sensors.PATIENCE * 30 + 1
     built.cursor = json.dumps(cursor)
@@ -130,7 +139,9 @@ def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
 
 def test_a_run_by_hand_takes_files_as_they_are(built):
     (built.raw / "web/now.jsonl").write_bytes(jsonl(sentences("now", 5)))
-    assert built.definitions.resolve_job_def("corpus").execute_in_process(instance=built.instance, partition_key="web")
+    assert built.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=built.instance, partition_key="web"
+    )
     assert "now.jsonl" in current_inventory(Project.open(built.config_file), "web")[1].files
 
 
@@ -155,7 +166,13 @@ def many(platform):
 
 
 def unfinished(platform):
-    for name in ("a.jsonl.tmp", "b.jsonl.part", "c.jsonl.partial", "d.jsonl.crdownload", ".e.jsonl"):
+    for name in (
+        "a.jsonl.tmp",
+        "b.jsonl.part",
+        "c.jsonl.partial",
+        "d.jsonl.crdownload",
+        ".e.jsonl",
+    ):
         (platform.raw / "web" / name).write_text("{}\n")
 
 
@@ -169,7 +186,10 @@ EVENTS = {
     "two changes of two corpora": (both, ["code", "web"]),
     "a thousand files": (many, ["web"]),
     "unfinished uploads": (unfinished, []),
-    "a deleted inventory": (lambda at: shutil.rmtree(at.config.root_folder / "inventory/web"), ["web"]),
+    "a deleted inventory": (
+        lambda at: shutil.rmtree(at.config.root_folder / "inventory/web"),
+        ["web"],
+    ),
 }
 
 
@@ -213,7 +233,9 @@ def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(buil
     assert "extra" in built.corpora
     assert built.tick() == [], "its outputs are still there"
     shutil.rmtree(built.raw / "extra")
-    built.instance.add_dynamic_partitions(built.names.corpora_name, ["../x", "a/b", "somebody_elses"])
+    built.instance.add_dynamic_partitions(
+        built.names.corpora_name, ["../x", "a/b", "somebody_elses"]
+    )
     before = built.corpora
     built.look()
     assert built.corpora == before
@@ -235,10 +257,26 @@ def of_another_folder(platform):
 GONE = "this corpus is not in the raw folder"
 FAULTS = {
     "a corpus that something needs": (lambda at: shutil.rmtree(at.raw / "code"), ConfigError, GONE),
-    "a corpus of a folder that is not there": (of_another_folder, ConfigError, rf"corpora\.web_ids: {GONE}"),
-    "what cannot be read": (unreadable, InputError, "(?s)2 things are wrong.*rename the folder.*a link leads back"),
-    "all of it": (lambda at: at.raw.rename(at.raw.parent / "away"), MissingError, "raw text does not exist"),
-    "all corpora": (lambda at: [shutil.rmtree(path) for path in at.raw.iterdir()], ConfigError, GONE),
+    "a corpus of a folder that is not there": (
+        of_another_folder,
+        ConfigError,
+        rf"corpora\.web_ids: {GONE}",
+    ),
+    "what cannot be read": (
+        unreadable,
+        InputError,
+        "(?s)2 things are wrong.*rename the folder.*a link leads back",
+    ),
+    "all of it": (
+        lambda at: at.raw.rename(at.raw.parent / "away"),
+        MissingError,
+        "raw text does not exist",
+    ),
+    "all corpora": (
+        lambda at: [shutil.rmtree(path) for path in at.raw.iterdir()],
+        ConfigError,
+        GONE,
+    ),
 }
 
 
@@ -262,7 +300,9 @@ def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
     assert sorted(platform.asked()) == ["books", "code"]
     write(platform, "web")
     platform.look()
-    assert sorted(platform.asked()) == ["books", "code"], "not even when its files have changed meanwhile"
+    assert sorted(platform.asked()) == ["books", "code"], (
+        "not even when its files have changed meanwhile"
+    )
     platform.instance.report_run_canceled(run)
     assert sorted(platform.asked()) == ["books", "code", "web"]
 
@@ -304,11 +344,15 @@ def test_a_killed_run_is_asked_for_again_under_another_key(platform):
     assert len(set(keys)) == failed_runs.MAX_ATTEMPTS
     assert "web" not in platform.asked(), "but not for ever"
     request = only(platform, "code")
-    platform.instance.report_run_failed(start(platform, request, **{"dagster/will_retry": "true"}), "killed")
+    platform.instance.report_run_failed(
+        start(platform, request, **{"dagster/will_retry": "true"}), "killed"
+    )
     assert "code" not in platform.asked(), "Dagster will start it again"
 
 
-def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(built, monkeypatch):
+def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(
+    built, monkeypatch
+):
     (built.raw / "web/broken.jsonl").write_text("this is no JSON\n" * 1000)
     age(built.raw / "web")
     built.look()
@@ -339,7 +383,9 @@ def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
 
 def test_it_is_off_and_on_from_the_configuration(make_project):
     for text, status in (("true", "RUNNING"), ("false", "STOPPED")):
-        config = make_project(text, {"raw: raw": f"automation: {{enabled: {text}, sensor_seconds: 7}}\nraw: raw"})
+        config = make_project(
+            text, {"raw: raw": f"automation: {{enabled: {text}, sensor_seconds: 7}}\nraw: raw"}
+        )
         repository = build_definitions(load_config(config)).get_repository_def()
         for sensor in repository.sensor_defs:
             assert sensor.default_status.value == status
@@ -363,14 +409,19 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
     retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
     untagged = run({})
     assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused}
-    under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
+    under_way = {
+        r.run_id
+        for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    }
     assert under_way == {alive, elsewhere, retried, untagged}
 
 
 def test_only_the_process_of_a_run_is_its_owner_and_not_that_of_a_step():
     assert is_run_process()
     # No pool: it ends its workers by SIGTERM, which Dagster may have let this process ignore.
-    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(int(is_run_process())))
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: os._exit(int(is_run_process()))
+    )
     child.start()
     child.join()
     assert child.exitcode == 0
@@ -411,7 +462,9 @@ def test_what_of_an_edit_is_not_loaded_is_said_until_it_is(platform, said):
 
 def test_edited_values_need_no_reload(platform):
     text = platform.config_file.read_text()
-    edited = text.replace("seed: 7", "seed: 8").replace("raw: raw", "raw: raw\nautomation: {settle_seconds: 5}")
+    edited = text.replace("seed: 7", "seed: 8").replace(
+        "raw: raw", "raw: raw\nautomation: {settle_seconds: 5}"
+    )
     platform.config_file.write_text(edited.replace("web: 0.7", "web: 0.6"))
     assert "Reload" not in platform.look().skip_message
 

@@ -7,15 +7,16 @@ from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
 
-RUN = (
-    "handoff: data/nanosets/pretrain/handoff/current\ndata_parallel_size: 4\nmicro_batch_size: 2\nglobal_batch_size: 16"
-)
+RUN = "handoff: data/nanosets/pretrain/handoff/current\ndata_parallel_size: 4\nmicro_batch_size: 2\nglobal_batch_size: 16"
 
 
 def test_a_step_is_observed_on_the_handoff_that_read_it(built_platform):
     file = built_platform.config_file.parent / "run.yaml"
     file.write_text(RUN)
-    job, project = built_platform.definitions.resolve_job_def("explain_step"), Project.open(built_platform.config_file)
+    job, project = (
+        built_platform.definitions.resolve_job_def("explain_step"),
+        Project.open(built_platform.config_file),
+    )
 
     def shown(**config):
         run_config = {"ops": {"decoded_step": {"config": config}}} if config else None
@@ -34,12 +35,16 @@ def test_a_step_is_observed_on_the_handoff_that_read_it(built_platform):
     ]
     assert [row["text"] for row in rows] == [one.pieces[0].text for one in expected]
     assert all(
-        row["documents"].startswith(place_of(one.pieces[0].origin)) for row, one in zip(rows, expected, strict=True)
+        row["documents"].startswith(place_of(one.pieces[0].origin))
+        for row, one in zip(rows, expected, strict=True)
     )
     summary, rows = shown()
     assert "step 1 read 8 samples after 0 consumed, on 1 rank" in summary
     assert [row["sample"] for row in rows] == [str(number) for number in range(8)]
     assert "rank" not in rows[0]
-    for wrong, text in (({"run": "other.yaml"}, "cannot be read"), ({"nanoset": "other"}, "no such name")):
+    for wrong, text in (
+        ({"run": "other.yaml"}, "cannot be read"),
+        ({"nanoset": "other"}, "no such name"),
+    ):
         with pytest.raises(dg.Failure, match=text):
             shown(step=2, **wrong)

@@ -19,7 +19,9 @@ ROOT = str(Path(__file__).parents[2])
 
 
 def run(*arguments):
-    outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments], catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        nanoset, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert outcome.exit_code == 0, outcome.output
     return outcome.output
 
@@ -52,7 +54,9 @@ def test_init_again_where_nothing_was_edited(tmp_path):
     assert "there is a configuration already" in str(outcome.exception)
     (tmp_path / "nanoset.yaml").unlink()
     (tmp_path / "nanoset.yaml").mkdir()
-    assert "there is a configuration already" in str(CliRunner().invoke(nanoset, ["init", str(tmp_path)]).exception)
+    assert "there is a configuration already" in str(
+        CliRunner().invoke(nanoset, ["init", str(tmp_path)]).exception
+    )
 
 
 def started(folder, *words, **streams):
@@ -66,15 +70,32 @@ def test_closed_streams_are_no_outputs(tmp_path, closed):
     """Without a stdout, the first file that is opened would be it."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
     words = ("pbin", "raw-index", "a.jsonl")
-    assert started(tmp_path, *words, preexec_fn=lambda: [os.close(number) for number in closed]).returncode == 0
+    assert (
+        started(
+            tmp_path, *words, preexec_fn=lambda: [os.close(number) for number in closed]
+        ).returncode
+        == 0
+    )
     run("pbin", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
 
 
-def test_words_that_cannot_be_written_to_standard_error_are_lost_and_no_work(tmp_path, tokenizer_file):
+def test_words_that_cannot_be_written_to_standard_error_are_lost_and_no_work(
+    tmp_path, tokenizer_file
+):
     """As when the disk of a log is full."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
-    words = ("tokenize", "--input", "a.jsonl", "--tokenizer", tokenizer_file, "--eod", EOD, "--output-prefix", "x")
+    words = (
+        "tokenize",
+        "--input",
+        "a.jsonl",
+        "--tokenizer",
+        tokenizer_file,
+        "--eod",
+        EOD,
+        "--output-prefix",
+        "x",
+    )
     with open("/dev/full", "wb") as full:
         assert started(tmp_path, *words, stdout=subprocess.DEVNULL, stderr=full).returncode == 0
     assert (tmp_path / "x_text_document.idx").exists()
@@ -86,9 +107,18 @@ def test_import_parquet(tmp_path):
 
     rows = sentences("web", 7)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    assert "7 rows of 1 files" in run("import-parquet", tmp_path / "a.parquet", "--output", tmp_path / "a.jsonl")
+    assert "7 rows of 1 files" in run(
+        "import-parquet", tmp_path / "a.parquet", "--output", tmp_path / "a.jsonl"
+    )
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()] == rows
-    run("import-parquet", tmp_path / "a.parquet", "--output", tmp_path / "b.jsonl", "--columns", "text")
+    run(
+        "import-parquet",
+        tmp_path / "a.parquet",
+        "--output",
+        tmp_path / "b.jsonl",
+        "--columns",
+        "text",
+    )
     assert list(json.loads((tmp_path / "b.jsonl").read_bytes().splitlines()[0])) == ["text"]
 
 

@@ -1,4 +1,6 @@
-"""Commands refuse ids that a tokenizer does not have, by document and position, wherever a tokenizer is named."""
+"""Commands refuse ids that a tokenizer does not have, by document and position, wherever a
+tokenizer is named.
+"""
 
 import gzip
 import io
@@ -81,7 +83,9 @@ def test_an_id_that_is_not_in_the_vocabulary_is_refused(make, vocabulary, comman
     assert not Path("out.pbin").exists()
 
 
-@pytest.mark.parametrize("command", ["shuffle --input pair --output out --seqlen 3", "pack pair -o out.pbin"])
+@pytest.mark.parametrize(
+    "command", ["shuffle --input pair --output out --seqlen 3", "pack pair -o out.pbin"]
+)
 def test_the_greatest_id_is_accepted(make, vocabulary, command):
     tokenizer, greatest = vocabulary
     make(greatest)

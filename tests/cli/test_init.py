@@ -50,7 +50,11 @@ HUGGING_FACE = {
 KINDS = {
     "Hugging Face": (HUGGING_FACE, {"train": "wiki", "valid": "wiki_valid", "test": "wiki_test"}),
     "one without": (
-        {"web/train/a.jsonl": (60, dict), "web/dev/a.jsonl": (20, dict), "code/a.jsonl": (60, dict)},
+        {
+            "web/train/a.jsonl": (60, dict),
+            "web/dev/a.jsonl": (20, dict),
+            "code/a.jsonl": (60, dict),
+        },
         {"train": {"code": 0.5, "web": 0.5}, "valid": "web_valid"},
     ),
     "folders": (
@@ -81,7 +85,9 @@ def start(tmp_path, tokenizer_file):
 
 
 def facts_of(folder, corpus):
-    return json.loads((folder / "data/tokenized" / corpus / "current/manifest.json").read_text())["facts"]
+    return json.loads((folder / "data/tokenized" / corpus / "current/manifest.json").read_text())[
+        "facts"
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +101,9 @@ def test_a_project_of_each_kind_is_built_as_it_is_written(tmp_path, start, kind)
     for split, samples in config.samples.items():
         assert len(load_nanoset(tmp_path / "data", "pretrain", split)) >= samples
     assert {"train", "valid"} <= config.samples.keys()
-    assert [facts_of(tmp_path, corpus)["rejected"] for corpus in config.corpora] == [0] * len(config.corpora)
+    assert [facts_of(tmp_path, corpus)["rejected"] for corpus in config.corpora] == [0] * len(
+        config.corpora
+    )
 
 
 def test_only_a_tokenizer_that_cannot_be_used_is_to_be_named(start):
@@ -110,7 +118,9 @@ def test_held_out_files_are_in_no_training_data(tmp_path, start):
     assert "exclude: [validation-*, test-*]" in text
     assert yaml.safe_load(text)["nanosets"]["pretrain"]["blend_per_split"]["train"] == "wiki"
     build_all(tmp_path / "nanoset.yaml")
-    counts = [facts_of(tmp_path, corpus)["documents"] for corpus in ("wiki", "wiki_valid", "wiki_test")]
+    counts = [
+        facts_of(tmp_path, corpus)["documents"] for corpus in ("wiki", "wiki_valid", "wiki_test")
+    ]
     assert counts == [120, 20, 20]
 
 
@@ -133,7 +143,9 @@ def test_test_files_are_read_for_valid_if_there_are_none_for_it_and_that_is_said
     assert "There are no files for valid: those for test are read for it, too." in output
 
 
-def test_without_held_out_files_that_hold_a_sample_no_evaluation_is_asked_for(tmp_path, tokenizer_file):
+def test_without_held_out_files_that_hold_a_sample_no_evaluation_is_asked_for(
+    tmp_path, tokenizer_file
+):
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     write(tmp_path, "web/train.jsonl", sentences("web", 400))
     write(tmp_path, "web/test.jsonl", sentences("web", 1))
@@ -143,8 +155,13 @@ def test_without_held_out_files_that_hold_a_sample_no_evaluation_is_asked_for(tm
 
 @pytest.mark.parametrize("kind", ["split", "blend_per_split"])
 def test_an_evaluation_of_a_valid_without_samples_is_warned_of_everywhere(make_project, kind):
-    schedule = "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 2}\n"
-    data = {"split": 'blend: web\n    split: "1,0,0"', "blend_per_split": "blend_per_split: {train: web, test: code}"}
+    schedule = (
+        "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 2}\n"
+    )
+    data = {
+        "split": 'blend: web\n    split: "1,0,0"',
+        "blend_per_split": "blend_per_split: {train: web, test: code}",
+    }
     config = make_project(
         replacements={
             "blend: {web: 0.7, code: 0.3}": data[kind],
@@ -165,14 +182,18 @@ def test_an_evaluation_of_a_valid_without_samples_is_warned_of_everywhere(make_p
 
 
 def test_no_evaluation_is_no_reason_for_a_warning(make_project):
-    schedule = "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 0}\n"
+    schedule = (
+        "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 0}\n"
+    )
     replacements = {'split: "80,15,5"': 'split: "1,0,0"', "samples: {train: 400}\n": schedule}
     config = load_config(make_project(replacements=replacements))
     assert not [*evaluation_warnings(config.nanosets["pretrain"])]
 
 
 @pytest.mark.parametrize("here", ["project", "."])
-def test_the_command_that_is_named_works_from_the_folder_where_the_user_is(tmp_path, tokenizer_file, monkeypatch, here):
+def test_the_command_that_is_named_works_from_the_folder_where_the_user_is(
+    tmp_path, tokenizer_file, monkeypatch, here
+):
     folder = tmp_path / "my project"
     write(folder, "web/a.jsonl", sentences("web", 60))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
@@ -193,7 +214,13 @@ def test_a_command_names_the_project_if_the_environment_names_another(tmp_path, 
 
 def test_every_command_takes_the_folder_of_a_project(make_project, monkeypatch):
     config = make_project()
-    for words in (["status"], ["map", "pretrain", "--plan"], ["gc"], ["verify"], ["build", "--dry-run"]):
+    for words in (
+        ["status"],
+        ["map", "pretrain", "--plan"],
+        ["gc"],
+        ["verify"],
+        ["build", "--dry-run"],
+    ):
         for named in (["-c", config.parent], ["--config", config]):
             output = run(*words, *named).output
             assert "no such configuration" not in output
@@ -248,12 +275,19 @@ def test_text_outside_of_the_raw_folder_is_named(tmp_path, start):
     for name in ("a.jsonl", "more/deep/b.parquet", "data/train-0.parquet", "c.json.gz"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    for name in ("tokenizer_config.json", "vocab.json", ".cache/x.jsonl", "data/shards/web/documents.parquet"):
+    for name in (
+        "tokenizer_config.json",
+        "vocab.json",
+        ".cache/x.jsonl",
+        "data/shards/web/documents.parquet",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
     output = start({"web/a.jsonl": (60, dict)})
     (line,) = [line for line in output.splitlines() if "outside of" in line]
-    assert line.startswith(f"not read: 4 files of text outside of {tmp_path / 'raw'}: a.jsonl, c.json.gz, data/train")
+    assert line.startswith(
+        f"not read: 4 files of text outside of {tmp_path / 'raw'}: a.jsonl, c.json.gz, data/train"
+    )
     assert "move it to" in line
 
 
@@ -274,7 +308,11 @@ def test_a_held_out_part_without_a_sample_is_left_out_with_a_word(tmp_path):
 
 
 def test_a_key_that_is_empty_in_every_line_is_not_taken_for_the_text(tmp_path):
-    write(tmp_path, "web/a.jsonl", [{"text": "", "markdown": sentence["text"]} for sentence in sentences("web", 50)])
+    write(
+        tmp_path,
+        "web/a.jsonl",
+        [{"text": "", "markdown": sentence["text"]} for sentence in sentences("web", 50)],
+    )
     start = write_config(tmp_path)
     assert load_config(start.path).documents.text_key == "markdown"
     assert any("text (empty in every line)" in line for line in start.chosen)
@@ -298,7 +336,9 @@ def test_a_text_that_cannot_be_told_is_asked_for_or_refused(tmp_path, row, named
 def test_a_terminal_is_asked(tmp_path, monkeypatch):
     write(tmp_path, "chat/a.jsonl", [{"question": "q", "answer": "a"}] * 3)
     asked = []
-    monkeypatch.setattr(init, "_ask", lambda question, answers: asked.append((question, answers)) or answers[1])
+    monkeypatch.setattr(
+        init, "_ask", lambda question, answers: asked.append((question, answers)) or answers[1]
+    )
     assert run("init", tmp_path).exit_code == 0
     assert asked == [("Which key of chat holds the text?", ["question", "answer"])]
     assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
@@ -329,7 +369,9 @@ def tokenizer_of(folder, special, config=None, generation=None):
     (["</s>"], "<gone>", None, "</s>", "Id 2, by its common name."),
     (["<|im_end|>"], "<|im_end|>", None, "<|im_end|>", "It ends turns of a chat: see that this is meant."),
 ])  # fmt: skip
-def test_the_token_that_ends_documents_in_pre_training(tmp_path, special, config, generation, eod, reason):
+def test_the_token_that_ends_documents_in_pre_training(
+    tmp_path, special, config, generation, eod, reason
+):
     tokenizer_of(tmp_path, special, config, generation)
     write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
     said = run("init", tmp_path).output
@@ -343,7 +385,9 @@ def test_the_token_that_ends_documents_in_pre_training(tmp_path, special, config
 def test_without_a_token_for_ends_none_is_written(tmp_path):
     tokenizer_of(tmp_path, ["<|pad|>"])
     said = run("init", tmp_path).output
-    assert "tokenization.append_eod: False. The tokenizer names no token that ends documents" in said
+    assert (
+        "tokenization.append_eod: False. The tokenizer names no token that ends documents" in said
+    )
     assert "notice" not in said
     assert load_config(tmp_path / "nanoset.yaml").tokenizer.eod is None
 
@@ -351,11 +395,20 @@ def test_without_a_token_for_ends_none_is_written(tmp_path):
 def test_tokenize_names_the_token_and_flags_one_of_chats(tmp_path):
     tokenizer_of(tmp_path, ["<|endoftext|>", "<|im_end|>"], "<|im_end|>")
     write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
-    words = ("tokenize", "--input", tmp_path / "raw/web", "--tokenizer", tmp_path, "--append-eod", "--output-prefix")
+    words = (
+        "tokenize",
+        "--input",
+        tmp_path / "raw/web",
+        "--tokenizer",
+        tmp_path,
+        "--append-eod",
+        "--output-prefix",
+    )
     said = run(*words, tmp_path / "a").stderr
     assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in said
     assert (
-        "ends turns of a chat: pre-training takes <|endoftext|> (id 2); to take it, give --eod '<|endoftext|>'" in said
+        "ends turns of a chat: pre-training takes <|endoftext|> (id 2); to take it, give --eod '<|endoftext|>'"
+        in said
     )
     said = run(*words, tmp_path / "b", "--eod", "<|endoftext|>").stderr
     assert "documents end with <|endoftext|> (id 2, by --eod)\n" in said
@@ -367,13 +420,18 @@ def test_handoffs_ask_for_the_samples_of_the_schedule(tmp_path, start, preset, w
     start({"web/a.jsonl": (300, dict)})
     path = tmp_path / "nanoset.yaml"
     schedule = yaml.safe_load(path.read_text())["nanosets"]["pretrain"]["schedule"]
-    path.write_text(path.read_text().replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1))
+    path.write_text(
+        path.read_text().replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1)
+    )
     build_all(path)
     handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
     samples = schedule["iterations"] * schedule["global_batch_size"]
     assert f"for {samples:,} samples: {word} * global" in (handoff / "START.md").read_text()
     if preset == "nanotron":
-        assert yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"] == schedule["iterations"]
+        assert (
+            yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"]
+            == schedule["iterations"]
+        )
 
 
 def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
@@ -384,25 +442,48 @@ def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
     assert f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}" in warned
     said = (handoff / "START.md").read_text()
     assert "--tokenizer-model FOLDER" in said
-    beside = next(line.rpartition("write it: ")[2] for line in said.splitlines() if "write it: " in line)
-    assert json.loads(beside) == {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
-    lines = said.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("nanosets:")[2].partition("To know")[0]
+    beside = next(
+        line.rpartition("write it: ")[2] for line in said.splitlines() if "write it: " in line
+    )
+    assert json.loads(beside) == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|endoftext|>",
+    }
+    lines = (
+        said.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("nanosets:")[2].partition("To know")[0]
+    )
     (trainer,) = yaml.safe_load(lines).values()
     settings = yaml.safe_load(config.read_text())
     settings["nanosets"]["pretrain"] |= trainer
     config.write_text(yaml.safe_dump(settings, sort_keys=False))
     build_all(config)
-    assert UNKNOWN_TOKENIZER not in run("status", "--config", config).stdout + (handoff / "START.md").read_text()
-    told = [json.loads(path.read_text()) for path in (handoff.parents[1] / "cache").glob("*-train-description.txt")]
-    assert {"/models/x"} <= {one["tokenizer"].get("tokenizer_path") for one in told if "tokenizer" in one}
+    assert (
+        UNKNOWN_TOKENIZER
+        not in run("status", "--config", config).stdout + (handoff / "START.md").read_text()
+    )
+    told = [
+        json.loads(path.read_text())
+        for path in (handoff.parents[1] / "cache").glob("*-train-description.txt")
+    ]
+    assert {"/models/x"} <= {
+        one["tokenizer"].get("tokenizer_path") for one in told if "tokenizer" in one
+    }
     assert "--tokenizer-model /models/x\n" in (handoff / "arguments.txt").read_text()
 
 
 def test_the_smallest_project_of_the_readme_is_built_on_40_documents(tmp_path, tokenizer_file):
     for corpus in ("web", "code"):
-        write(tmp_path, f"{corpus}/a.jsonl", [row | {"text": row["text"] * 9} for row in sentences(corpus, 20)])
+        write(
+            tmp_path,
+            f"{corpus}/a.jsonl",
+            [row | {"text": row["text"] * 9} for row in sentences(corpus, 20)],
+        )
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    smallest = next(block for block in README.read_text().split("```yaml\n")[1:] if block.startswith("raw: raw\n"))
+    smallest = next(
+        block
+        for block in README.read_text().split("```yaml\n")[1:]
+        if block.startswith("raw: raw\n")
+    )
     (tmp_path / "nanoset.yaml").write_text(smallest.partition("```")[0])
     build_all(tmp_path / "nanoset.yaml")
     assert len(load_nanoset(tmp_path / "data", "pretrain", "train")) >= 8000

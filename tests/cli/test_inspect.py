@@ -22,7 +22,9 @@ def test_counts_and_first_sequences():
 
 
 def test_decoded():
-    shown = list(describe_dataset(GOLDEN / "text_document", GOLDEN / "tokenizer.json", sequences=99))[2:]
+    shown = list(
+        describe_dataset(GOLDEN / "text_document", GOLDEN / "tokenizer.json", sequences=99)
+    )[2:]
     assert len(shown) == 11
     assert shown[0] == "[0] 6 tokens: 'The quick brown fox.<|endoftext|>'"
     assert shown[1] == "[1] 2 tokens: ' <|endoftext|>'"
@@ -41,7 +43,9 @@ def test_the_median_is_numpys(count, monkeypatch):
     monkeypatch.setattr(terminal, "_CHUNK", 300)
     for most in (1, 9, 70_000, 2**31):
         lengths = np.random.default_rng(count).integers(0, most, count, dtype=np.int32)
-        expected = f"{lengths.min():,} to {lengths.max():,} tokens, median {np.median(lengths):,.0f}"
+        expected = (
+            f"{lengths.min():,} to {lengths.max():,} tokens, median {np.median(lengths):,.0f}"
+        )
         assert terminal.spread(lengths) == expected
 
 
@@ -57,7 +61,9 @@ def test_lengths_are_never_copied_together():
 
 def test_what_has_no_tokens_and_what_is_no_dataset(tmp_path):
     MMapIndexedDatasetBuilder(tmp_path / "empty").finalize()
-    assert list(describe_dataset(tmp_path / "empty")) == [f"{tmp_path / 'empty'}: 0 documents, 0 sequences, int32"]
+    assert list(describe_dataset(tmp_path / "empty")) == [
+        f"{tmp_path / 'empty'}: 0 documents, 0 sequences, int32"
+    ]
     (tmp_path / "foreign.idx").write_bytes(b"not an index at all" * 10)
     (tmp_path / "foreign.bin").write_bytes(b"")
     for name, error in (("nothing", MissingError), ("foreign", FormatError)):

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one sentence, no process left, and the same command goes on to the same bytes."""
+"""Ctrl-C, SIGTERM and SIGHUP: one sentence, no process left, and the same command goes on to the
+same bytes.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,14 @@ def cluster(tmp_path_factory):
 
 @pytest.mark.parametrize(("executor", "numbers"), ENDS)
 def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, executor, numbers):
-    """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first one is answered."""
+    """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first
+    one is answered.
+    """
     if executor == "a Dask cluster":
         (tmp_path / "cluster").symlink_to(request.getfixturevalue("cluster").folder)
-    process = start_nanoset("build", "-c", write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor]))
+    process = start_nanoset(
+        "build", "-c", write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor])
+    )
     said = interrupt(process, numbers, lambda: any((tmp_path / "data").glob(MANY)), group=True)
     check_interrupted(process, said, numbers[0])
     assert not any((tmp_path / "data" / ".in-use").glob("*")), "its lease ends with it"
@@ -61,15 +67,22 @@ def test_build_goes_on(tmp_path, tokenizer_file):
     again.join()
     assert again.exitcode == 0, (tmp_path / "said").read_text()
     assert any(data.glob("datasets/*/*/manifest.json"))
-    assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), "what was finished stays"
+    assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), (
+        "what was finished stays"
+    )
 
 
 def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file):
-    """As nohup, and shells that start a command in the background, would have it; Dagster sets handlers of its own."""
+    """As nohup, and shells that start a command in the background, would have it; Dagster sets
+    handlers of its own.
+    """
     config = write_corpus(tmp_path, tokenizer_file)
     ignored = (INT, TERM, HUP)
     process = start_nanoset(
-        "build", "-c", config, preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored]
+        "build",
+        "-c",
+        config,
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored],
     )
     while process.poll() is None:
         for number in ignored:
@@ -81,7 +94,9 @@ def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file):
 
 
 def test_before_the_command_itself_is_imported():
-    """A finder that hears Ctrl-C when the command's own module is looked for, as one that comes early does."""
+    """A finder that hears Ctrl-C when the command's own module is looked for, as one that comes
+    early does.
+    """
     finder = """
 import signal, sys
 class Finder:
@@ -98,7 +113,9 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
-    """In this process: handlers are as before afterwards. The signal comes again as the first one is answered."""
+    """In this process: handlers are as before afterwards. The signal comes again as the first one
+    is answered.
+    """
     from nanoset_core.project import status
 
     config = make_project()
@@ -106,7 +123,8 @@ def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     monkeypatch.setattr(gc, "collect", lambda: signal.raise_signal(number))
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     terminated = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and stays so
+    # under nohup it is ignored, and stays so
+    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as left:
             main(["status", "-c", str(config)])

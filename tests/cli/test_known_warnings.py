@@ -54,14 +54,19 @@ def test_a_warning_whose_facts_changed_is_new(printed):
 def test_a_warning_that_went_to_a_log_is_not_known(printed):
     in_log = printed(FIRST, terminal=False)
 
-    assert in_log == [FIRST, "after `nanoset status --warnings`, commands only count these warnings"]
+    assert in_log == [
+        FIRST,
+        "after `nanoset status --warnings`, commands only count these warnings",
+    ]
     assert printed(FIRST) == [FIRST]
 
 
 def test_a_known_warning_is_only_counted_in_a_log(printed):
     printed(FIRST)
 
-    assert printed(FIRST, terminal=False) == ["1 known warning: `nanoset status --warnings` prints them in full"]
+    assert printed(FIRST, terminal=False) == [
+        "1 known warning: `nanoset status --warnings` prints them in full"
+    ]
 
 
 def test_warnings_beyond_a_limit_are_counted_and_stay_new(printed):
@@ -74,10 +79,14 @@ def test_warnings_beyond_a_limit_are_counted_and_stay_new(printed):
 
 def test_known_warnings_are_printed_in_full_on_request_and_known_from_then_on(printed):
     assert printed(FIRST, SECOND, show_known=True, terminal=False) == [FIRST, SECOND]
-    assert printed(FIRST, SECOND) == ["2 known warnings: `nanoset status --warnings` prints them in full"]
+    assert printed(FIRST, SECOND) == [
+        "2 known warnings: `nanoset status --warnings` prints them in full"
+    ]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"warnings": 3}', b'{"warnings": [3, null]}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"warnings": 3}', b'{"warnings": [3, null]}', b"\xff"]
+)
 def test_a_damaged_record_shows_warnings_again(project, printed, content):
     printed(FIRST)
     (record,) = (project.outputs.folder / FOLDER).iterdir()

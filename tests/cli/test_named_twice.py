@@ -89,21 +89,29 @@ def test_a_folder_with_a_link_to_one_of_its_files_is_refused(folder):
     Path("raw").mkdir()
     os.link("a.jsonl", "raw/x.jsonl")
     os.symlink("x.jsonl", "raw/y.jsonl")
-    said = refusal("tokenize", "--input", "raw", "--output-prefix", "o/x", "--tokenizer", "tokenizer.json")
+    said = refusal(
+        "tokenize", "--input", "raw", "--output-prefix", "o/x", "--tokenizer", "tokenizer.json"
+    )
     assert "raw/x.jsonl" in said
     assert "raw/y.jsonl" in said
 
 
-@pytest.mark.parametrize("spelling", [spelling for spelling in SPELLINGS if spelling not in ("a", "./a")])
+@pytest.mark.parametrize(
+    "spelling", [spelling for spelling in SPELLINGS if spelling not in ("a", "./a")]
+)
 @pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
 def test_pbin_refuses_a_pbin_that_is_named_in_two_ways(folder, command, spelling):
-    said = refusal("pbin", *command.split(), "a.pbin", f"{spelling.format(folder=folder)}.pbin", "-o", "o.pbin")
+    said = refusal(
+        "pbin", *command.split(), "a.pbin", f"{spelling.format(folder=folder)}.pbin", "-o", "o.pbin"
+    )
     assert "a file is named twice" in said
 
 
 @pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
 def test_pbin_repeats_a_pbin_that_is_named_twice_under_one_name_and_says_so(folder, command):
-    result = CliRunner().invoke(nanoset, ["pbin", *command.split(), "a.pbin", "a.pbin", "-o", "o.pbin"])
+    result = CliRunner().invoke(
+        nanoset, ["pbin", *command.split(), "a.pbin", "a.pbin", "-o", "o.pbin"]
+    )
     assert result.exit_code == 0, result.output
     assert "40 documents" in result.stdout
     assert "notice: a.pbin is read 2 times, as it is named" in result.stderr
@@ -114,7 +122,9 @@ def test_merge_refuses_a_folder_with_two_names_of_a_dataset(folder, link):
     Path("pairs").mkdir()
     for ending in ("bin", "idx"):
         os.rename(f"a.{ending}", f"pairs/a.{ending}")
-        (os.link if link == "hard" else os.symlink)(folder / f"pairs/a.{ending}", f"pairs/b.{ending}")
+        (os.link if link == "hard" else os.symlink)(
+            folder / f"pairs/a.{ending}", f"pairs/b.{ending}"
+        )
     said = refusal("merge", "--input", "pairs", "--output-prefix", "o")
     assert "documents would be joined twice" in said
     assert "pairs/a and pairs/b" in said

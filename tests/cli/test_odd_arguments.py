@@ -1,4 +1,6 @@
-"""Arguments that nobody means: each gives an error that says what is wrong, and none an internal one."""
+"""Arguments that nobody means: each gives an error that says what is wrong, and none an internal
+one.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ def project(tmp_path: Path, tokenizer_file: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("arguments", CASES, ids=ascii)
 def test_an_odd_argument_gives_a_proper_message(project, arguments):
     outcome = CliRunner().invoke(nanoset, arguments)
-    said = outcome.output if isinstance(outcome.exception, SystemExit | None) else message(outcome.exception)
+    said = (
+        outcome.output
+        if isinstance(outcome.exception, SystemExit | None)
+        else message(outcome.exception)
+    )
     assert "internal error" not in said
     assert "s3cret" not in said
     assert said.strip()
@@ -70,7 +76,9 @@ def test_an_odd_argument_gives_a_proper_message(project, arguments):
     ],
 )
 @pytest.mark.parametrize("command", ["status", "verify", "map"])
-def test_places_that_cannot_be_read_are_mistakes_of_the_configuration(project, command, line, words):
+def test_places_that_cannot_be_read_are_mistakes_of_the_configuration(
+    project, command, line, words
+):
     (project / "nanoset.yaml").write_text(CONFIG.replace("raw: raw", line))
     outcome = CliRunner().invoke(nanoset, [command])
     said = message(outcome.exception)

@@ -43,7 +43,9 @@ def test_an_option_has_the_type_and_default_of_its_field():
     assert run("--needed", *map(str, words)).output == repr(given) + "\n"
 
 
-@pytest.mark.parametrize("words", [[], ["-s", "10"], ["-s", "-1"], ["--share", "2"], ["--kind", "c"]])
+@pytest.mark.parametrize(
+    "words", [[], ["-s", "10"], ["-s", "-1"], ["--share", "2"], ["--kind", "c"]]
+)
 def test_what_the_field_does_not_allow_is_a_usage_error(words):
     assert run(*(["--needed", "w", *words] if words else [])).exit_code == 2
 

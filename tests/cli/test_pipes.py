@@ -26,7 +26,10 @@ def one_of_each_kind(folder):
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and ".in-use" not in path.parts:
             name = re.sub(r"[0-9a-f]{16,}|[0-9]+", "#", path.relative_to(folder).as_posix())
-            kinds.setdefault(re.sub(r"(datasets|shards|nanosets|webdatasets|inventories)/[^/]+", r"\1", name), path)
+            kinds.setdefault(
+                re.sub(r"(datasets|shards|nanosets|webdatasets|inventories)/[^/]+", r"\1", name),
+                path,
+            )
     return list(kinds.values())
 
 
@@ -44,7 +47,11 @@ def test_no_command_waits_for_a_writer(tmp_path, tokenizer_file, monkeypatch):
         "webdatasets: {shuffled: {corpora: [web], sequence_length: 16}}\n"
     )
     build_all(tmp_path / "nanoset.yaml")
-    found = [*one_of_each_kind(tmp_path / "data"), tmp_path / "nanoset.yaml", tmp_path / "raw/web/a.jsonl"]
+    found = [
+        *one_of_each_kind(tmp_path / "data"),
+        tmp_path / "nanoset.yaml",
+        tmp_path / "raw/web/a.jsonl",
+    ]
     assert len(found) > 20
     before = signal.signal(signal.SIGALRM, hung)
     refused = 0
@@ -57,7 +64,11 @@ def test_no_command_waits_for_a_writer(tmp_path, tokenizer_file, monkeypatch):
             for command in COMMANDS:
                 outcome = CliRunner().invoke(nanoset, command)
                 error = outcome.exception
-                assert error is None or isinstance(error, NanosetError | SystemExit), (path, command, error)
+                assert error is None or isinstance(error, NanosetError | SystemExit), (
+                    path,
+                    command,
+                    error,
+                )
                 refused += outcome.exit_code != 0
             signal.alarm(0)
             path.unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""How long work is watched: as lines without a terminal, as bars on one, and in one line of a run's log."""
+"""How long work is watched: as lines without a terminal, as bars on one, and in one line of a run's
+log.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from nanoset_core.cli import progress
 from nanoset_core.cli.progress import Watch, bar_line, progress_bars
 from nanoset_core.execution.progress import Progress, note
 
-MADE = Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=1_000, tokens=2_000_000)
+MADE = Progress(
+    "tokenized_shards", "web", 25_000_000, 100_000_000, documents=1_000, tokens=2_000_000
+)
 
 
 @pytest.fixture
@@ -27,15 +31,29 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     ("first", "later", "line"),
     [
-        (0, MADE, "tokenized_shards web: 25%, 5.0 MB/s, 1,000 documents, 2,000,000 tokens, 15 s left"),
-        (20_000_000, MADE, "tokenized_shards web: 25%, 1.0 MB/s, 1,000 documents, 2,000,000 tokens, 1 min left"),
+        (
+            0,
+            MADE,
+            "tokenized_shards web: 25%, 5.0 MB/s, 1,000 documents, 2,000,000 tokens, 15 s left",
+        ),
+        (
+            20_000_000,
+            MADE,
+            "tokenized_shards web: 25%, 1.0 MB/s, 1,000 documents, 2,000,000 tokens, 1 min left",
+        ),
         (0, Progress("merge", "a", 10, 10), "merge a: 100%, 0.0 MB/s"),
-        (0, Progress("tars", "mix", 1, 3, unit="shards"), "tars mix: 33%, 1 of 3 shards, 10 s left"),
+        (
+            0,
+            Progress("tars", "mix", 1, 3, unit="shards"),
+            "tars mix: 33%, 1 of 3 shards, 10 s left",
+        ),
         (0, Progress("merge", "empty", 0, 0), "merge empty: 100%, 0.0 MB/s"),
     ],
     ids=["begun", "gone on", "done", "counted", "nothing"],
 )
-def test_progress_is_described_in_one_line_from_what_was_done_since_it_was_first_heard_of(clock, first, later, line):
+def test_progress_is_described_in_one_line_from_what_was_done_since_it_was_first_heard_of(
+    clock, first, later, line
+):
     watch = Watch()
     watch.describe(Progress(later.stage, later.name, first, later.total))
     clock[0] += 5
@@ -105,7 +123,9 @@ def test_on_a_terminal_there_is_a_bar_for_each_piece_of_work():
 
 
 @pytest.mark.parametrize("width", [200, 80, 79, 60, 40, 24, 10])
-@pytest.mark.parametrize("label", ["a", "[12/250] tokenized_shards " + "long" * 30, "[3/4] 漢字" * 12])
+@pytest.mark.parametrize(
+    "label", ["a", "[12/250] tokenized_shards " + "long" * 30, "[3/4] 漢字" * 12]
+)
 def test_a_line_of_progress_fits_the_terminal_and_its_times_are_never_cut(width, label):
     line = bar_line(width, label, 0.456, 3723, 45)
     assert cell_len(line) < width

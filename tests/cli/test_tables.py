@@ -9,12 +9,18 @@ from rich.console import Console
 
 from nanoset_core.cli.terminal import print_rows
 
-ROWS = [("web/of/a/name/that/is/long", "1,234,567", "39.69% of 40.00% asked"), ("code", "89", "1.00%")]
+ROWS = [
+    ("web/of/a/name/that/is/long", "1,234,567", "39.69% of 40.00% asked"),
+    ("code", "89", "1.00%"),
+]
 
 
 def printed(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    print_rows([dict(zip(("corpus", "tokens", "share"), row, strict=True)) for row in ROWS], console=console)
+    print_rows(
+        [dict(zip(("corpus", "tokens", "share"), row, strict=True)) for row in ROWS],
+        console=console,
+    )
     assert console.width == width
     return console.file.getvalue()
 

@@ -63,7 +63,9 @@ def test_megatrons_flags(texts, name):
     if ".model" in name:
         pytest.importorskip("sentencepiece")
     end = 420 if name.startswith(("vocab", "ranks")) else 2
-    assert tokenized(texts, *(TAKEN | MODELS)[name]) == [[*ids, end] for ids in EXPECTED[name] if ids]
+    assert tokenized(texts, *(TAKEN | MODELS)[name]) == [
+        [*ids, end] for ids in EXPECTED[name] if ids
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,9 @@ def test_what_does_not_fit_together(texts, arguments, what):
     assert result.exception.remedy
 
 
-@pytest.mark.parametrize("words", [["tokenize", "--input", "x", "--output-prefix", "y"], ["inspect", "x"]])
+@pytest.mark.parametrize(
+    "words", [["tokenize", "--input", "x", "--output-prefix", "y"], ["inspect", "x"]]
+)
 def test_what_names_no_tokenizer_is_a_wrong_use(words):
     result = run(*words, "--tiktoken-pattern", "gpt2")
     assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
@@ -96,7 +100,9 @@ def test_what_names_no_tokenizer_is_a_wrong_use(words):
 
 def test_tokens_are_shown_as_text(texts):
     tokenized(texts, "--tokenizer", FILES / "tekken.json")
-    result = run("inspect", texts.parent / "out_text_document", "--tokenizer", FILES / "tekken.json")
+    result = run(
+        "inspect", texts.parent / "out_text_document", "--tokenizer", FILES / "tekken.json"
+    )
     assert "two  spaces and" in result.output
 
 
@@ -155,7 +161,8 @@ def _contexts(tars):
                 yield json.loads(gzip.decompress(tar.extractfile(member).read()))
 
 
-# --------------------------------------------------------------------------- special tokens of the template
+# --------------------------------------------------------------------------- special tokens of the
+# template
 
 
 @pytest.fixture
@@ -165,19 +172,26 @@ def template(tmp_path):
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = Tokenizer.from_file(str(FILES.parent / "tokenizer.json"))
-    tokenizer.post_processor = TemplateProcessing(single="<|padding|> $A", special_tokens=[("<|padding|>", 1)])
+    tokenizer.post_processor = TemplateProcessing(
+        single="<|padding|> $A", special_tokens=[("<|padding|>", 1)]
+    )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     return tokenizer
 
 
 def test_special_tokens_are_added_by_either_flag_as_encode_adds_them(texts, template):
-    whole = [[*encoding.ids, 0] for encoding in template.encode_batch(TEXTS, add_special_tokens=True)]
+    whole = [
+        [*encoding.ids, 0] for encoding in template.encode_batch(TEXTS, add_special_tokens=True)
+    ]
     file = texts.parent / "tokenizer.json"
     common = ("--tokenizer", file, "--eod", "<|endoftext|>")
     assert tokenized(texts, *common, "--special-tokens", "add") == whole
     assert tokenized(texts, *common, "--tokenizer-hf-include-special-tokens") == whole
     plain = [ids[1:] for ids in whole if len(ids) > 2]
-    assert tokenized(texts, *common, "--tokenizer-hf-no-include-special-tokens", "--overwrite") == plain
+    assert (
+        tokenized(texts, *common, "--tokenizer-hf-no-include-special-tokens", "--overwrite")
+        == plain
+    )
     assert tokenized(texts, *common) == plain  # the same pair: nothing is written again
 
 

@@ -1,4 +1,6 @@
-"""What people get wrong: every message names where, what was found or expected, and a remedy that helps."""
+"""What people get wrong: every message names where, what was found or expected, and a remedy that
+helps.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,9 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tokenizer_file):
-    """A project that was never built, with a wrong nanoset.yaml for each way to get one wrong, and a pair."""
+    """A project that was never built, with a wrong nanoset.yaml for each way to get one wrong, and
+    a pair.
+    """
     folder = tmp_path_factory.mktemp("wrong")
     write_raw(folder / "raw")
     (folder / "hollow").mkdir()
@@ -166,13 +170,19 @@ def folder(tmp_path_factory, tokenizer_file):
         assert old in CONFIG, name
         (folder / f"{name}.yaml").write_text(CONFIG.replace(old, new, 1))
     words = f"tokenize --input raw/books --output-prefix {folder}/o/y --tokenizer {tokenizer_file} --workers 1"
-    outcome = CliRunner().invoke(nanoset, words.replace("raw/", f"{folder}/raw/").split(), catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        nanoset, words.replace("raw/", f"{folder}/raw/").split(), catch_exceptions=False
+    )
     assert outcome.exit_code == 0
     return folder
 
 
 def files(folder: Path) -> dict[str, float]:
-    found = (path for path in folder.rglob("*") if not {".dagster", "data"} & {*path.relative_to(folder).parts})
+    found = (
+        path
+        for path in folder.rglob("*")
+        if not {".dagster", "data"} & {*path.relative_to(folder).parts}
+    )
     return {str(path): path.stat().st_mtime_ns for path in found}
 
 
@@ -201,7 +211,10 @@ def test_wrong_use(folder, monkeypatch, line, words):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"map --plan --data-path {PAIR} --seq-length 8 --split 90,5", ["train 94.74%, valid 5.26%, test 0.00%"]),
+        (
+            f"map --plan --data-path {PAIR} --seq-length 8 --split 90,5",
+            ["train 94.74%, valid 5.26%, test 0.00%"],
+        ),
         (
             f"map --plan --data-path {PAIR} --seq-length 1024 --split 999,1",
             ["data valid has no sample", "hangs on such a split"],
@@ -228,7 +241,9 @@ def test_a_usual_plan_says_nothing(folder, monkeypatch):
 
 def test_inspect_takes_the_folder_of_a_tokenizer(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    outcome = CliRunner().invoke(nanoset, ["inspect", PAIR, "--tokenizer", "configured"], catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        nanoset, ["inspect", PAIR, "--tokenizer", "configured"], catch_exceptions=False
+    )
     assert "books 0: " in outcome.output
 
 
@@ -240,7 +255,11 @@ def test_summaries_of_commands_are_whole(words):
 
 def test_init_says_what_a_build_would_say_of_the_tokenizer(tmp_path, folder, tokenizer_file):
     def said(name):
-        return CliRunner().invoke(nanoset, ["init", str(tmp_path / name)], catch_exceptions=False).output
+        return (
+            CliRunner()
+            .invoke(nanoset, ["init", str(tmp_path / name)], catch_exceptions=False)
+            .output
+        )
 
     (tmp_path / "with").mkdir()
     shutil.copyfile(tokenizer_file, tmp_path / "with" / "tokenizer.json")

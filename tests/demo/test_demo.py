@@ -58,7 +58,9 @@ def test_every_line_is_a_document_but_one(demo):
         assert None not in ids
         total += len(ids)
     assert total > 100
-    assert [(reject.reason, reject.excerpt) for reject in rejects] == [("invalid_json", BROKEN_LINE.decode().rstrip())]
+    assert [(reject.reason, reject.excerpt) for reject in rejects] == [
+        ("invalid_json", BROKEN_LINE.decode().rstrip())
+    ]
 
 
 def test_tokenizer_can_say_everything(demo):
@@ -84,7 +86,9 @@ def test_unfinished_demo_is_made_anew(tmp_path):
     (tmp_path / "raw" / "stdlib" / "half.jsonl").write_bytes(b'{"text": "cut o')
     (tmp_path / "tokenizer.json").write_text("old")
     assert write_demo(tmp_path, megabytes=0.2) is True
-    assert load_config(tmp_path / "nanoset.yaml").documents.max_rejected_fraction == 0.5, "of few lines one is broken"
+    assert load_config(tmp_path / "nanoset.yaml").documents.max_rejected_fraction == 0.5, (
+        "of few lines one is broken"
+    )
     assert not (tmp_path / "raw" / "stdlib" / "half.jsonl").exists()
     assert json.loads((tmp_path / "tokenizer.json").read_bytes())["model"]["type"] == "BPE"
 
@@ -123,8 +127,12 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 write_demo(Path(sys.argv[1]), megabytes=1.0)
 """
-    done = subprocess.run([sys.executable, "-c", limited, str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", limited, str(tmp_path)], capture_output=True, text=True
+    )
     assert "File too large" in done.stderr
     left = list(tmp_path.glob("raw/**/*.jsonl*"))  # those that are small enough
     assert len(left) < len(list(demo.glob("raw/**/*.jsonl*")))
-    assert all(path.read_bytes() == (demo / path.relative_to(tmp_path)).read_bytes() for path in left)
+    assert all(
+        path.read_bytes() == (demo / path.relative_to(tmp_path)).read_bytes() for path in left
+    )

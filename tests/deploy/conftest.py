@@ -34,12 +34,23 @@ def unprivileged() -> tuple[list[str], str | None]:
     users = {entry.pw_name for entry in pwd.getpwall()}
     user = "postgres" if "postgres" in users else "nobody"
     group = str(pwd.getpwnam(user).pw_gid)
-    return ["setpriv", "--reuid", user, "--regid", group, "--clear-groups", "--pdeathsig", "INT"], user
+    return [
+        "setpriv",
+        "--reuid",
+        user,
+        "--regid",
+        group,
+        "--clear-groups",
+        "--pdeathsig",
+        "INT",
+    ], user
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[dict[str, str]]:
-    """The variables that dagster.yaml asks for, of a server in a folder of its own, gone afterwards."""
+    """The variables that dagster.yaml asks for, of a server in a folder of its own, gone
+    afterwards.
+    """
     pytest.importorskip("dagster_postgres", reason="needs dagster-postgres: the extra deploy")
     folder = programs()
     if folder is None:
@@ -59,15 +70,37 @@ def postgres() -> Iterator[dict[str, str]]:
 def _serve(folder: Path, prefix: list[str], base: Path) -> Iterator[dict[str, str]]:
     secret, data, log, port = base / "password", base / "data", base / "log", *free_ports(1)
     secret.write_text(PASSWORD + "\n")
-    initdb = [str(folder / "initdb"), "--pgdata", str(data), "--username", "nanoset", "--encoding", "UTF8", "--no-sync"]
+    initdb = [
+        str(folder / "initdb"),
+        "--pgdata",
+        str(data),
+        "--username",
+        "nanoset",
+        "--encoding",
+        "UTF8",
+        "--no-sync",
+    ]
     initdb += ["--auth", "scram-sha-256", "--pwfile", str(secret)]
-    done = subprocess.run([*prefix, *initdb], cwd=base, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*prefix, *initdb], cwd=base, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
-    options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "fsync": "off"}
+    options = {
+        "listen_addresses": "127.0.0.1",
+        "port": port,
+        "unix_socket_directories": "",
+        "fsync": "off",
+    }
     command = [*prefix, str(folder / "postgres"), "-D", str(data)]
     for name, value in options.items():
         command += ["-c", f"{name}={value}"]
-    variables = {"HOST": "127.0.0.1", "PORT": str(port), "USERNAME": "nanoset", "PASSWORD": PASSWORD, "DB": "postgres"}
+    variables = {
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+        "USERNAME": "nanoset",
+        "PASSWORD": PASSWORD,
+        "DB": "postgres",
+    }
     with running(command, log, folder=base) as server:
         until(lambda: _connected(port) or server.poll() is not None, 30, log.read_text)
         assert server.poll() is None, log.read_text()
@@ -79,12 +112,18 @@ def _connected(port: int | str) -> Any:
     import psycopg2
 
     with suppress(psycopg2.OperationalError):
-        return psycopg2.connect(host="127.0.0.1", port=port, user="nanoset", password=PASSWORD, dbname="postgres")
+        return psycopg2.connect(
+            host="127.0.0.1", port=port, user="nanoset", password=PASSWORD, dbname="postgres"
+        )
 
 
 @pytest.fixture
-def postgres_environment(postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The server's variables, and a folder for logs, in this process's environment; the server holds no history yet."""
+def postgres_environment(
+    postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The server's variables, and a folder for logs, in this process's environment; the server
+    holds no history yet.
+    """
     server = _connected(postgres["DAGSTER_PG_PORT"])
     server.autocommit = True
     name = f"history_{tmp_path.name}_{os.urandom(4).hex()}"

@@ -1,4 +1,6 @@
-"""History in a real Postgres, by the settings that are shipped: many partitions, runs from a queue, nothing lost."""
+"""History in a real Postgres, by the settings that are shipped: many partitions, runs from a queue,
+nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -66,34 +68,56 @@ def project(tmp_path: Path, tokenizer_file: Path) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, postgres_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """DAGSTER_HOME with the settings of deploy/machine, but for the limit of runs that start workers: here all may."""
+def home(
+    tmp_path: Path, postgres_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """DAGSTER_HOME with the settings of deploy/machine, but for the limit of runs that start
+    workers: here all may.
+    """
     folder = tmp_path / "home"
     folder.mkdir()
     text = (DEPLOY / "machine" / "dagster.yaml").read_text()
     assert text.count("default_limit: 2\n") == 1
-    (folder / "dagster.yaml").write_text(text.replace("default_limit: 2\n", f"default_limit: {RUNS}\n"))
+    (folder / "dagster.yaml").write_text(
+        text.replace("default_limit: 2\n", f"default_limit: {RUNS}\n")
+    )
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     return folder
 
 
 def code_server(port: int) -> list[str]:
     """The command of the image, on another port."""
-    command = json.loads(re.findall(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.M)[-1])
+    command = json.loads(
+        re.findall(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.M)[-1]
+    )
     assert command[0] == "dagster"
     return [sys.executable, "-m", *(str(port) if part == "4000" else part for part in command)]
 
 
 @pytest.fixture
 def platform(home: Path, project: Path, tmp_path: Path) -> Iterator[str]:
-    """The code location, the webserver and the daemon, as the image runs them; → the webserver's address."""
+    """The code location, the webserver and the daemon, as the image runs them; → the webserver's
+    address.
+    """
     port, web = free_ports(2)
     text = (DEPLOY / "machine" / "workspace.yaml").read_text()
     assert "host: code, port: 4000" in text
     workspace = home / "workspace.yaml"
     workspace.write_text(text.replace("host: code, port: 4000", f"host: 127.0.0.1, port: {port}"))
-    environment = {"NANOSET_CONFIG": str(project), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
-    webserver = ["dagster_webserver", "--host", "127.0.0.1", "--port", str(web), "--workspace", str(workspace)]
+    environment = {
+        "NANOSET_CONFIG": str(project),
+        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONUNBUFFERED": "1",
+    }
+    webserver = [
+        "dagster_webserver",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(web),
+        "--workspace",
+        str(workspace),
+    ]
     commands = {
         "code": code_server(port),
         "webserver": [sys.executable, "-m", *webserver],
@@ -115,8 +139,12 @@ def _listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def check_history(instance: dg.DagsterInstance, corpora: list[str], assets: tuple[str, ...] = ASSETS) -> None:
-    """One run and one materialization of each asset for each corpus; every step and check of it is there."""
+def check_history(
+    instance: dg.DagsterInstance, corpora: list[str], assets: tuple[str, ...] = ASSETS
+) -> None:
+    """One run and one materialization of each asset for each corpus; every step and check of it is
+    there.
+    """
     runs = instance.get_runs()
     assert Counter(run.tags["dagster/partition"] for run in runs) == Counter(corpora)
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
@@ -127,18 +155,28 @@ def check_history(instance: dg.DagsterInstance, corpora: list[str], assets: tupl
         assert Counter(record.partition_key for record in records) == Counter(corpora)
         assert {record.run_id for record in records} == {run.run_id for run in runs}
     for run in runs:
-        events = [record.dagster_event for record in instance.all_logs(run.run_id) if record.dagster_event]
+        events = [
+            record.dagster_event for record in instance.all_logs(run.run_id) if record.dagster_event
+        ]
         kinds = Counter(event.event_type for event in events)
         assert kinds[dg.DagsterEventType.ASSET_MATERIALIZATION] == len(assets)
-        assert kinds[dg.DagsterEventType.STEP_START] == kinds[dg.DagsterEventType.STEP_SUCCESS] >= len(assets)
-        assert kinds[dg.DagsterEventType.ASSET_CHECK_EVALUATION] == kinds[dg.DagsterEventType.STEP_START] - len(assets)
+        assert (
+            kinds[dg.DagsterEventType.STEP_START]
+            == kinds[dg.DagsterEventType.STEP_SUCCESS]
+            >= len(assets)
+        )
+        assert kinds[dg.DagsterEventType.ASSET_CHECK_EVALUATION] == kinds[
+            dg.DagsterEventType.STEP_START
+        ] - len(assets)
         assert kinds[dg.DagsterEventType.RUN_START] == kinds[dg.DagsterEventType.RUN_SUCCESS] == 1
 
 
 def test_runs_from_the_queue_leave_a_whole_history(platform, project, home, tmp_path):
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert type(instance.event_log_storage).__name__ == "PostgresEventLogStorage"
-        instance.add_dynamic_partitions(Names().corpora_name, [name(number) for number in range(REGISTERED)])
+        instance.add_dynamic_partitions(
+            Names().corpora_name, [name(number) for number in range(REGISTERED)]
+        )
         corpora = [name(number) for number in range(RUNS)]
         for corpus in corpora:
             answer = query(platform, _LAUNCH % corpus)["launchRun"]
@@ -147,11 +185,15 @@ def test_runs_from_the_queue_leave_a_whole_history(platform, project, home, tmp_
         assert len(instance.get_dynamic_partitions(Names().corpora_name)) == REGISTERED
         check_history(instance, corpora)
         for run in instance.get_runs():
-            assert list((Path(os.environ["NANOSET_LOG_FOLDER"]) / run.run_id).rglob("*.err")), "no log was kept"
+            assert list((Path(os.environ["NANOSET_LOG_FOLDER"]) / run.run_id).rglob("*.err")), (
+                "no log was kept"
+            )
     opened = Project.open(project)
     for corpus in corpora:
         assert opened.outputs.current("datasets", corpus).facts["documents"] == DOCUMENTS
-    again = start_forked("build", "--config", project, environment=os.environ, said=tmp_path / "said")
+    again = start_forked(
+        "build", "--config", project, environment=os.environ, said=tmp_path / "said"
+    )
     again.join()
     assert "nothing was made" in (tmp_path / "said").read_text()
 
@@ -173,10 +215,14 @@ def test_builds_at_the_same_time_share_one_history(home, tmp_path, tokenizer_fil
 
 
 def _part(folder: Path, part: int) -> Path:
-    """A project over its share of the corpora, with the same outputs' folder as the others; → nanoset.yaml."""
+    """A project over its share of the corpora, with the same outputs' folder as the others; →
+    nanoset.yaml.
+    """
     for number in range(part, BUILT, BUILDS):
         (folder / f"raw-{part}" / name(number)).mkdir(parents=True)
-        (folder / f"raw-{part}" / name(number) / "text.jsonl").write_bytes(jsonl(sentences(name(number), 3)))
+        (folder / f"raw-{part}" / name(number) / "text.jsonl").write_bytes(
+            jsonl(sentences(name(number), 3))
+        )
     config = folder / f"nanoset-{part}.yaml"
     config.write_text(CONFIG.replace("raw: raw\n", f"raw: raw-{part}\n"))
     return config

@@ -44,7 +44,9 @@ def variables(value: object) -> set[str]:
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value for every variable that any of the settings ask for, and a region without an account."""
     for name in set().union(*(variables(settings(place)) for place in PLACES)):
-        monkeypatch.setenv(name, "5432" if name.endswith("PORT") else f"some-{name.lower().replace('_', '-')}")
+        monkeypatch.setenv(
+            name, "5432" if name.endswith("PORT") else f"some-{name.lower().replace('_', '-')}"
+        )
     for name in ("AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "eu-west-1" if name.endswith("REGION") else "none")
 
@@ -56,7 +58,11 @@ def instance_parts(place: str) -> dict[str, Any]:
     from dagster._core.instance.ref import InstanceRef
 
     ref = InstanceRef.from_dir(str(DEPLOY / place))
-    return {"storage": ref.storage_data, "launcher": ref.run_launcher_data, "logs": ref.compute_logs_data}
+    return {
+        "storage": ref.storage_data,
+        "launcher": ref.run_launcher_data,
+        "logs": ref.compute_logs_data,
+    }
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -72,9 +78,14 @@ def test_dagster_accepts_every_setting(place, environment):
 def test_the_launcher_and_the_logs_for_ecs_are_made(environment):
     parts = instance_parts("ecs")
     launcher, logs = parts["launcher"].rehydrate(), parts["logs"].rehydrate()
-    assert (type(launcher).__name__, type(logs).__name__) == ("EcsRunLauncher", "S3ComputeLogManager")
+    assert (type(launcher).__name__, type(logs).__name__) == (
+        "EcsRunLauncher",
+        "S3ComputeLogManager",
+    )
     cpu, memory = (int(launcher.run_resources[name]) for name in ("cpu", "memory"))
-    assert (cpu, memory) in {(16384, 1024 * gib) for gib in range(32, 121, 8)}, "Fargate knows no such size"
+    assert (cpu, memory) in {(16384, 1024 * gib) for gib in range(32, 121, 8)}, (
+        "Fargate knows no such size"
+    )
 
 
 @pytest.fixture
@@ -92,7 +103,9 @@ def job(tmp_path, environment) -> Any:
     run = dg.DagsterRun(job_name="corpus", run_id="b" * 32)
     context = launcher.get_container_context_for_run(run)
     config = context.get_k8s_job_config("registry/nanoset:1", launcher)
-    return construct_dagster_k8s_job(config, ["run"], "a-run", user_defined_k8s_config=context.run_k8s_config)
+    return construct_dagster_k8s_job(
+        config, ["run"], "a-run", user_defined_k8s_config=context.run_k8s_config
+    )
 
 
 def test_the_job_of_a_run_sees_the_project_the_history_and_nothing_of_the_cluster(job):
@@ -105,7 +118,9 @@ def test_the_job_of_a_run_sees_the_project_the_history_and_nothing_of_the_cluste
         "nanoset-postgres",
         "postgresql-password",
     )
-    assert {mount.mount_path: mount.name for mount in container.volume_mounts} == {"/nanoset": "nanoset"}
+    assert {mount.mount_path: mount.name for mount in container.volume_mounts} == {
+        "/nanoset": "nanoset"
+    }
     claims = {volume.name: volume.persistent_volume_claim for volume in pod.volumes}
     assert claims["nanoset"].claim_name == "nanoset"
     assert pod.automount_service_account_token is False
@@ -126,7 +141,12 @@ def test_kubernetes_knows_every_field_of_the_manifests():
     from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
     from kubernetes import client
 
-    versions = {"v1": "V1", "apps/v1": "V1", "rbac.authorization.k8s.io/v1": "V1", "networking.k8s.io/v1": "V1"}
+    versions = {
+        "v1": "V1",
+        "apps/v1": "V1",
+        "rbac.authorization.k8s.io/v1": "V1",
+        "networking.k8s.io/v1": "V1",
+    }
     for manifest in manifests():
         model = getattr(client, versions[manifest["apiVersion"]] + manifest["kind"])
         made = k8s_model_from_dict(model, k8s_snake_case_dict(model, manifest))
@@ -140,7 +160,10 @@ def test_names_in_kubernetes_agree():
     maps = {entry["name"]: entry for entry in kustomization["configMapGenerator"]}
     launcher = settings("kubernetes")["run_launcher"]["config"]
     assert ("ServiceAccount", launcher["service_account_name"]) in found
-    assert ("PersistentVolumeClaim", launcher["volumes"][0]["persistentVolumeClaim"]["claimName"]) in found
+    assert (
+        "PersistentVolumeClaim",
+        launcher["volumes"][0]["persistentVolumeClaim"]["claimName"],
+    ) in found
     assert {launcher["instance_config_map"], *launcher["env_config_maps"]} == set(maps)
     for file in maps["nanoset-instance"]["files"]:
         assert (DEPLOY / "kubernetes" / file).is_file()
@@ -153,9 +176,14 @@ def test_names_in_kubernetes_agree():
         container = pod["containers"][0]
         assert ("ServiceAccount", pod["serviceAccountName"]) in found
         assert container["envFrom"] == [{"configMapRef": {"name": "nanoset-environment"}}]
-        assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == launcher["postgres_password_secret"]
+        assert (
+            container["env"][0]["valueFrom"]["secretKeyRef"]["name"]
+            == launcher["postgres_password_secret"]
+        )
         assert {"configMap": {"name": "nanoset-instance"}, "name": "instance"} in pod["volumes"]
-        current = [entry["value"] for entry in container["env"] if entry["name"] == "DAGSTER_CURRENT_IMAGE"]
+        current = [
+            entry["value"] for entry in container["env"] if entry["name"] == "DAGSTER_CURRENT_IMAGE"
+        ]
         assert current == [container["image"]] * (container["name"] == "code")
 
 
@@ -167,7 +195,11 @@ def test_the_webserver_finds_the_code_location(place, hosts):
         names = set(yaml.safe_load((DEPLOY / place / "compose.yaml").read_text())["services"])
     else:
         services = [manifest for manifest in manifests() if manifest["kind"] == "Service"]
-        names = {one["metadata"]["name"] for one in services if one["spec"]["ports"][0]["port"] == server["port"]}
+        names = {
+            one["metadata"]["name"]
+            for one in services
+            if one["spec"]["ports"][0]["port"] == server["port"]
+        }
     assert server["host"] in names
     assert server["location_name"] == "nanoset"
 
@@ -178,7 +210,9 @@ def test_ecs_takes_the_task_and_it_gives_what_the_settings_ask_for():
 
     task = json.loads((DEPLOY / "ecs" / "task-definition.json").read_text())
     model = botocore.get_session().get_service_model("ecs")
-    report = ParamValidator().validate(task, model.operation_model("RegisterTaskDefinition").input_shape)
+    report = ParamValidator().validate(
+        task, model.operation_model("RegisterTaskDefinition").input_shape
+    )
     assert not report.has_errors(), report.generate_report()
     containers = {container["name"]: container for container in task["containerDefinitions"]}
     assert set(containers) == {"code", "daemon", "webserver"}
@@ -187,7 +221,9 @@ def test_ecs_takes_the_task_and_it_gives_what_the_settings_ask_for():
         assert given - {"DAGSTER_CURRENT_IMAGE"} == variables(settings("ecs"))
         assert container["mountPoints"][0]["containerPath"] == "/nanoset"
     current = {entry["name"]: entry["value"] for entry in containers["code"]["environment"]}
-    assert {current["DAGSTER_CURRENT_IMAGE"]} == {container["image"] for container in containers.values()}
+    assert {current["DAGSTER_CURRENT_IMAGE"]} == {
+        container["image"] for container in containers.values()
+    }
 
 
 def test_policies_name_operations_that_exist():
@@ -196,24 +232,34 @@ def test_policies_name_operations_that_exist():
     asked: dict[str, set[str]] = {}
     for file in sorted((DEPLOY / "policies").glob("*.json")):
         for statement in json.loads(file.read_text())["Statement"]:
-            actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+            actions = (
+                statement["Action"]
+                if isinstance(statement["Action"], list)
+                else [statement["Action"]]
+            )
             for service, _, action in (action.partition(":") for action in actions):
                 asked.setdefault(service, set()).add(action)
     uploads = {"AbortMultipartUpload", "ListBucketMultipartUploads"}
     assert asked["s3"] == {"ListBucket", "GetObject", "PutObject", "DeleteObject"} | uploads
     for service in ("ecs", "ec2", "iam", "logs"):
-        unknown = asked[service] - set(session.get_service_model(service).operation_names) - {"PassRole"}
+        unknown = (
+            asked[service] - set(session.get_service_model(service).operation_names) - {"PassRole"}
+        )
         assert not unknown, f"{service} has no such operations: {unknown}"
 
 
 def test_the_image_holds_what_is_there_and_versions_that_belong_together():
     text = (DEPLOY / "Dockerfile").read_text()
-    sources = [source for line in re.findall(r"^COPY (.+)$", text, re.M) for source in line.split()[:-1]]
+    sources = [
+        source for line in re.findall(r"^COPY (.+)$", text, re.M) for source in line.split()[:-1]
+    ]
     for source in sources:
         for place in IN_AN_IMAGE if "${SETTINGS}" in source else ("",):
             assert (REPOSITORY / source.replace("${SETTINGS}", place)).exists(), source
     assert re.search(r"^USER (?!root)", text, re.M)
-    pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.M))
+    pins = dict(
+        re.findall(r"^([\w-]+)==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.M)
+    )
     assert pins["dagster-postgres"] == pins["dagster-k8s"] == pins["dagster-aws"]
 
 
@@ -235,12 +281,21 @@ def test_nothing_in_the_namespace_can_be_reached_unless_it_is_allowed():
 
 @pytest.mark.parametrize(
     ("app", "port", "readers"),
-    [("nanoset-code", 4000, {"nanoset-daemon", "nanoset-webserver"}), ("nanoset-webserver", 3000, {"nanoset-login"})],
+    [
+        ("nanoset-code", 4000, {"nanoset-daemon", "nanoset-webserver"}),
+        ("nanoset-webserver", 3000, {"nanoset-login"}),
+    ],
 )
 def test_each_service_without_a_login_is_open_to_its_readers_alone(app, port, readers):
-    services = {found["metadata"]["name"]: found for found in kubernetes_objects() if found["kind"] == "Service"}
+    services = {
+        found["metadata"]["name"]: found
+        for found in kubernetes_objects()
+        if found["kind"] == "Service"
+    }
     assert services[app]["spec"]["ports"] == [{"port": port, "targetPort": port}]
-    (policy,) = [found for found in policies() if found["podSelector"].get("matchLabels") == {"app": app}]
+    (policy,) = [
+        found for found in policies() if found["podSelector"].get("matchLabels") == {"app": app}
+    ]
     (rule,) = policy["ingress"]
     (source,) = rule["from"]
     selector = source["podSelector"]

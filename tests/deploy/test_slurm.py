@@ -1,4 +1,6 @@
-"""deploy/slurm on a real Slurm: workers come, go and die, jobs end at their time limit, and the bytes are the same."""
+"""deploy/slurm on a real Slurm: workers come, go and die, jobs end at their time limit, and the
+bytes are the same.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
-NAP = (
-    "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and __import__('time').sleep({seconds})"
-)
+NAP = "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and __import__('time').sleep({seconds})"
 """A task that notes where it runs."""
 
 
@@ -45,7 +45,9 @@ def cluster(tmp_path_factory):
     with slurm(folder) as started:
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         started.environment |= {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), started.environment["PATH"]]),
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), started.environment["PATH"]]
+            ),
             "PYTHONPATH": os.pathsep.join(paths),
             "NANOSET_HOST": "127.0.0.1",
         }
@@ -126,11 +128,15 @@ def test_an_array_waits_in_the_queue_is_renewed_and_cancelled(cluster, workers, 
 
 
 def test_a_build_goes_on_after_its_time_limit(cluster, make_project, tmp_path):
-    """One allocation of scheduler, workers and build, told as Slurm tells it that its time is nearly over."""
+    """One allocation of scheduler, workers and build, told as Slurm tells it that its time is
+    nearly over.
+    """
     local = build_all(make_project("local"))
     folder = make_project("spread").parent
     options = ("--ntasks=2", "--mem-per-cpu=100M", "--output=log")
-    job = cluster.submit(SCRIPTS / "coordinator.sbatch", "--corpus", "web", options=options, cwd=folder)
+    job = cluster.submit(
+        SCRIPTS / "coordinator.sbatch", "--corpus", "web", options=options, cwd=folder
+    )
     cluster.until(lambda: any((folder / "data" / "shards").glob("web/*/manifest.json")), 120)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
     cluster.until(lambda: cluster.state(job) in ("COMPLETED", "FAILED"), 180)
@@ -168,11 +174,17 @@ def place(tmp_path, monkeypatch, request):
 def start_build(folder, tokenizer_file, place, *directives):
     jobs = {"kind": "slurm", "jobs": 2, "memory": "1GB", "directives": directives}
     root = str(place.folder) if isinstance(place, LocalStore) else place.url()
-    return start_nanoset("build", "-c", write_corpus(folder, tokenizer_file, {"root": root, "executor": jobs}))
+    return start_nanoset(
+        "build", "-c", write_corpus(folder, tokenizer_file, {"root": root, "executor": jobs})
+    )
 
 
 def manifests(place, stage):
-    return [one for one in place.list(stage) if one.name.endswith("/manifest.json") and "/.tmp-" not in one.name]
+    return [
+        one
+        for one in place.list(stage)
+        if one.name.endswith("/manifest.json") and "/.tmp-" not in one.name
+    ]
 
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -191,13 +203,22 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("moment", "place", "numbers"), ENDS, indirect=["place"])
-def test_a_signal_ends_a_build_and_its_jobs(cluster, submits, tmp_path, tokenizer_file, place, moment, numbers):
-    """As with every other executor: tests/cli/test_interruption.py. A terminal's Ctrl-C comes to all its processes."""
-    process = start_build(tmp_path, tokenizer_file, place, *(["--hold"] if moment == "in the queue" else []))
+def test_a_signal_ends_a_build_and_its_jobs(
+    cluster, submits, tmp_path, tokenizer_file, place, moment, numbers
+):
+    """As with every other executor: tests/cli/test_interruption.py. A terminal's Ctrl-C comes to
+    all its processes.
+    """
+    process = start_build(
+        tmp_path, tokenizer_file, place, *(["--hold"] if moment == "in the queue" else [])
+    )
     said = interrupt(process, numbers, lambda: MOMENTS[moment](cluster, place), group=True)
     check_interrupted(process, said, numbers[0])
     cluster.until(lambda: not cluster.run("squeue", "-h"))
-    assert {path.suffix for path in (tmp_path / ".nanoset" / "slurm").iterdir()} <= {".out", ".err"}, "logs"
+    assert {path.suffix for path in (tmp_path / ".nanoset" / "slurm").iterdir()} <= {
+        ".out",
+        ".err",
+    }, "logs"
     assert not list(place.list(".in-use"))
 
 
@@ -222,7 +243,14 @@ def test_a_build_that_starts_its_own_workers(cluster, submits, tmp_path):
     import dask
 
     dask.config.refresh()
-    jobs = SlurmJobs(jobs=2, cpus=1, memory="200MB", seconds=600, folder=tmp_path / "logs", directives=("--nice=0",))
+    jobs = SlurmJobs(
+        jobs=2,
+        cpus=1,
+        memory="200MB",
+        seconds=600,
+        folder=tmp_path / "logs",
+        directives=("--nice=0",),
+    )
     shared = FileAccess(tmp_path / "shared")
     noted, tasks = naps(tmp_path, "SLURM_JOB_ID", 0.5, 6)
     with connections_kept():
@@ -230,9 +258,13 @@ def test_a_build_that_starts_its_own_workers(cluster, submits, tmp_path):
         next(results)
         cluster.run("scancel", noted.read_text().split()[-1])
         assert len(list(results)) == 5
-        cluster.until(lambda: cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").count("\n") == 1)
+        cluster.until(
+            lambda: cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").count("\n") == 1
+        )
     cluster.until(lambda: not cluster.run("squeue", "-h"))
-    refused = SlurmJobs(jobs=1, cpus=1, memory="1GB", seconds=600, folder=tmp_path / "logs", partition="nowhere")
+    refused = SlurmJobs(
+        jobs=1, cpus=1, memory="1GB", seconds=600, folder=tmp_path / "logs", partition="nowhere"
+    )
     with pytest.raises(ConfigError, match="Slurm refuses the jobs") as caught:
         list(DaskExecutor(refused, shared).run(eval, ["1"]))
     assert "partition" in caught.value.found
@@ -265,7 +297,12 @@ class Runs:
         """Launch a run as a user does; → its id."""
         self._count += 1
         run_id = f"00000000-0000-4000-8000-{self._count:012}"
-        given = ["--run-id", run_id, "--tags", json.dumps({name.replace("_", "/"): tag for name, tag in tags.items()})]
+        given = [
+            "--run-id",
+            run_id,
+            "--tags",
+            json.dumps({name.replace("_", "/"): tag for name, tag in tags.items()}),
+        ]
         launch = (sys.executable, "-m", "dagster", "job", "launch")
         self.cluster.run(*launch, *given, *asked, cwd=self._folder, env=os.environ, code=code)
         return run_id
@@ -298,8 +335,15 @@ def runs(cluster, tmp_path, monkeypatch) -> Iterator[Runs]:
     launcher = {"log_folder": str(tmp_path / "logs"), "options": ["--mem=100M", "--ntasks=1"]}
     settings = {
         "telemetry": {"enabled": False},
-        "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
-        "run_launcher": {"module": "nanoset_assets.slurm", "class": "SlurmRunLauncher", "config": launcher},
+        "run_coordinator": {
+            "module": "dagster._core.run_coordinator",
+            "class": "DefaultRunCoordinator",
+        },
+        "run_launcher": {
+            "module": "nanoset_assets.slurm",
+            "class": "SlurmRunLauncher",
+            "config": launcher,
+        },
     }
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
     (tmp_path / "napping.py").write_text(NAPPING)
@@ -315,11 +359,19 @@ def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
     local, config = build_all(make_project("local")), make_project("slurm")
     monkeypatch.setenv("NANOSET_CONFIG", str(config))
     project = Project.open(config)
-    register(runs.instance, ProjectDefs.of(project.config).names, corpus_names(project), project.config)
-    run_id = runs.launch("-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web")
+    register(
+        runs.instance, ProjectDefs.of(project.config).names, corpus_names(project), project.config
+    )
+    run_id = runs.launch(
+        "-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web"
+    )
     run = runs.until(run_id, "SUCCESS")
-    runs.cluster.until(lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED"))
-    assert tree(config.parent / "data" / "datasets" / "web") == tree(local.outputs.folder / "datasets" / "web")
+    runs.cluster.until(
+        lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED")
+    )
+    assert tree(config.parent / "data" / "datasets" / "web") == tree(
+        local.outputs.folder / "datasets" / "web"
+    )
 
 
 def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
@@ -350,9 +402,12 @@ def test_a_run_whose_job_is_lost_or_out_of_time(runs):
 
     late = runs.launch(*NAP_RUN)
     runs.until(late, "STARTED")
-    runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job(late))  # as Slurm does before the limit
+    # as Slurm does before the limit
+    runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job(late))
     failed = runs.until(late, "FAILURE")
-    assert failed.tags["dagster/failure_reason"] == "UNEXPECTED_TERMINATION", "or it would not be tried again"
+    assert failed.tags["dagster/failure_reason"] == "UNEXPECTED_TERMINATION", (
+        "or it would not be tried again"
+    )
 
 
 def test_what_slurm_refuses_is_a_failed_run(runs):

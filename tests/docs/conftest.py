@@ -14,7 +14,16 @@ from nanoset_core.cli.entry import nanoset
 
 TOP = Path(__file__).parents[2]
 PAGES = (
-    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "deploy/README.md")),
+    *(
+        TOP / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "CHANGELOG.md",
+            "deploy/README.md",
+        )
+    ),
     *sorted((TOP / "docs").glob("**/*.md")),
 )
 
@@ -85,7 +94,9 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) 
 
 
 def write_loss_spike(folder: Path) -> None:
-    """Write the files that docs/orders.md looks at after a loss spike: a log of losses, and what some steps read."""
+    """Write the files that docs/orders.md looks at after a loss spike: a log of losses, and what
+    some steps read.
+    """
     losses = [2.0] * 10 + [9.0]
     rows = [f"{step},{loss}\n" for step, loss in enumerate(losses, start=1)]
     (folder / "loss.csv").write_text("iteration,loss\n" + "".join(rows))

@@ -1,4 +1,6 @@
-"""The documentation's code does what it says: Python runs, nanoset.yaml parses, and commands and options exist."""
+"""The documentation's code does what it says: Python runs, nanoset.yaml parses, and commands and
+options exist.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,35 @@ from nanoset_core.cli.entry import nanoset
 from nanoset_core.project.settings import config_from
 from nanoset_core.stages.handoff.run import checked_run
 
-BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
-OTHER_PROGRAMS = {".", "aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "openssl", "sbatch", "uv"}
+BASE = {
+    "raw": "raw",
+    "root": "data",
+    "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"},
+}
+OTHER_PROGRAMS = {
+    ".",
+    "aws",
+    "create-dagster",
+    "dask",
+    "dg",
+    "docker",
+    "export",
+    "kubectl",
+    "openssl",
+    "sbatch",
+    "uv",
+}
 PYTHON = {
-    page: [block for block in blocks("python") if block.page == page] for page in {b.page for b in blocks("python")}
+    page: [block for block in blocks("python") if block.page == page]
+    for page in {b.page for b in blocks("python")}
 }
 COMPONENT = re.compile(r"^attributes:\n  (config|project):", re.MULTILINE)
 RUN = re.compile(r"^handoff:", re.MULTILINE)
-COMMANDS = [(block, line) for block in blocks("bash") for line in block.code.replace("\\\n", " ").splitlines()]
+COMMANDS = [
+    (block, line)
+    for block in blocks("bash")
+    for line in block.code.replace("\\\n", " ").splitlines()
+]
 
 
 @pytest.mark.parametrize("page", sorted(PYTHON))
@@ -39,7 +62,9 @@ def test_python_that_needs_more_compiles(block):
     compile(block.code, str(block), "exec")
 
 
-@pytest.mark.parametrize("block", [block for block in blocks("yaml") if not COMPONENT.search(block.code)], ids=str)
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("yaml") if not COMPONENT.search(block.code)], ids=str
+)
 def test_yaml_is_a_nanoset_yaml(block, tmp_path):
     """A whole one, or some of its top-level keys; or a run.yaml. (Other YAML has a title.)"""
     value = yaml.safe_load(block.code)
@@ -50,7 +75,9 @@ def test_yaml_is_a_nanoset_yaml(block, tmp_path):
     assert value.keys() <= set(type(config).__dataclass_fields__)
 
 
-@pytest.mark.parametrize("block", [block for block in blocks("yaml") if COMPONENT.search(block.code)], ids=str)
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("yaml") if COMPONENT.search(block.code)], ids=str
+)
 def test_yaml_is_a_component(block):
     from nanoset_assets import NanosetComponent
 
@@ -64,7 +91,9 @@ def test_commands_exist(block: Block, line: str):
     if not words or words[0] in OTHER_PROGRAMS:
         return
     if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (TOP / "Makefile").read_text(), re.MULTILINE), f"no target {words[1]}"
+        assert re.search(rf"^{words[1]}:", (TOP / "Makefile").read_text(), re.MULTILINE), (
+            f"no target {words[1]}"
+        )
     elif words[:2] == ["python", "-m"]:
         assert (TOP / words[2].replace(".", "/")).with_suffix(".py").is_file()
     else:
@@ -78,7 +107,9 @@ def _parse(command: click.Command, words: list[str], context: click.Context) -> 
         name = words[0] if command.get_command(context, words[0]) else "write"
         inner = command.get_command(context, name)
         assert inner is not None, f"no command {name}"
-        _parse(inner, words[name == words[0] :], click.Context(inner, info_name=name, parent=context))
+        _parse(
+            inner, words[name == words[0] :], click.Context(inner, info_name=name, parent=context)
+        )
     else:
         plain = copy.copy(command)
         plain.params = [copy.copy(parameter) for parameter in command.params]
@@ -96,6 +127,10 @@ def test_an_unknown_option_is_found():
 
 
 def test_commands_in_paragraphs_exist():
-    named = [name for page in PAGES for name in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())]
+    named = [
+        name
+        for page in PAGES
+        for name in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())
+    ]
     assert len(named) > 10
     assert set(named) <= set(nanoset.list_commands(click.Context(nanoset)))

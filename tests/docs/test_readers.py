@@ -1,4 +1,6 @@
-"""The examples of docs/readers.md run where their libraries are installed; and what they rely on holds."""
+"""The examples of docs/readers.md run where their libraries are installed; and what they rely on
+holds.
+"""
 
 from __future__ import annotations
 
@@ -40,5 +42,6 @@ def test_a_nanoset_is_the_same_in_a_worker(demo_folder, method, monkeypatch):
     train = load_nanoset("demo/data", "pretrain", "train")
     expected = _tokens(train)
     assert len(pickle.dumps(train)) < 16_384
-    with ignore_sigint(), multiprocessing.get_context(method).Pool(1) as pool:  # which ends its workers by SIGTERM
+    # which ends its workers by SIGTERM
+    with ignore_sigint(), multiprocessing.get_context(method).Pool(1) as pool:
         assert np.array_equal(pool.apply(_tokens, (train,)), expected)

@@ -21,8 +21,12 @@ IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 
 
 def check_megatron_core(project, name, cache, sizes, step, **settings):
-    """Megatron-core's builder finds every file that it needs in the cache, and reads the samples that we read."""
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    """Megatron-core's builder finds every file that it needs in the cache, and reads the samples
+    that we read.
+    """
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     class Tokenizer:
@@ -30,7 +34,11 @@ def check_megatron_core(project, name, cache, sizes, step, **settings):
         eod, pad, vocab_size = 0, 1, 400
 
     masks = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
-    settings |= {**dict.fromkeys(masks, False), "tokenizer": Tokenizer(), "mid_level_dataset_surplus": 0.005}
+    settings |= {
+        **dict.fromkeys(masks, False),
+        "tokenizer": Tokenizer(),
+        "mid_level_dataset_surplus": 0.005,
+    }
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
     config = GPTDatasetConfig(path_to_cache=str(cache), **settings)
     theirs = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()

@@ -32,7 +32,9 @@ def instance(tmp_path):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, tokenizer_file):
-    """(The folder of a project that was built by one worker, undisturbed, with its history; what the build said)."""
+    """(The folder of a project that was built by one worker, undisturbed, with its history; what
+    the build said).
+    """
     config = write_project(tmp_path_factory.mktemp("template") / "project", tokenizer_file)
     return config.parent, build_template(config, config.parent / "home")
 
@@ -87,7 +89,9 @@ def test_a_build_with_nothing_to_do_prints_at_most_ten_lines(built, history, cap
 def test_a_selection_that_is_up_to_date_is_not_called_everything(built, history, capsys):
     (built.parent / "raw/web/more.jsonl").write_bytes(jsonl(sentences("more", 3)))
 
-    show_report(Project.open(built), build(Project.open(built), history, select="plain"), is_selected=True)
+    show_report(
+        Project.open(built), build(Project.open(built), history, select="plain"), is_selected=True
+    )
 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 10
@@ -107,7 +111,9 @@ def test_a_report_counts_outputs_as_its_tables_do(built, history, capsys):
 
 def test_the_history_holds_digest_counts_and_path(built, history):
     report = build(Project.open(built), history)
-    event = history.get_latest_materialization_event(dg.AssetKey("indexed_dataset")).asset_materialization
+    event = history.get_latest_materialization_event(
+        dg.AssetKey("indexed_dataset")
+    ).asset_materialization
     step = next(
         s
         for s in report.steps
@@ -131,7 +137,11 @@ def test_a_changed_file_rebuilds_its_corpus_and_what_is_made_of_it(built, histor
         "tokenized_shards [web]",
         "indexed_dataset [web]",
     }
-    assert not [label for label in made(report) if "[code]" in label or "[books]" in label or "plain" in label]
+    assert not [
+        label
+        for label in made(report)
+        if "[code]" in label or "[books]" in label or "plain" in label
+    ]
     assert [label for label in made(report) if "pretrain/blend" in label]
     assert "shuffled/manifest" in report.made
     new = set((built.parent / "data/shards/web").iterdir()) - shards
@@ -147,7 +157,8 @@ def test_what_takes_the_place_of_other_settings_is_said(built, history, capsys):
         show_report(Project.open(config), report)
         said = capsys.readouterr().out
         assert f"Made by other settings than before: nanoset pretrain (seed: {change})." in said
-        # only where outputs of these settings had been there, and another nanoset.yaml took their place
+        # only where outputs of these settings had been there, and another nanoset.yaml took their
+        # place
         assert ("another nanoset.yaml has this root" in said) is (config == built)
     show_report(Project.open(built), build(Project.open(built), history, select="pretrain/train"))
     assert "other settings" not in capsys.readouterr().out
@@ -158,7 +169,11 @@ def test_a_new_corpus_touches_nothing_else(built, history):
     extra.mkdir()
     (extra / "a.jsonl").write_bytes(jsonl(sentences("extra", 20)))
     report = build(Project.open(built), history)
-    assert made(report) == ["indexed_dataset [extra]", "raw_jsonl [extra]", "tokenized_shards [extra]"]
+    assert made(report) == [
+        "indexed_dataset [extra]",
+        "raw_jsonl [extra]",
+        "tokenized_shards [extra]",
+    ]
 
 
 def test_lost_outputs_are_made_again_with_the_same_bytes(built, history):
@@ -175,7 +190,9 @@ def test_lost_outputs_are_made_again_with_the_same_bytes(built, history):
 
 
 def test_select_and_force(make_project, instance, built, history):
-    report = build(Project.open(make_project()), instance, select='key:"tokenized_shards" or key:"raw_jsonl"')
+    report = build(
+        Project.open(make_project()), instance, select='key:"tokenized_shards" or key:"raw_jsonl"'
+    )
     assert {label.split()[0] for label in report.made} == {"raw_jsonl", "tokenized_shards"}
     before = tree(built.parent / "data")
     times = {path: path.stat().st_mtime_ns for path in (built.parent / "data").rglob("*.tar")}
@@ -189,7 +206,10 @@ def test_select_and_force(make_project, instance, built, history):
 
 def test_force_makes_every_stage_again(built, history):
     data = built.parent / "data"
-    before, inodes = tree(data), {path: path.stat().st_ino for path in data.rglob("*") if path.is_file()}
+    before, inodes = (
+        tree(data),
+        {path: path.stat().st_ino for path in data.rglob("*") if path.is_file()},
+    )
     report = build(Project.open(built), history, rebuild=True)
     assert made(report) == sorted(label_of(step.node) for step in report.steps)
     assert tree(data) == before
@@ -199,7 +219,9 @@ def test_force_makes_every_stage_again(built, history):
 
 def start_build(config, home):
     said = config.parent / "said"
-    return start_forked("build", "--config", config, environment={"DAGSTER_HOME": str(home)}, said=said), said
+    return start_forked(
+        "build", "--config", config, environment={"DAGSTER_HOME": str(home)}, said=said
+    ), said
 
 
 def published(data):
@@ -208,7 +230,9 @@ def published(data):
 
 
 def kill_once_made(process, data, outputs, seconds):
-    """Kill the build, and not its workers, a moment after it has published so many outputs; → whether it still ran."""
+    """Kill the build, and not its workers, a moment after it has published so many outputs; →
+    whether it still ran.
+    """
     try:
         while process.is_alive() and published(data) < outputs:
             time.sleep(0.02)  # to look takes what the build needs
@@ -229,18 +253,24 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(template, make_
     killed = 0
     for part in range(3):
         process, _ = start_build(disturbed, tmp_path / "home")
-        killed += kill_once_made(process, disturbed.parent / "data", outputs * part // 3, moments.uniform(0, 0.05))
+        killed += kill_once_made(
+            process, disturbed.parent / "data", outputs * part // 3, moments.uniform(0, 0.05)
+        )
         for manifest in (disturbed.parent / "data").rglob("manifest.json"):
             if ".tmp-" not in str(manifest):
                 name = manifest.relative_to(disturbed.parent / "data").as_posix()
-                assert tree(manifest.parent).get("manifest.json") == expected[name], "what looks finished is finished"
+                assert tree(manifest.parent).get("manifest.json") == expected[name], (
+                    "what looks finished is finished"
+                )
     assert killed >= 2
     process, said = start_build(disturbed, tmp_path / "home")
     process.join()
     assert process.exitcode == 0, said.read_text()
     assert tree(disturbed.parent / "data") == expected
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as history:
-        assert all(run.is_finished for run in history.get_runs()), "runs of killed builds are closed by the next one"
+        assert all(run.is_finished for run in history.get_runs()), (
+            "runs of killed builds are closed by the next one"
+        )
 
 
 def add_to_web(config, lines):
@@ -260,7 +290,8 @@ def cut_code(config):
 def test_bad_lines_are_kept_counted_and_shown(make_project, instance):
     config = make_project()
     add_to_web(
-        config, b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": "\\ud800"}\n'
+        config,
+        b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": "\\ud800"}\n',
     )
     report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
@@ -269,7 +300,13 @@ def test_bad_lines_are_kept_counted_and_shown(make_project, instance):
     assert facts["lines"] == 247 == facts["documents"] + facts["rejected"]
     reasons = "blank_line invalid_json invalid_utf8 lone_surrogate missing_key not_an_object text_not_a_string"
     assert facts["reasons"] == dict.fromkeys(reasons.split(), 1)
-    assert sum(path.read_bytes().count(b"\n") for path in config.parent.glob("data/shards/web/*/rejects.jsonl")) == 7
+    assert (
+        sum(
+            path.read_bytes().count(b"\n")
+            for path in config.parent.glob("data/shards/web/*/rejects.jsonl")
+        )
+        == 7
+    )
 
 
 def test_too_many_rejects_fail_their_corpus_and_nothing_else(make_project, instance):
@@ -279,7 +316,11 @@ def test_too_many_rejects_fail_their_corpus_and_nothing_else(make_project, insta
     assert list(report.failed) == ["tokenized_shards [web]"]
     assert isinstance(report.failed["tokenized_shards [web]"], InputError)
     assert "max_rejected_fraction" in str(report.failed["tokenized_shards [web]"])
-    assert {"raw_jsonl [web]", "indexed_dataset [code]", "plain/index_mappings [train]"} <= report.made.keys()
+    assert {
+        "raw_jsonl [web]",
+        "indexed_dataset [code]",
+        "plain/index_mappings [train]",
+    } <= report.made.keys()
     assert {"indexed_dataset [web]", "shuffled/manifest"} <= set(report.skipped)
     bad.write_bytes(bad.read_bytes().removesuffix(b"nonsense\n"))
     assert not build(Project.open(config), instance, corpora=["web"]).failed
@@ -323,9 +364,15 @@ def metadata_of(instance, asset, partition):
 def evaluation_of(instance, asset, partition, name="verified"):
     """The last evaluation of an asset's check."""
     for run in instance.get_run_records():
-        for entry in instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+        for entry in instance.all_logs(
+            run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        ):
             found = entry.dagster_event.event_specific_data
-            if (found.asset_key, found.partition, found.check_name) == (dg.AssetKey(asset), partition, name):
+            if (found.asset_key, found.partition, found.check_name) == (
+                dg.AssetKey(asset),
+                partition,
+                name,
+            ):
                 return found
     raise AssertionError(f"{asset} was not checked")
 
@@ -343,7 +390,9 @@ def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instanc
     for one in (report, build(Project.open(config), instance, corpora=["code"])):
         show_report(Project.open(config), one)
         shown = capsys.readouterr().out
-        warnings = [line for line in shown.splitlines() if line.startswith("warning: corpus code: ")]
+        warnings = [
+            line for line in shown.splitlines() if line.startswith("warning: corpus code: ")
+        ]
         assert named in warnings[0]
         assert "code.jsonl.gz from line " in warnings[0]
         assert not one.made or re.search(r"│ code +│ up to date │.* 1 file │", shown)
@@ -352,16 +401,25 @@ def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instanc
         assert evaluation.passed, "losses that are allowed block nothing"
         assert f"**`{named}" in metadata_of(instance, asset, "code")["summary"].value
     found = evaluation_of(instance, "tokenized_shards", "code").metadata["findings"].records
-    assert any(named in row.data["found"] and "code.jsonl.gz from line " in row.data["found"] for row in found)
+    assert any(
+        named in row.data["found"] and "code.jsonl.gz from line " in row.data["found"]
+        for row in found
+    )
     lost = evaluation_of(instance, "tokenized_shards", "code", "losses")
     assert (lost.passed, lost.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert named in lost.description
     # As a project that an older version built: its live dataset is judged anew.
-    config.write_text(config.read_text().replace("max_unreadable_fraction: 1", "max_rejected_fraction: 0.2"))
+    config.write_text(
+        config.read_text().replace("max_unreadable_fraction: 1", "max_rejected_fraction: 0.2")
+    )
     report = build(Project.open(config), instance, corpora=["code"])
     assert list(report.failed) == ["tokenized_shards [code]"]
     show_report(Project.open(config), report)
-    failing = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("failing: corpus code: "))
+    failing = next(
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("failing: corpus code: ")
+    )
     assert "code.jsonl.gz from line " in failing
     assert "documents.max_unreadable_fraction: 0" in failing
     for verified in (verify_shards, verify_corpus_dataset):
@@ -385,7 +443,9 @@ def test_an_empty_corpus_and_an_unknown_one(make_project, instance):
         build(Project.open(config), instance)
 
 
-def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(make_project, instance, capsys):
+def test_a_corpus_that_cannot_be_surveyed_holds_up_only_what_needs_it(
+    make_project, instance, capsys
+):
     config = make_project()
     (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
     report = build(Project.open(config), instance)
@@ -403,7 +463,11 @@ def test_another_range_size_cuts_other_shards_of_the_same_dataset(built, history
     before = tree(built.parent / "data/datasets")
     built.write_text(built.read_text().replace("range_mib: 0.02", "range_mib: 64"))
     report = build(Project.open(built), history)
-    assert made(report) == ["tokenized_shards [books]", "tokenized_shards [code]", "tokenized_shards [web]"]
+    assert made(report) == [
+        "tokenized_shards [books]",
+        "tokenized_shards [code]",
+        "tokenized_shards [web]",
+    ]
     assert tree(built.parent / "data/datasets") == before
 
 

@@ -1,4 +1,6 @@
-"""From nanoset.yaml to a trainer's arguments: plans, limits, blends for each split, phases, what a trainer finds."""
+"""From nanoset.yaml to a trainer's arguments: plans, limits, blends for each split, phases, what a
+trainer finds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from sample_project import build_all, tree
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SampleIndexError, StaleError
+from nanoset_core.errors import (
+    FormatError,
+    InputError,
+    MissingError,
+    NanosetError,
+    SampleIndexError,
+    StaleError,
+)
 from nanoset_core.lineage import explain
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
@@ -58,7 +67,9 @@ GOES_ON = {
 
 
 def run(*arguments) -> str:
-    outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments], catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        nanoset, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert outcome.exit_code == 0, outcome.output
     return outcome.output
 
@@ -84,13 +95,16 @@ def test_blends_for_each_split(built_from):
     done = project.outputs.current("nanosets", "plain/handoff")
     blends = read_per_split(done.path("per_split_data_args.json"))
     web, code = (
-        str(project.outputs.current("datasets", name).path(f"{name}_text_document")) for name in ("web", "code")
+        str(project.outputs.current("datasets", name).path(f"{name}_text_document"))
+        for name in ("web", "code")
     )
     assert blends[0] == {web: 0.75, code: 0.25}
     assert (Path(blends[1]).name, blends[2]) == ("books_text_document", None)
     assert done.facts["loads_fast"]
     facts = project.outputs.current("nanosets", "plain/train/blend").facts
-    assert [member["samples_given"] for member in facts["members"]] == np.bincount(train.dataset_index).tolist()
+    assert [member["samples_given"] for member in facts["members"]] == np.bincount(
+        train.dataset_index
+    ).tolist()
 
 
 def test_a_damaged_handoff_leaves_masks_that_are_given(built_from):
@@ -112,15 +126,57 @@ PRETRAIN = """blend: {web: 0.7, code: 0.3}
 """
 SCHEDULE = "schedule: {iterations: 10, global_batch_size: 4, eval_interval: 5}"
 NOT_ONE_SAMPLE = {
-    "no documents": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
-    "documents of one": ("{web: 0.7, code: 0.3}", 32, "99.7,0.3", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
-    "with a schedule": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", SCHEDULE, "valid", ["--eval-iters 0"]),
+    "no documents": (
+        "{web: 0.7, code: 0.3}",
+        32,
+        "99.9,0.1",
+        "",
+        "valid",
+        ["--split 100,0,0", "--eval-iters 0"],
+    ),
+    "documents of one": (
+        "{web: 0.7, code: 0.3}",
+        32,
+        "99.7,0.3",
+        "",
+        "valid",
+        ["--split 100,0,0", "--eval-iters 0"],
+    ),
+    "with a schedule": (
+        "{web: 0.7, code: 0.3}",
+        32,
+        "99.9,0.1",
+        SCHEDULE,
+        "valid",
+        ["--eval-iters 0"],
+    ),
     "too few tokens": ("{web: 0.7, code: 0.3}", 2048, "99,1", "", "valid", ["--split 99,1"]),
     "test alone": ("{web: 0.7, code: 0.3}", 32, "90,9.9,0.1", "", "test", ["--split 90,10,0"]),
-    "without weights": ("[web, code]", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
+    "without weights": (
+        "[web, code]",
+        32,
+        "99.9,0.1",
+        "",
+        "valid",
+        ["--split 100,0,0", "--eval-iters 0"],
+    ),
     "one corpus": ("web", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
-    "nanotron": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", "preset: nanotron", "valid", ["    split: 100,0,0"]),
-    "nemo": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1,0", "preset: nemo", "valid", ["    splits_string: 99.9,0.1,0"]),
+    "nanotron": (
+        "{web: 0.7, code: 0.3}",
+        32,
+        "99.9,0.1",
+        "preset: nanotron",
+        "valid",
+        ["    split: 100,0,0"],
+    ),
+    "nemo": (
+        "{web: 0.7, code: 0.3}",
+        32,
+        "99.9,0.1,0",
+        "preset: nemo",
+        "valid",
+        ["    splits_string: 99.9,0.1,0"],
+    ),
 }
 
 
@@ -139,14 +195,18 @@ def test_a_split_without_a_sample_is_empty_and_said(make_project, case):
     assert f"warning: nanoset pretrain {split}: {warning}" in status.stdout
     done = project.outputs.current("nanosets", "pretrain/handoff")
     assert warning in done.path("START.md").read_text()
-    arguments = done.path("data.yaml" if "preset" in more else "arguments.txt").read_text().splitlines()
+    arguments = (
+        done.path("data.yaml" if "preset" in more else "arguments.txt").read_text().splitlines()
+    )
     assert set(given) <= set(arguments)
     assert len(load_nanoset(project.config.root_folder, "pretrain", "train"))
     if "preset" not in more:
         assert ("--eval-iters 0" in given) == ("--eval-iters 0" in arguments)
 
 
-@pytest.mark.parametrize("blend", ["blend: {web: 0.7, code: 0.3}", "blend: web", "blend: [web, code]"])
+@pytest.mark.parametrize(
+    "blend", ["blend: {web: 0.7, code: 0.3}", "blend: web", "blend: [web, code]"]
+)
 def test_a_training_set_without_a_sample_is_an_error(make_project, blend):
     config = make_project(replacements={PRETRAIN: f"{blend}\n    sequence_length: 131072\n"})
     with pytest.raises(NanosetError, match="no sample") as caught:
@@ -159,7 +219,11 @@ def test_phases(built_from):
     root = project.config.root_folder
     assert len(load_nanoset(root, "plain-phase-1", "train")) == 30 * 4
     assert len(load_nanoset(root, "plain-phase-2", "train")) >= 10 * 4
-    arguments = project.outputs.current("nanosets", "plain-phase-2/handoff").path("arguments.txt").read_text()
+    arguments = (
+        project.outputs.current("nanosets", "plain-phase-2/handoff")
+        .path("arguments.txt")
+        .read_text()
+    )
     assert "--phase-transition-iterations 30\n" in arguments
     assert "--train-samples 160\n" in arguments
 
@@ -174,16 +238,33 @@ def test_a_run_goes_on_with_another_blend(built_from):
 
     def places(loaded, begin, end):
         """(dataset, sample of its order) of the samples of a split."""
-        found = [(int(loaded.dataset_index[k]), int(loaded.dataset_sample_index[k])) for k in range(begin, end)]
-        return [(loaded.datasets[d].member.prefix, int(loaded.datasets[d].shuffle_index[k])) for d, k in found]
+        found = [
+            (int(loaded.dataset_index[k]), int(loaded.dataset_sample_index[k]))
+            for k in range(begin, end)
+        ]
+        return [
+            (loaded.datasets[d].member.prefix, int(loaded.datasets[d].shuffle_index[k]))
+            for d, k in found
+        ]
 
     read = places(one, 0, 120) + places(two, 0, 120)
     assert len(set(read)) == len(read) == 240
     handoff_of_two = outputs.current("nanosets", "plain-phase-2/handoff")
-    assert "goes on where the phases before it stopped" in handoff_of_two.path("START.md").read_text()
+    assert (
+        "goes on where the phases before it stopped" in handoff_of_two.path("START.md").read_text()
+    )
     assert "/cache/goes-on-" in handoff_of_two.path("arguments.txt").read_text()
 
-    said = run("map", "later", "--continue-from", "plain-phase-2", "--consumed-samples", "200", "--config", config)
+    said = run(
+        "map",
+        "later",
+        "--continue-from",
+        "plain-phase-2",
+        "--consumed-samples",
+        "200",
+        "--config",
+        config,
+    )
     lines = said[said.index("nanosets:") :]
     assert f"handoff: nanosets/plain-phase-2/handoff/{handoff_of_two.digest}" in lines
     later = load_nanoset(root, "later", "train")
@@ -196,7 +277,9 @@ def test_a_run_goes_on_with_another_blend(built_from):
     with pytest.raises(SampleIndexError, match="had consumed this sample"):
         explain.explain_sample(project, "later", "train", 199)
     text = config.read_text()
-    config.write_text(text.replace("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop"))
+    config.write_text(
+        text.replace("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop")
+    )
     config.write_text(config.read_text().replace("iterations: 60", "iterations: 6000"))
     with pytest.raises(InputError, match="its own index files"):
         NanosetContext(Project.open(config), "plain-phase-2").plan("train")
@@ -214,14 +297,20 @@ def test_a_run_goes_on_with_another_blend(built_from):
     assert outputs.manifest_at(handoff_of_two.folder) is not None
     text = config.read_text()
     for old, new, wrong in (
-        ('split: "8,1,1"\n    trainer', 'split: "7,2,1"\n    trainer', "other sequences of a dataset"),
+        (
+            'split: "8,1,1"\n    trainer',
+            'split: "7,2,1"\n    trainer',
+            "other sequences of a dataset",
+        ),
         ("{train: 400,", "{train: 200,", r"none is left to go on with\n  found: 200 of 200"),
         ("consumed_samples: 200", "consumed_samples: 100", "found: 100\n  expected: 120 to 240"),
     ):
         config.write_text(text.replace(old, new))
         with pytest.raises(NanosetError, match=wrong):
             NanosetContext(Project.open(config), "later").plan("train")
-    mixed = text.replace("blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}")
+    mixed = text.replace(
+        "blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}"
+    )
     config.write_text(mixed.replace("{train: 400,", "{train: 150,"))
     with pytest.raises(NanosetError, match="none is left to go on with"):
         NanosetContext(Project.open(config), "later").plan("train")
@@ -274,9 +363,14 @@ def test_a_dataset_that_is_replaced_while_it_is_planned(built_from, monkeypatch)
     monkeypatch.setattr(NanosetContext, "plan", plan_meanwhile)
     made = mapping.write_mappings(project, "pretrain", "train")
     assert not meanwhile
-    prefixes = [member["prefix"] for member in json.loads(made.path("plan.json").read_bytes())["plan"]["members"]]
+    prefixes = [
+        member["prefix"]
+        for member in json.loads(made.path("plan.json").read_bytes())["plan"]["members"]
+    ]
     digests = made.recipe["parents"]
-    assert prefixes == [f"datasets/{name}/{digests[name]}/{name}_text_document" for name in ("web", "code")]
+    assert prefixes == [
+        f"datasets/{name}/{digests[name]}/{name}_text_document" for name in ("web", "code")
+    ]
 
 
 def test_limits_are_raised_by_default(make_project):
@@ -291,7 +385,12 @@ def test_limits_reach_what_is_built(make_project, policy):
     facts = project.outputs.current("nanosets", "pretrain/train/blend").facts
     assert (facts["members"][0]["epochs"] <= 1.5) is (policy != "repeat")
     assert (len(train) >= 800) is (policy != "stop")
-    words = project.outputs.current("nanosets", "pretrain/handoff").path("data_args.txt").read_text().split()
+    words = (
+        project.outputs.current("nanosets", "pretrain/handoff")
+        .path("data_args.txt")
+        .read_text()
+        .split()
+    )
     weights = [float(word) for word in words[::2]]
     assert (weights == [0.7, 0.3]) is (policy != "redistribute")
     planned = NanosetContext(project, "pretrain").plan("train")
@@ -321,7 +420,9 @@ def test_map_without_a_project(built_from, tmp_path):
     done = project.outputs.current("nanosets", "pretrain/handoff")
     size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
     own = tmp_path / "cache"
-    samples = [NanosetContext(project, "pretrain").plan(split).config.samples(split) for split in SPLITS]
+    samples = [
+        NanosetContext(project, "pretrain").plan(split).config.samples(split) for split in SPLITS
+    ]
     arguments = [
         "map", "--data-args-path", done.path("data_args.txt"), "--split", "80,15,5", "--seq-length", 32, "--seed", 7,
         "--data-cache-path", own, "--train-samples", samples[0], "--valid-samples", samples[1],
@@ -335,14 +436,26 @@ def test_map_without_a_project(built_from, tmp_path):
     theirs = {path.name: path.read_bytes() for path in cache_folder(project, "pretrain").iterdir()}
     assert {path.name: path.read_bytes() for path in own.iterdir()} == theirs
     told = [
-        json.loads(content) for name, content in theirs.items() if name.endswith("GPTDataset-train-description.txt")
+        json.loads(content)
+        for name, content in theirs.items()
+        if name.endswith("GPTDataset-train-description.txt")
     ]
     assert [one["tokenizer"]["tokenizer_path"] for one in told] == ["/models/llama"] * 2
 
 
 def test_map_without_a_tokenizer_warns_with_what_to_add(built_from, tmp_path):
     web, cache = dataset(built_from(), "web"), tmp_path / "cache"
-    arguments = ["map", "--data-path", web, "--seq-length", 8, "--split", "9,1", "--data-cache-path", cache]
+    arguments = [
+        "map",
+        "--data-path",
+        web,
+        "--seq-length",
+        8,
+        "--split",
+        "9,1",
+        "--data-cache-path",
+        cache,
+    ]
     said = run(*arguments)
     assert UNNAMED.format(place="--trainer") in said
     names = {path.name for path in cache.iterdir()}
@@ -362,13 +475,17 @@ def test_map_takes_weights_on_the_command_line(built_from, tmp_path):
         "--trainer-path", f"{web}=/lustre/web", "--tokenizer-identifiers", json.dumps(IDENTIFIERS),
     )  # fmt: skip
     told = [path.read_text() for path in (tmp_path / "c").glob("*GPTDataset-train-description.txt")]
-    assert sorted(json.loads(text)["dataset_path"] for text in told) == sorted([str(code), "/lustre/web"])
+    assert sorted(json.loads(text)["dataset_path"] for text in told) == sorted(
+        [str(code), "/lustre/web"]
+    )
     assert {json.loads(text)["tokenizer"]["class"] for text in told} == {"Stub"}
 
 
 @pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
 def test_a_plan_reads_each_dataset_once(built_from, monkeypatch, limits):
-    project = built_from({"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {})
+    project = built_from(
+        {"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {}
+    )
     read: list[object] = []
     original = plan.read_idx
     monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
@@ -383,7 +500,10 @@ def test_megatron_core_starts_from_the_handoff(built_from):
     from megatron.core.datasets.utils import get_blend_from_list
 
     project = built_from(PER_SPLIT)
-    done, cache = project.outputs.current("nanosets", "plain/handoff"), cache_folder(project, "plain")
+    done, cache = (
+        project.outputs.current("nanosets", "plain/handoff"),
+        cache_folder(project, "plain"),
+    )
     given = json.loads(done.path("per_split_data_args.json").read_bytes())
     theirs = check_megatron_core(
         *(project, "plain", cache, [400, 96, 32], 5),

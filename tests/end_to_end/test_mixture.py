@@ -1,4 +1,6 @@
-"""A mixture in nanoset.yaml: its tree, the weights that a trainer is given, its recipe, its plan and its page."""
+"""A mixture in nanoset.yaml: its tree, the weights that a trainer is given, its recipe, its plan
+and its page.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def test_a_mixture_is_planned_built_handed_over_and_shown(built_from):
     planned = NanosetContext(project, "pretrain").plan("train")
     rows = {row.name: row for row in planned.mixture}
     assert [(row.name, row.depth, row.decided_by) for row in planned.mixture] == [
-        *(("text", 0, "share"), ("web", 1, "size"), ("books", 1, "max_epochs"), ("code", 0, "epochs")),
+        *(
+            ("text", 0, "share"),
+            ("web", 1, "size"),
+            ("books", 1, "max_epochs"),
+            ("code", 0, "epochs"),
+        ),
     ]
     web, books, code = planned.members
     assert (round(books.epochs, 1), round(code.epochs, 2)) == (0.5, 0.75)
@@ -44,7 +51,10 @@ def test_a_mixture_is_planned_built_handed_over_and_shown(built_from):
     # what is built and given to the trainer is an ordinary blend
     handoff = project.outputs.current("nanosets", "pretrain/handoff")
     words = handoff.path("data_args.txt").read_text().split()
-    assert np.allclose([float(word) for word in words[::2]], [row.given for row in rows.values() if row.name != "text"])
+    assert np.allclose(
+        [float(word) for word in words[::2]],
+        [row.given for row in rows.values() if row.name != "text"],
+    )
     assert len(load_nanoset(project.config.root_folder, "pretrain", "train")) == planned.samples
     assert NanosetContext(project, "pretrain").plan("valid").mixture == ()
     built = project.outputs.current("nanosets", "pretrain/train/blend")
@@ -57,27 +67,58 @@ def test_a_mixture_is_planned_built_handed_over_and_shown(built_from):
         "epochs",
     ]
     config = str(project.config.file)
-    text = CliRunner().invoke(nanoset, ["map", "pretrain", "--plan", "--config", config], catch_exceptions=False).output
+    text = (
+        CliRunner()
+        .invoke(nanoset, ["map", "pretrain", "--plan", "--config", config], catch_exceptions=False)
+        .output
+    )
     assert "pretrain train, mixture" in text
     assert "· books" in text
-    shown = CliRunner().invoke(nanoset, ["map", "pretrain", "--plan", "--json", "--config", config]).output
-    assert [[row["name"] for row in split.get("mixture", ())] for split in json.loads(shown)] == [list(rows), [], []]
+    shown = (
+        CliRunner()
+        .invoke(nanoset, ["map", "pretrain", "--plan", "--json", "--config", config])
+        .output
+    )
+    assert [[row["name"] for row in split.get("mixture", ())] for split in json.loads(shown)] == [
+        list(rows),
+        [],
+        [],
+    ]
     # phases that go on: web was read to its limit before, so that books get more than they ask for
-    first, second = (NanosetContext(project, f"plain-phase-{number}").plan("train") for number in (1, 2))
-    taken = sum(one.samples_given for plan in (first, second) for one in plan.members if "web" in one.prefix)
+    first, second = (
+        NanosetContext(project, f"plain-phase-{number}").plan("train") for number in (1, 2)
+    )
+    taken = sum(
+        one.samples_given for plan in (first, second) for one in plan.members if "web" in one.prefix
+    )
     assert taken <= 0.5 * first.config.samples_in(first.members[0].tokens) + 2
     assert second.mixture[0].decided_by in ("share", "max_epochs")
 
 
-@pytest.mark.parametrize("change", ["share: 3, mix: {web: {}, books: {max_epochs: 0.6}}", "train: 401"])
+@pytest.mark.parametrize(
+    "change", ["share: 3, mix: {web: {}, books: {max_epochs: 0.6}}", "train: 401"]
+)
 def test_the_tree_and_the_samples_of_train_are_in_the_recipe_of_each_split(built_from, change):
     file = built_from(MIXED).config.file
-    before = [NanosetContext(Project.open(file), "pretrain").options(split) for split in ("train", "valid")]
-    old = "train: 400" if "train" in change else "share: 3, mix: {web: {}, books: {max_epochs: 0.5}}"
+    before = [
+        NanosetContext(Project.open(file), "pretrain").options(split)
+        for split in ("train", "valid")
+    ]
+    old = (
+        "train: 400" if "train" in change else "share: 3, mix: {web: {}, books: {max_epochs: 0.5}}"
+    )
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, change))
-    after = [NanosetContext(Project.open(file), "pretrain").options(split) for split in ("train", "valid")]
-    changed = {key for one, other in zip(before, after, strict=True) for key in one if one[key] != other[key]}
+    after = [
+        NanosetContext(Project.open(file), "pretrain").options(split)
+        for split in ("train", "valid")
+    ]
+    changed = {
+        key
+        for one, other in zip(before, after, strict=True)
+        for key in one
+        if one[key] != other[key]
+    }
     assert changed == ({"mix_samples", "samples"} if "train" in change else {"mix"})
     assert all(one["blend"] == [["web", 1.0], ["books", 1.0], ["code", 1.0]] for one in after)
 
@@ -86,7 +127,9 @@ def test_an_impossible_mixture_is_refused_before_anything_is_built(built_from):
     project = built_from(MIXED)
     file = project.config.file
     file.write_text(file.read_text().replace("code: {epochs: 0.75}", "code: {tokens: 9.0e9}"))
-    with pytest.raises(InputError, match=r"nanosets\.pretrain, mix\.code: the mixture is impossible"):
+    with pytest.raises(
+        InputError, match=r"nanosets\.pretrain, mix\.code: the mixture is impossible"
+    ):
         NanosetContext(Project.open(file), "pretrain").plan("train")
     with pytest.raises(InputError, match="the mixture is impossible"):
         build_all(file)

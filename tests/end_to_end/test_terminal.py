@@ -1,4 +1,6 @@
-"""A whole `nanoset build` as somebody sees it in a terminal of 80 columns, and as a log file shows it."""
+"""A whole `nanoset build` as somebody sees it in a terminal of 80 columns, and as a log file shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_something_new_is_shown_every_two_seconds(screen):
 
 def test_each_step_is_shown_with_its_number_among_all_of_them(screen):
     bars = bars_of(screen)
-    for number, step in enumerate(("raw_jsonl [web]", "tokenized_shards [web]", "indexed_dataset [web]"), 1):
+    for number, step in enumerate(
+        ("raw_jsonl [web]", "tokenized_shards [web]", "indexed_dataset [web]"), 1
+    ):
         assert any(bar.startswith(f"[{number}/3] {step}") for bar in bars), bars
 
 
@@ -61,7 +65,11 @@ def test_time_and_eta_are_never_cut(screen):
 
 
 def test_the_time_advances_while_a_step_reports_nothing(screen):
-    seconds = {TIMES.search(bar)[0] for bar in bars_of(screen) if bar.startswith("[3/3] indexed_dataset [web] ")}
+    seconds = {
+        TIMES.search(bar)[0]
+        for bar in bars_of(screen)
+        if bar.startswith("[3/3] indexed_dataset [web] ")
+    }
     assert len(seconds) >= 4
 
 

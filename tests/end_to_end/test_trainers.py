@@ -1,4 +1,6 @@
-"""The trainers' own readers open what was built. The project is built without Dagster: the core works alone."""
+"""The trainers' own readers open what was built. The project is built without Dagster: the core
+works alone.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_the_dataset_is_what_a_loop_over_the_lines_would_write(whole, tokenizer_
     builder.finalize()
     dataset = whole.outputs.current("datasets", "web")
     for ending in (".bin", ".idx"):
-        assert (tmp_path / f"loop{ending}").read_bytes() == dataset.path(f"web_text_document{ending}").read_bytes()
+        assert (tmp_path / f"loop{ending}").read_bytes() == dataset.path(
+            f"web_text_document{ending}"
+        ).read_bytes()
 
 
 def test_samples_decode_to_the_text(whole, tokenizer_file):
@@ -60,7 +64,9 @@ def test_samples_decode_to_the_text(whole, tokenizer_file):
     assert np.array_equal(sample["tokens"][1:], sample["labels"][:-1])
     text = text_of(tokenizer_file, sample["tokens"])
     assert "data" in text or "model" in text or "order" in text
-    assert np.array_equal(train.batch(range(len(train))), np.stack([train.tokens(k) for k in range(len(train))]))
+    assert np.array_equal(
+        train.batch(range(len(train))), np.stack([train.tokens(k) for k in range(len(train))])
+    )
     again = pickle.loads(pickle.dumps(train))
     assert np.array_equal(again.tokens(5), train.tokens(5))
 
@@ -104,10 +110,13 @@ def test_webdataset_reads_the_tars(whole):
     wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
     done = whole.outputs.current("webdatasets", "shuffled")
     rows = [json.loads(line) for line in done.path("manifest.jsonl").read_text().split("\n")[:-1]]
-    assert [row["shard"] for row in rows] == [f"shard-{number:08d}" for number in range(done.facts["shards"])]
+    assert [row["shard"] for row in rows] == [
+        f"shard-{number:08d}" for number in range(done.facts["shards"])
+    ]
     urls = [str(done.folder / f"{row['shard']}.tar") for row in rows]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # the reader leaves its files to the garbage collector
+        # the reader leaves its files to the garbage collector
+        warnings.simplefilter("ignore", ResourceWarning)
         samples = [sample["npy"] for sample in wds.WebDataset(urls, shardshuffle=False).decode()]
     assert len(samples) == sum(row["num_sequences"] for row in rows) == done.facts["sequences"]
     assert {len(sample) for sample in samples} == {33}
@@ -138,10 +147,20 @@ def test_megatron_core_hits_every_cache(built_from):
     identifiers = "tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
     project = built_from({"trainer_path: /lustre/data": identifiers})
     prefixes = list(planning.NanosetContext(project, "pretrain").plan("train").config.data_path)
-    plans = [project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json") for split in SPLITS]
+    plans = [
+        project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json")
+        for split in SPLITS
+    ]
     configs = [json.loads(plan.read_bytes())["config"] for plan in plans]
-    sizes = [config[f"{split}_split_samples"] for config, split in zip(configs, SPLITS, strict=True)]
-    settings = {"random_seed": 7, "sequence_length": 32, "blend": (prefixes, [0.7, 0.3]), "split": "80,15,5"}
+    sizes = [
+        config[f"{split}_split_samples"] for config, split in zip(configs, SPLITS, strict=True)
+    ]
+    settings = {
+        "random_seed": 7,
+        "sequence_length": 32,
+        "blend": (prefixes, [0.7, 0.3]),
+        "split": "80,15,5",
+    }
     cache = lookup.cache_folder(project, "pretrain")
     assert None not in check_megatron_core(project, "pretrain", cache, sizes, 7, **settings)
 
@@ -165,7 +184,9 @@ def test_other_trainers_caches_under_their_own_names(built_from, preset):
         'split: "9,1"': 'split: "90,5,5"',
     }
     if preset in ("nemo", "nanotron-000"):
-        changes['split: "90,5,5"'] = 'split: "90,5,5"\n    samples: {train: 100, valid: 10, test: 5}'
+        changes['split: "90,5,5"'] = (
+            'split: "90,5,5"\n    samples: {train: 100, valid: 10, test: 5}'
+        )
     project = built_from(changes)
     for name in ("pretrain", "plain"):
         train = load_nanoset(project.config.root_folder, name, "train")
@@ -203,21 +224,29 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(built_from, blend, change):
     project = nemo_project(built_from, blend)
     file = project.config.file
     data = project.outputs.current("nanosets", "pretrain/handoff").path("data.yaml")
-    (folder,) = (line.split()[1] for line in data.read_text().splitlines() if "index_mapping_dir" in line)
+    (folder,) = (
+        line.split()[1] for line in data.read_text().splitlines() if "index_mapping_dir" in line
+    )
     before = tree(lookup.cache_folder(project, "pretrain"))
     names = {name.rpartition("/")[2] for name in before if name.endswith("_idx.npy")}
     assert names == {path.name for path in Path(folder).iterdir() if path.name.endswith("_idx.npy")}
     if change == "shares":
         file.write_text(file.read_text().replace('split: "80,15,5"', 'split: "60,30,10"'))
     elif change == "python":
-        file.write_text(file.read_text().replace("preset: nemo", 'preset: nemo\n    trainer_python: "3.12"'))
+        file.write_text(
+            file.read_text().replace("preset: nemo", 'preset: nemo\n    trainer_python: "3.12"')
+        )
     else:
-        (project.config.raw_folder / change / "more.jsonl").write_bytes(jsonl(sentences("more", 30)))
+        (project.config.raw_folder / change / "more.jsonl").write_bytes(
+            jsonl(sentences("more", 30))
+        )
     again = build_all(file)
     after = tree(lookup.cache_folder(again, "pretrain"))
     assert {path: after.get(path) for path in before} == before
     if change != "shares" or "per_split" not in blend:
-        assert planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name
+        assert (
+            planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name
+        )
     assert len(load_nanoset(again.config.root_folder, "pretrain", "valid")) >= 10
     assert all(verify_output(again, f"pretrain/{split}", deep=True).passed for split in SPLITS)
 
@@ -232,8 +261,13 @@ def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from
     root, eod = project.config.root_folder, project.special("eod")
     plain = {"reset_position_ids": False, "eod_mask_loss": False, "inter_document_masking": False}
     for name, masks in (("pretrain", {}), ("plain", dict.fromkeys(plain, True))):
-        train, without = load_nanoset(root, name, "train", **masks), load_nanoset(root, name, "train", **plain)
-        for sample, other in zip(train.__getitems__(range(60)), without.__getitems__(range(60)), strict=True):
+        train, without = (
+            load_nanoset(root, name, "train", **masks),
+            load_nanoset(root, name, "train", **plain),
+        )
+        for sample, other in zip(
+            train.__getitems__(range(60)), without.__getitems__(range(60)), strict=True
+        ):
             ends = np.flatnonzero(sample["tokens"] == eod)
             assert not sample["loss_mask"][ends].any()
             assert set(sample["cu_seqlens"]) == {0, *ends + 1, len(sample["tokens"])}
@@ -242,12 +276,24 @@ def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from
             assert np.array_equal(other["position_ids"], np.arange(len(other["tokens"])))
             assert np.array_equal(sample["tokens"], other["tokens"])
         assert any((sample["tokens"] == eod).any() for sample in train.__getitems__(range(60)))
-        assert pickle.loads(pickle.dumps(train))[0]["loss_mask"].tolist() == train[0]["loss_mask"].tolist()
-    arguments = project.outputs.current("nanosets", "pretrain/handoff").path("arguments.txt").read_text().splitlines()
+        assert (
+            pickle.loads(pickle.dumps(train))[0]["loss_mask"].tolist()
+            == train[0]["loss_mask"].tolist()
+        )
+    arguments = (
+        project.outputs.current("nanosets", "pretrain/handoff")
+        .path("arguments.txt")
+        .read_text()
+        .splitlines()
+    )
     given = {"--reset-position-ids", "--eod-mask-loss", "--dataloader-inter-document-masking"}
     assert given <= set(arguments)
     assert "--reset-attention-mask" not in arguments
-    masks = {"reset_attention_mask": True, "create_attention_mask": True, "inter_document_masking": False}
+    masks = {
+        "reset_attention_mask": True,
+        "create_attention_mask": True,
+        "inter_document_masking": False,
+    }
     sample = load_nanoset(root, "pretrain", "valid", **masks)[0]
     length = len(sample["tokens"])
     documents = np.concatenate([[0], np.cumsum(sample["tokens"] == eod)[:-1]])
@@ -270,8 +316,14 @@ def test_masks_make_no_index_file_stale_and_without_effect_are_refused(built_fro
     assert not all(sample["loss_mask"].all() for sample in train.__getitems__(range(len(train))))
     with pytest.raises(ConfigError, match="create_attention_mask"):
         load_nanoset(project.config.root_folder, "pretrain", "train", reset_attention_mask=True)
-    refused = {"nanotron": "eod_mask_loss", "nemo": "reset_position_ids", "megatron": "reset_attention_mask"}
+    refused = {
+        "nanotron": "eod_mask_loss",
+        "nemo": "reset_position_ids",
+        "megatron": "reset_attention_mask",
+    }
     for preset, key in refused.items():
-        file.write_text(text.replace("    preset: megatron\n", f"    preset: {preset}\n    {key}: true\n"))
+        file.write_text(
+            text.replace("    preset: megatron\n", f"    preset: {preset}\n    {key}: true\n")
+        )
         with pytest.raises(ConfigError, match=f"nanosets.pretrain.{key}"):
             Project.open(file)

@@ -1,4 +1,6 @@
-"""Two builds at once make each output once; one that has to wait says for whom, and how to end that."""
+"""Two builds at once make each output once; one that has to wait says for whom, and how to end
+that.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def start(config) -> subprocess.Popen[str]:
-    return subprocess.Popen([*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def made(process) -> tuple[int, str]:
@@ -46,7 +50,9 @@ def test_two_builds_at_once_make_each_output_once(make_project):
     total, _ = made(start(alone))
     assert first + second == total
     said = first_said + second_said
-    assert re.search(r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", said)
+    assert re.search(
+        r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", said
+    )
     assert "another build made it meanwhile" in said
     assert outputs_of(config) == outputs_of(alone)
 

@@ -54,10 +54,14 @@ def executor(cluster, tmp_path):
 @pytest.fixture(scope="module")
 def on(cluster):
     """Replacements for a project's text that give its work to the cluster."""
-    return {"webdatasets:\n": f"executor: {{kind: dask, address: '{cluster.address}'}}\nwebdatasets:\n"}
+    return {
+        "webdatasets:\n": f"executor: {{kind: dask, address: '{cluster.address}'}}\nwebdatasets:\n"
+    }
 
 
-def on_scheduler(folder: Path, *address: str, listener: ProgressCallback = silent, **settings: object) -> DaskExecutor:
+def on_scheduler(
+    folder: Path, *address: str, listener: ProgressCallback = silent, **settings: object
+) -> DaskExecutor:
     return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), listener=listener)
 
 
@@ -75,14 +79,18 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 def test_every_result_once_under_its_number(run):
     tasks = list(range(23))
-    assert sorted(run(math.factorial, tasks)) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
+    assert sorted(run(math.factorial, tasks)) == [
+        (number, math.factorial(task)) for number, task in enumerate(tasks)
+    ]
     assert list(run(math.factorial, [])) == []
 
 
 def test_first_error_ends_the_run(run, tmp_path):
     """Those under way are finished, the rest never begin."""
     nap = "__import__('time').sleep(0.1)"
-    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)]
+    tasks = ["1/0"] + [
+        f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)
+    ]
     with pytest.raises(ZeroDivisionError):
         list(run(eval, tasks))
     assert len(list(tmp_path.iterdir())) < 100
@@ -120,7 +128,9 @@ def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
     )
     files = [str(tmp_path / str(number)) for number in range(4)]
     with hearing(lambda one: Path(one.name).touch()):
-        results = list(run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files]))
+        results = list(
+            run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files])
+        )
     assert sorted(results) == [(number, [True]) for number in range(4)]
 
 
@@ -129,7 +139,11 @@ def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_pa
     progress = "__import__('nanoset_core.execution.progress').execution.progress"
     is_there = f"__import__('os').path.exists({str(tmp_path / 'go')!r})"
     awaits = f"any(__import__('time').sleep(0.01) or {is_there} for _ in [0] * 3000)"
-    tells = "[progress.tell(progress.Progress('shards', {!r}, 1, 2)) for progress in [" + progress + "]]"
+    tells = (
+        "[progress.tell(progress.Progress('shards', {!r}, 1, 2)) for progress in ["
+        + progress
+        + "]]"
+    )
     heard: dict[str, list[Progress]] = {"long": [], "short": []}
     with connections_kept(), hearing(heard["long"].append):
         long = executor.run(eval, ["1", f"{awaits} and {tells.format('long')}"])
@@ -138,14 +152,22 @@ def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_pa
             list(executor.run(eval, [tells.format("short")]))
         (tmp_path / "go").touch()
         list(long)
-    assert {name: [one.name for one in told] for name, told in heard.items()} == {"long": ["long"], "short": ["short"]}
+    assert {name: [one.name for one in told] for name, told in heard.items()} == {
+        "long": ["long"],
+        "short": ["short"],
+    }
 
 
 def test_warnings_of_a_bucket_name_the_worker(executor, caplog):
-    warning = "__import__('logging').getLogger('nanoset_core.storage.any').warning('s3://b/k: no answer')"
+    warning = (
+        "__import__('logging').getLogger('nanoset_core.storage.any').warning('s3://b/k: no answer')"
+    )
     list(executor.run(eval, [warning]))
     (told,) = caplog.messages
-    assert re.fullmatch(rf"s3://b/k: no answer \(on the worker tcp://[\d.:]+ of {re.escape(platform.node())}\)", told)
+    assert re.fullmatch(
+        rf"s3://b/k: no answer \(on the worker tcp://[\d.:]+ of {re.escape(platform.node())}\)",
+        told,
+    )
 
 
 def test_workers_do_the_work_and_both_do(cluster, executor):
@@ -160,7 +182,10 @@ def test_nothing_to_do_needs_no_cluster(tmp_path):
 
 def test_nobody_listens_any_more(executor, tmp_path):
     """What has not begun never does."""
-    tasks = [f"open({str(tmp_path / f'n{n}')!r}, 'w').close() or __import__('time').sleep(0.3)" for n in range(40)]
+    tasks = [
+        f"open({str(tmp_path / f'n{n}')!r}, 'w').close() or __import__('time').sleep(0.3)"
+        for n in range(40)
+    ]
     results = executor.run(eval, tasks)
     next(results)
     results.close()
@@ -175,7 +200,9 @@ def test_the_same_bytes_as_without_a_cluster(make_project, on, cluster):
     local = build_all(make_project("local"))
     spread = build_all(make_project("spread", on))
     scheduler = DaskScheduler(cluster.address, where=f"{spread.config.file}: executor.address")
-    assert spread.executor == DaskExecutor(scheduler, spread.config.root_access, (spread.config.tokenizer_file,))
+    assert spread.executor == DaskExecutor(
+        scheduler, spread.config.root_access, (spread.config.tokenizer_file,)
+    )
     assert ours(spread.config.file.parent) == ours(local.config.file.parent)
     assert not [name for name in ours(spread.config.file.parent) if ".tmp-" in name]
     here, there = (list(verify_project(project, deep=True)) for project in (local, spread))
@@ -188,9 +215,16 @@ def test_engines_give_the_same_tars(make_project, on, cluster):
     cluster.staff(2)
     made = {}
     for engine in ("mmap", "buckets"):
-        options = on | {"    groups: 3": f"    groups: 2\n    engine: {engine}", "member: npy": "member: json.gz"}
+        options = on | {
+            "    groups: 3": f"    groups: 2\n    engine: {engine}",
+            "member: npy": "member: json.gz",
+        }
         project = build_all(make_project(engine, options))
-        made[engine] = {name: digest for name, digest in ours(project.config.file.parent).items() if "shard-" in name}
+        made[engine] = {
+            name: digest
+            for name, digest in ours(project.config.file.parent).items()
+            if "shard-" in name
+        }
     assert made["mmap"]
     assert made["mmap"] == made["buckets"]
 
@@ -207,7 +241,10 @@ def holder(folder: Path, pids: list[int]) -> int | None:
 
 
 def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
-    large = {"samples_per_shard: 128": "samples_per_shard: 100000", "member: npy": "member: json.gz"}
+    large = {
+        "samples_per_shard: 128": "samples_per_shard: 100000",
+        "member: npy": "member: json.gz",
+    }
     local = build_all(make_project("local", large))
     spread = Project.open(build_until_tars(make_project("spread", large | on)))
     folder = local.outputs.require(shuffling.STAGE, "shuffled", remedy="").folder
@@ -217,7 +254,9 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
         for group in range(3):
             shuffling.write_group(spread, "shuffled", group)
 
-    killed = kill_amid(write, spread.outputs.folder / folder.relative_to(local.outputs.folder), pids)
+    killed = kill_amid(
+        write, spread.outputs.folder / folder.relative_to(local.outputs.folder), pids
+    )
     shuffling.finish(spread, "shuffled")
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == [killed]
     here, there = (tree(project.outputs.folder / shuffling.STAGE) for project in (local, spread))
@@ -232,7 +271,9 @@ def build_until_tars(config: Path) -> Path:
 
 
 def kill_amid(build: Callable[[], object], folder: Path, pids: list[int]) -> int:
-    """Run a build, kill -9 the worker that first writes into a folder, await the end of the build; → who was killed."""
+    """Run a build, kill -9 the worker that first writes into a folder, await the end of the build;
+    → who was killed.
+    """
     thread = threading.Thread(target=build)
     thread.start()
     killed: list[int] = []
@@ -292,11 +333,15 @@ def test_no_workers_and_then_no_scheduler(tmp_path):
 
 
 def test_tasks_are_handed_out_before_there_is_a_scheduler(tmp_path):
-    """The file, the scheduler and a worker come one after the other; each is waited for, and said to be."""
+    """The file, the scheduler and a worker come one after the other; each is waited for, and said
+    to be.
+    """
     file, heard, results = tmp_path / "scheduler.json", [], []
     executor = on_scheduler(tmp_path / "shared", file=file, wait_seconds=60, listener=heard.append)
     with within() as late:
-        thread = threading.Thread(target=lambda: results.extend(executor.run(math.factorial, range(5))))
+        thread = threading.Thread(
+            target=lambda: results.extend(executor.run(math.factorial, range(5)))
+        )
         thread.start()
         assert wait_until(lambda: f"for the Dask scheduler {file}" in {news.name for news in heard})
         file.write_text('{"addr')  # as one that is being written
@@ -342,7 +387,9 @@ def test_a_worker_joins_while_a_build_connects(executor, monkeypatch):
 
         async def _ensure_connected(self, timeout=None):
             Interrupted.connecting += 1
-            assert Interrupted.connecting > 2, "as where a message of the scheduler's comes with its greeting"
+            assert Interrupted.connecting > 2, (
+                "as where a message of the scheduler's comes with its greeting"
+            )
             await super()._ensure_connected(timeout)
 
     monkeypatch.setattr(distributed, "Client", Interrupted)
@@ -354,9 +401,13 @@ def test_a_build_waits_for_one_cluster_once(tmp_path, monkeypatch):
     """Hundreds of outputs may be to come, each of which would wait a day."""
     heard, connect, looked = [], DaskScheduler.connect, []
     monkeypatch.setattr(
-        DaskScheduler, "connect", lambda scheduler, *about: looked.append(scheduler) or connect(scheduler, *about)
+        DaskScheduler,
+        "connect",
+        lambda scheduler, *about: looked.append(scheduler) or connect(scheduler, *about),
     )
-    missing = on_scheduler(tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append)
+    missing = on_scheduler(
+        tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append
+    )
     with within() as idle, connections_kept():
         scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
         empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), listener=heard.append)
@@ -369,7 +420,9 @@ def test_a_build_waits_for_one_cluster_once(tmp_path, monkeypatch):
                 assert bool(heard) == waits
                 told.append(str(caught.value))
             assert told[0] == told[1]
-        assert looked == [missing.cluster, empty.cluster], "what is not there is not looked for again"
+        assert looked == [missing.cluster, empty.cluster], (
+            "what is not there is not looked for again"
+        )
         idle.scale(1)
         assert wait_until(lambda: idle.scheduler.workers)
         assert list(empty.run(abs, [-1])) == [(0, 1)]
@@ -380,7 +433,9 @@ def test_sigterm_while_workers_are_waited_for(make_project):
     config = make_project("spread")
     with within() as idle:
         address = idle.scheduler_address
-        process = start_nanoset("build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address})
+        process = start_nanoset(
+            "build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address}
+        )
         try:
             said = next(line for line in process.stderr if "waiting for workers" in line)
             assert wait_until(lambda: idle.scheduler.tasks)
@@ -416,7 +471,11 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
     monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 1.0)
     known, foreign = certificate(tmp_path / "known"), certificate(tmp_path / "foreign")
     files = {name: str(tmp_path / "known" / name) for name in ("cert", "key")}
-    roles = {f"tls_{role}_{name}": file for role in ("scheduler", "worker", "client") for name, file in files.items()}
+    roles = {
+        f"tls_{role}_{name}": file
+        for role in ("scheduler", "worker", "client")
+        for name, file in files.items()
+    }
     authority = str(tmp_path / "known" / "ca_file")
     security = distributed.Security(tls_ca_file=authority, require_encryption=True, **roles)
     with within(protocol="tls", security=security, n_workers=1) as cluster:
@@ -443,7 +502,11 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch, is_mute):
             server.close()
         started = time.monotonic()
         with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
-            list(on_scheduler(tmp_path, address, wait_seconds=0.2, where="n.yaml: executor.address").run(abs, [1]))
+            list(
+                on_scheduler(
+                    tmp_path, address, wait_seconds=0.2, where="n.yaml: executor.address"
+                ).run(abs, [1])
+            )
         assert time.monotonic() - started < 60, "it waits without end"
     assert caught.value.where == "n.yaml: executor.address"
     assert address in caught.value.found
@@ -464,6 +527,9 @@ def test_no_recipe_knows_of_the_executor(make_project, on):
     assert local.executor is None
     for project in (local, spread):
         make_inventory(project, "web")
-    digests = [TOKENIZED.recipe(project, Key("web"), {"inventory": "0" * 20}).digest for project in (local, spread)]
+    digests = [
+        TOKENIZED.recipe(project, Key("web"), {"inventory": "0" * 20}).digest
+        for project in (local, spread)
+    ]
     assert digests[0] == digests[1]
     assert pickle.loads(pickle.dumps(targets(spread)))[0].name == targets(spread)[0].name

@@ -1,4 +1,6 @@
-"""Signals of a process and of those that it starts; whole commands are in tests/cli/test_interruption.py."""
+"""Signals of a process and of those that it starts; whole commands are in
+tests/cli/test_interruption.py.
+"""
 
 from __future__ import annotations
 
@@ -143,5 +145,7 @@ jobs._cluster(Path(sys.argv[1])).close()
 assert "dask_jobqueue" in sys.modules
 signal.raise_signal(signal.SIGINT)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == -signal.SIGINT, done.stderr

@@ -25,7 +25,9 @@ def test_work_is_done_by_other_processes_and_no_more_than_asked():
 
 
 def test_one_worker_is_this_process():
-    assert {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 3, 1)} == {os.getpid()}
+    assert {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 3, 1)} == {
+        os.getpid()
+    }
 
 
 def test_workers_that_nobody_listens_to_work_on():
@@ -42,7 +44,9 @@ def test_killed_worker_is_our_error():
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_worker_that_is_killed_while_another_is_started(monkeypatch, when):
-    """The pool of the standard library then fails otherwise than it says, or waits for the new worker forever."""
+    """The pool of the standard library then fails otherwise than it says, or waits for the new
+    worker forever.
+    """
     real = ProcessPoolExecutor._spawn_process
 
     def wait_for_the_end_of_the_first(pool):
@@ -55,7 +59,8 @@ def test_worker_that_is_killed_while_another_is_started(monkeypatch, when):
         if when == "before":
             wait_for_the_end_of_the_first(pool)
             return real(pool)
-        processes, pool._processes = pool._processes, {}  # it is on the list only once it has been started
+        # it is on the list only once it has been started
+        processes, pool._processes = pool._processes, {}
         real(pool)
         started, pool._processes = pool._processes, processes
         wait_for_the_end_of_the_first(pool)
@@ -141,10 +146,16 @@ with forked_workers(2) if sys.argv[1] == "fork" else nullcontext() as executor:
 
 
 @pytest.fixture(params=["fork", "spawn"])
-def owner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A process that runs four long tasks with two workers; and those. Afterwards all have ended, without a word."""
+def owner(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A process that runs four long tasks with two workers; and those. Afterwards all have ended,
+    without a word.
+    """
     listing = tmp_path / "pids"
-    process = start([sys.executable, "-c", OWNER, request.param, str(listing), "60", "60", "60", "60"])
+    process = start(
+        [sys.executable, "-c", OWNER, request.param, str(listing), "60", "60", "60", "60"]
+    )
     try:
         assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
         pids = [int(pid) for pid in listing.read_text().split()]

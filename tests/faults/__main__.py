@@ -1,6 +1,7 @@
 """Campaigns of trials: what is built, what happens to it, and what must hold.
 
-    PYTHONPATH=tests python -m faults formats|hostile|tokenizers|damage|commands|interruptions [--trials N] [--select …]
+    PYTHONPATH=tests python -m faults formats|hostile|tokenizers|damage|commands|interruptions
+    [--trials N] [--select …]
 
 Prints a table; exits with 1 when a trial was bad, and says how it is repeated.
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 from faults.runner import run_kinds
 
 CAMPAIGNS = ("formats", "hostile", "tokenizers", "damage", "commands", "interruptions.kinds")
-"""Modules with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of their own."""
+"""Modules with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of
+their own.
+"""
 
 
 def main() -> int:
@@ -29,11 +32,17 @@ def main() -> int:
         sys.exit(__doc__)
     campaign = importlib.import_module(modules[name])
     parser = argparse.ArgumentParser(
-        prog=f"faults {name}", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"faults {name}",
+        description=campaign.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--trials", type=int, default=campaign.TRIALS, help=f"default: {campaign.TRIALS}")
+    parser.add_argument(
+        "--trials", type=int, default=campaign.TRIALS, help=f"default: {campaign.TRIALS}"
+    )
     parser.add_argument("--select", nargs="+", default=["*"], help="kinds, such as '*tar*'")
-    parser.add_argument("--first", type=int, default=0, help="number of the first trial of each kind")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first trial of each kind"
+    )
     parser.add_argument("--only", type=int, help="so many trials of each kind")
     getattr(campaign, "options", lambda _parser: None)(parser)
     options = parser.parse_args(sys.argv[2:])

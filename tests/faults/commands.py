@@ -1,7 +1,9 @@
-"""Every command under the same faults: twice, in turn and at once, into its own input or what is another's, killed …
+"""Every command under the same faults: twice, in turn and at once, into its own input or what is
+another's, killed …
 
-A command may not end in a traceback, leave a process, change what it was not asked to change, or succeed where it
-cannot have done its work; what it leaves when it fails must be hidden, or what it leaves when it succeeds.
+A command may not end in a traceback, leave a process, change what it was not asked to change, or
+succeed where it cannot have done its work; what it leaves when it fails must be hidden, or what it
+leaves when it succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess
 
 HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
-NOISE = ("Traceback", "internal error", "Exception ignored", "sqlalchemy", "SpawnProcess", "Aborted")
+NOISE = (
+    "Traceback",
+    "internal error",
+    "Exception ignored",
+    "sqlalchemy",
+    "SpawnProcess",
+    "Aborted",
+)
 SAID_AFTER = {
     number: f"{by}: what is finished is kept; run the same command again to go on"
     for number, by in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"))
@@ -40,8 +49,14 @@ nanoset_core.stages.webdataset.standalone.preview
 nanoset_core.stages.webdataset.standalone.shuffle nanoset_core.project.verify nanoset_core.project.status"""
 """What commands import, besides their own modules: forks need no time for it."""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
-_ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")
-_SMALL = ("a file may not grow further", "takes no more", "[Errno 0]")  # the last is of workers' semaphores
+_ANOTHERS = (
+    "nothing says what it was made from",
+    "something else",
+    "would say what it was made from",
+    "already",
+)
+# the last is of workers' semaphores
+_SMALL = ("a file may not grow further", "takes no more", "[Errno 0]")
 _NEW_NAMESPACE, _PRIVATE = 0x00020000, 1 << 18 | 1 << 14
 Wrong = Iterator[str]
 """What is wrong with how a command ended."""
@@ -56,10 +71,14 @@ class Reference:
     seconds: float
 
     def made(self) -> list[str]:
-        """Return the files for readers that it makes, but for those of a project and what editors take."""
+        """Return the files for readers that it makes, but for those of a project and what editors
+        take.
+        """
         new = (name for name in self.after.keys() - self.before.keys() if not _is_hidden(name))
         return sorted(
-            name for name in new if not name.startswith(("data/", "unbuilt/")) and not name.endswith(".schema.json")
+            name
+            for name in new
+            if not name.startswith(("data/", "unbuilt/")) and not name.endswith(".schema.json")
         )
 
 
@@ -111,9 +130,14 @@ class Attempt:
         found = [(self.folder / path).lstat() for path in self.reference.made()]
         return [(stat.st_ino, stat.st_mtime_ns) for stat in found]
 
-    def start(self, *more: str, prepare: Callable[[], object] = lambda: None, **places: str) -> Child:
-        """Start it; more: further words; prepare: called in its process first; places: another input or output."""
-        words = [*self.use.line(**places), *more]  # before the process is there that a signal may reach
+    def start(
+        self, *more: str, prepare: Callable[[], object] = lambda: None, **places: str
+    ) -> Child:
+        """Start it; more: further words; prepare: called in its process first; places: another
+        input or output.
+        """
+        # before the process is there that a signal may reach
+        words = [*self.use.line(**places), *more]
 
         def work() -> None:
             os.chdir(self.folder)
@@ -129,8 +153,12 @@ class Attempt:
         """Run it to its end."""
         return self.start(*more).wait()
 
-    def try_it(self, *more: str, prepare: Callable[[], object] = lambda: None, fresh: bool = True, **told) -> Wrong:
-        """Run it on a fresh copy, or on what is there, and check; told: see `check`, or another input or output."""
+    def try_it(
+        self, *more: str, prepare: Callable[[], object] = lambda: None, fresh: bool = True, **told
+    ) -> Wrong:
+        """Run it on a fresh copy, or on what is there, and check; told: see `check`, or another
+        input or output.
+        """
         places = {name: told.pop(name) for name in ("input", "output") if name in told}
         if fresh:
             self.fresh()
@@ -160,7 +188,9 @@ class Attempt:
             os.killpg(child.pid, signal.SIGKILL)
         said = ended.said[-1500:]
         yield from (f"it says {noise!r}: {said}" for noise in NOISE if noise in ended.said)
-        yield from (f"it does not say {words!r}: {said}" for words in says if words not in ended.said)
+        yield from (
+            f"it does not say {words!r}: {said}" for words in says if words not in ended.said
+        )
         if ended.end == "hung":
             yield "it hangs"
         if must_fail and ended.code == 0:
@@ -174,9 +204,14 @@ class Attempt:
         if elsewhere and ended.code == 0:
             return
         left = (path for path in after.keys() - before.keys() if not _is_hidden(path))
-        yield from (f"{path} was left (exit code {ended.code})" for path in left if after[path] != wanted.get(path))
+        yield from (
+            f"{path} was left (exit code {ended.code})"
+            for path in left
+            if after[path] != wanted.get(path)
+        )
         missing = wanted.keys() - after.keys() if ended.code == 0 else ()
-        yield from (f"{path} was not made" for path in missing if "/.dagster/" not in path)  # which chance has named
+        # which chance has named
+        yield from (f"{path} was not made" for path in missing if "/.dagster/" not in path)
 
 
 def _is_hidden(path: str) -> bool:
@@ -184,7 +219,9 @@ def _is_hidden(path: str) -> bool:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file, the target of every link; without history, locks and remembered times."""
+    """Relative path → sha256 of every file, the target of every link; without history, locks and
+    remembered times.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -215,7 +252,9 @@ def wrong_input(*inputs: str) -> Fault:
 
 def into_its_input(on: Attempt) -> Wrong:
     for output in on.use.onto:
-        yield from (f"onto {output}: {problem}" for problem in on.try_it(output=output, elsewhere=True))
+        yield from (
+            f"onto {output}: {problem}" for problem in on.try_it(output=output, elsewhere=True)
+        )
 
 
 def another_made_it(on: Attempt) -> Wrong:
@@ -226,9 +265,12 @@ def another_made_it(on: Attempt) -> Wrong:
         file.write_bytes(b"of another tool")
         child = on.start()
         ended = child.wait()
-        if file.read_bytes() != b"of another tool" or not any(words in ended.said for words in _ANOTHERS):
+        if file.read_bytes() != b"of another tool" or not any(
+            words in ended.said for words in _ANOTHERS
+        ):
             yield f"{file.name} of another tool: exit code {ended.code}: {ended.said[-500:]}"
-        if on.use.other and file.parent == (on.folder / on.use.output).parent:  # it may be replaced when that is asked
+        # it may be replaced when that is asked
+        if on.use.other and file.parent == (on.folder / on.use.output).parent:
             on.run("--overwrite").require_done()
             return (yield from on.check())
         file.unlink()
@@ -278,7 +320,9 @@ def _goes_on(on: Attempt) -> Wrong:
 
 
 def killed_at_steps(on: Attempt) -> Wrong:
-    """Just before it makes, renames, removes or opens something for writing: anywhere, and near its end."""
+    """Just before it makes, renames, removes or opens something for writing: anywhere, and near its
+    end.
+    """
     counted = on.fresh() / "cache" / ".steps"
     on.start(prepare=lambda: watch(on.folder, 0, counted)).wait().require_done()
     steps = counted.stat().st_size
@@ -320,7 +364,9 @@ def no_place(on: Attempt) -> Wrong:
 def small_files(on: Attempt) -> Wrong:
     for size in (int(10 ** on.draw.uniform(0, 5)), 16):
         on.fresh()
-        child = on.start(prepare=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        child = on.start(
+            prepare=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        )
         ended = child.wait()
         if ended.code and not any(word in ended.said for word in _SMALL):
             yield f"it does not say why: {ended.said[-500:]}"
@@ -333,12 +379,18 @@ def few_files(on: Attempt) -> Wrong:
 
 
 def full_output(on: Attempt) -> Wrong:
-    yield from on.try_it(prepare=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), must_fail=True)
+    yield from on.try_it(
+        prepare=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), must_fail=True
+    )
 
 
 def full_disk(on: Attempt) -> Wrong:
     """A small disk where the output goes, which only this process sees; needs root."""
-    places = [*on.use.disks] if on.use.output is None else [str(Path(on.use.output).parent), *on.use.disks]
+    places = (
+        [*on.use.disks]
+        if on.use.output is None
+        else [str(Path(on.use.output).parent), *on.use.disks]
+    )
     if not places:
         return
     if os.geteuid() != 0:
@@ -346,7 +398,10 @@ def full_disk(on: Attempt) -> Wrong:
     disk = on.fresh() / on.draw.choice(places)
     disk.mkdir(exist_ok=True)
     # A build writes a thousand times what some commands do.
-    pages, files = int(10 ** on.draw.uniform(0, 3 if on.use.disks else 1.8)), on.draw.choice([64, 4096])
+    pages, files = (
+        int(10 ** on.draw.uniform(0, 3 if on.use.disks else 1.8)),
+        on.draw.choice([64, 4096]),
+    )
 
     def mount() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -356,7 +411,8 @@ def full_disk(on: Attempt) -> Wrong:
             os._exit(0)  # a container may not
 
     yield from on.try_it(fresh=False, prepare=mount, elsewhere=True)
-    if on.use.disks:  # what the disk held is gone with it, which the rest of the folder does not know
+    # what the disk held is gone with it, which the rest of the folder does not know
+    if on.use.disks:
         again = on.start()
         if again.wait().code:
             yield f"it does not go on: {again.said()[-1500:]}"
@@ -371,11 +427,17 @@ def reader_gone(on: Attempt) -> Wrong:
         os.close(reader)
         os.dup2(writer, 1)
 
-    yield from (problem for problem in on.try_it(prepare=leave) if not problem.startswith("exit code 1, and no word"))
+    yield from (
+        problem
+        for problem in on.try_it(prepare=leave)
+        if not problem.startswith("exit code 1, and no word")
+    )
 
 
 def two_at_once(on: Attempt) -> Wrong:
-    """The second begins while the first is at work; its exit code is not seen, what it says and leaves is."""
+    """The second begins while the first is at work; its exit code is not seen, what it says and
+    leaves is.
+    """
     seconds = on.draw.uniform(0, on.reference.seconds)
     yield from on.try_it(prepare=lambda: os.fork() or time.sleep(seconds), patience=120)
     yield from on.try_it(fresh=False)
@@ -408,18 +470,26 @@ BY_CHANCE: dict[str, Fault] = {
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-dagster", action="store_true", help="leave out the commands that need Dagster")
-    parser.add_argument("--warm", action="store_true", help="what engines know of the tokenizer is in the cache")
+    parser.add_argument(
+        "--no-dagster", action="store_true", help="leave out the commands that need Dagster"
+    )
+    parser.add_argument(
+        "--warm", action="store_true", help="what engines know of the tokenizer is in the cache"
+    )
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each command and fault."""
     world = World(folder, warm=options.warm)
     for name, use in USES.items():
-        for fault, act in {} if use.needs_dagster and options.no_dagster else (FAULTS | BY_CHANCE).items():
+        for fault, act in (
+            {} if use.needs_dagster and options.no_dagster else (FAULTS | BY_CHANCE).items()
+        ):
             times = options.trials if fault in BY_CHANCE else 1
 
-            def trial(draw: random.Random, _number: int, name: str = name, act: Fault = act) -> Trial:
+            def trial(
+                draw: random.Random, _number: int, name: str = name, act: Fault = act
+            ) -> Trial:
                 return Trial(wrong=list(act(Attempt(world, name, draw))))
 
             yield each((name, fault), times, trial)

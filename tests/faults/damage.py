@@ -1,7 +1,8 @@
-"""Damage to one file of a project: every loss must be said by build, `status`, `verify` and the UI's check alike.
+"""Damage to one file of a project: every loss must be said by build, `status`, `verify` and the
+UI's check alike.
 
-A trial takes a built project, damages one file of its raw text and builds again; or damages one file of its outputs and
-verifies deeply. It is bad where something was lost without a word.
+A trial takes a built project, damages one file of its raw text and builds again; or damages one
+file of its outputs and verifies deeply. It is bad where something was lost without a word.
 """
 
 from __future__ import annotations
@@ -45,9 +46,26 @@ tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 documents: {max_rejected_fraction: 0.5, max_unreadable_fraction: LIMIT}
 tokenization: {range_mib: 0.004, workers: 1, engine: tokenizers}
 """
-_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".json", ".txt", ".bak", ".jsonl.bz2", ".csv")
+_ENDINGS = (
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
+    ".parquet",
+    ".arrow",
+    ".json",
+    ".txt",
+    ".bak",
+    ".jsonl.bz2",
+    ".csv",
+)
 _COMPANION_ENDINGS = (".jsonl.lock", ".bin", ".md", ".jsonl.md5", ".crc")
-_OUTPUT_NAMES = ("manifest.json", "documents.parquet", "current.json", "inventory.json", "plan.json")
+_OUTPUT_NAMES = (
+    "manifest.json",
+    "documents.parquet",
+    "current.json",
+    "inventory.json",
+    "plan.json",
+)
 
 
 def write_text(raw: Path) -> None:
@@ -88,7 +106,9 @@ def _to_bytes(*mutations: Mutation) -> Damage:
 
 
 def _cut_between(data: bytearray, rng: random.Random) -> None:
-    """At the end of a line, member or frame, where it has such, so that the file itself shows nothing."""
+    """At the end of a line, member or frame, where it has such, so that the file itself shows
+    nothing.
+    """
     begins = rb"\n(?=.)" if data[:1] == b"{" else rb"(?<=.)(?=\x1f\x8b\x08\0|\x28\xb5\x2f\xfd)"
     places = [match.end() for match in re.finditer(begins, data, re.DOTALL)]
     if data[:4] in (b"PAR1", b"ARRO") or not places:
@@ -112,7 +132,11 @@ def _rename(_folder: Path, path: Path, rng: random.Random) -> Path:
 
 def _rename_aside(_folder: Path, path: Path, rng: random.Random) -> None:
     """To a name of which nothing is said by itself."""
-    path.rename(path.with_name(rng.choice(["." + path.name, *(path.name + ending for ending in _COMPANION_ENDINGS)])))
+    path.rename(
+        path.with_name(
+            rng.choice(["." + path.name, *(path.name + ending for ending in _COMPANION_ENDINGS)])
+        )
+    )
 
 
 Damage = Callable[[Path, Path, random.Random], Path | None]
@@ -135,7 +159,9 @@ _TO_OUTPUTS = _to_bytes(cut, zero, flip, _EMPTY)
 def text_files(folder: Path) -> list[Path]:
     """The files of a corpus that hold text."""
     return sorted(
-        path for path in folder.rglob("*.*") if path.is_file() and path.parent.name + path.suffix != "saved.json"
+        path
+        for path in folder.rglob("*.*")
+        if path.is_file() and path.parent.name + path.suffix != "saved.json"
     )
 
 
@@ -154,7 +180,9 @@ class Bench:
         report = build(project, self.instance)
         assert not report.failed, report.failed
         assert not any(found.findings for found in verify_project(project))
-        self.documents = {corpus: _documents(project, corpus) for corpus in ("lines", "packed", "tables")}
+        self.documents = {
+            corpus: _documents(project, corpus) for corpus in ("lines", "packed", "tables")
+        }
 
     def run(self, damage: Damage, rng: random.Random) -> Trial:
         """Damage a file of the raw text, and build."""
@@ -165,7 +193,11 @@ class Bench:
             if rng.random() < 0.5:
                 (folder / "nanoset.yaml").write_text(_CONFIG.replace("LIMIT", "1"))
             other = damage(corpus, folder / "raw" / victim, rng)
-            names = [path.relative_to(corpus).as_posix() for path in (folder / "raw" / victim, other) if path]
+            names = [
+                path.relative_to(corpus).as_posix()
+                for path in (folder / "raw" / victim, other)
+                if path
+            ]
             outcome, said = self._weigh(folder, corpus.name, names)
         finally:
             shutil.rmtree(folder)
@@ -182,10 +214,14 @@ class Bench:
             told = {
                 "build": _printed(lambda: show_report(project, report)),
                 "status": _printed(lambda: print_tables(project_status(project))),
-                "verify": " ".join(str(one) for found in verify_project(project) for one in found.findings),
+                "verify": " ".join(
+                    str(one) for found in verify_project(project) for one in found.findings
+                ),
                 "check": self._checks(self.instance.get_runs_count() - before),
             }
-        quiet = [channel for channel, text in told.items() if not any(name in text for name in names)]
+        quiet = [
+            channel for channel, text in told.items() if not any(name in text for name in names)
+        ]
         if quiet and not report.failed and not self._is_lost(project, corpus):
             return "unharmed", ""
         said = "refused" if report.failed else "warned"
@@ -195,14 +231,21 @@ class Bench:
         """Findings of the checks of the last runs."""
         texts = []
         for run in self.instance.get_runs(limit=runs) if runs else ():
-            for entry in self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            for entry in self.instance.all_logs(
+                run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            ):
                 evaluation: Any = entry.dagster_event.event_specific_data
                 findings = evaluation.metadata.get("findings")
-                texts += [evaluation.description or "", *(str(one.data) for one in getattr(findings, "records", ()))]
+                texts += [
+                    evaluation.description or "",
+                    *(str(one.data) for one in getattr(findings, "records", ())),
+                ]
         return " ".join(texts)
 
     def _is_lost(self, project: Project, corpus: str) -> bool:
-        """Whether a document is gone: lines that were edited into other documents are what the text says now."""
+        """Whether a document is gone: lines that were edited into other documents are what the text
+        says now.
+        """
         was, now = self.documents[corpus], _documents(project, corpus)
         return bool(was - now) and (now.total() < was.total() or any(ZEROS in text for text in now))
 
@@ -210,7 +253,9 @@ class Bench:
 def _documents(project: Project, corpus: str) -> Counter[str]:
     """Text of each document that was made of a corpus → how often."""
     folder = project.config.raw_folder / corpus
-    batches = (read_documents(folder, part) for part in cut_ranges(take_inventory(folder, corpus), 1 << 30))
+    batches = (
+        read_documents(folder, part) for part in cut_ranges(take_inventory(folder, corpus), 1 << 30)
+    )
     return Counter(text for some in batches for batch in some for text in batch.texts)
 
 
@@ -221,25 +266,33 @@ def _printed(show: Callable[[], object]) -> str:
 
 
 class OutputBench:
-    """The outputs of a whole project, of which each trial damages one file, has it verified deeply, and mends it."""
+    """The outputs of a whole project, of which each trial damages one file, has it verified deeply,
+    and mends it.
+    """
 
     def __init__(self, scratch: Path) -> None:
         folder = scratch / "outputs"
         write_raw(folder / "raw")
         (folder / "tokenizer.json").write_bytes(tokenizer_json())
-        (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", "pbin: [books]\nwebdatasets:"))
+        (folder / "nanoset.yaml").write_text(
+            CONFIG.replace("webdatasets:", "pbin: [books]\nwebdatasets:")
+        )
         self.project = build_all(folder / "nanoset.yaml")
         self.files = sorted(
             path
             for path in (folder / "data").rglob("*")
-            if path.is_file() and path.stat().st_size and not any(p.is_symlink() for p in (path, *path.parents))
+            if path.is_file()
+            and path.stat().st_size
+            and not any(p.is_symlink() for p in (path, *path.parents))
             if not path.name.startswith(".")
         )
         self.before = self.findings()
         assert not self.before, self.before
 
     def findings(self) -> str:
-        return "\n".join(str(one) for found in verify_project(self.project, deep=True) for one in found.findings)
+        return "\n".join(
+            str(one) for found in verify_project(self.project, deep=True) for one in found.findings
+        )
 
     def run(self, kind: str, rng: random.Random) -> Trial:
         """Damage a file of a kind, and verify."""
@@ -254,7 +307,9 @@ class OutputBench:
             path.unlink()
             path.write_bytes(data)
         said = str(path) in text or str(path.parent) in text
-        return Trial(Counter(warned=int(said)), [] if said else [f"{path}: {text[:500] or 'nothing'}"])
+        return Trial(
+            Counter(warned=int(said)), [] if said else [f"{path}: {text[:500] or 'nothing'}"]
+        )
 
 
 def _kind(path: Path) -> str:
@@ -269,8 +324,12 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     text, outputs = (cache(lambda bench=bench: bench(folder)) for bench in (Bench, OutputBench))
     share = -(-options.trials // len(DAMAGES))
     for name, damage in DAMAGES.items():
-        yield each(("raw text", name), share, lambda rng, _number, damage=damage: text().run(damage, rng))
+        yield each(
+            ("raw text", name), share, lambda rng, _number, damage=damage: text().run(damage, rng)
+        )
     names = sorted({_kind(path) for path in outputs().files})
     share = -(-options.trials // len(names))
     for name in names:
-        yield each(("output", name), share, lambda rng, _number, name=name: outputs().run(name, rng))
+        yield each(
+            ("output", name), share, lambda rng, _number, name=name: outputs().run(name, rng)
+        )

@@ -34,7 +34,9 @@ from nanoset_core.text.documents import read_documents
 from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.pieces import Piece, SourceRange
 
-DOCUMENTS = [[(7 * i + j) % 300 for j in range(n)] for i, n in enumerate((5, 1, 40, 3, 3, 120, 2, 9))]
+DOCUMENTS = [
+    [(7 * i + j) % 300 for j in range(n)] for i, n in enumerate((5, 1, 40, 3, 3, 120, 2, 9))
+]
 ROWS = [[(i * 31 + j) % 5000 for j in range(16)] for i in range(6)]
 
 
@@ -48,7 +50,9 @@ def formats(scratch: Path) -> list[Format]:
         Format(".bin", pair, "x.bin", _read_pair, _is_pair),
         Format(".pbin", {"x.pbin": wide.read_bytes()}, "x.pbin", _read_packed, _is_packed),
         *(_tar_formats(member) for member in ("npy", "json.gz", "json")),
-        Format("tar of ours", {"x.tar": tar("npy")}, "x.tar", _read_shard, _is_shard, mend=mend_tar),
+        Format(
+            "tar of ours", {"x.tar": tar("npy")}, "x.tar", _read_shard, _is_shard, mend=mend_tar
+        ),
         Format("manifest.jsonl", _webdataset(), "manifest.jsonl", _read_shards, _is_listed),
     ]
 
@@ -56,7 +60,9 @@ def formats(scratch: Path) -> list[Format]:
 def _pair(scratch: Path) -> dict[str, bytes]:
     with MMapIndexedDatasetBuilder(scratch / "x", np.uint16) as builder:
         for tokens in DOCUMENTS[::2]:
-            builder.add_document(np.array(tokens), [len(tokens) - len(tokens) // 2, len(tokens) // 2])
+            builder.add_document(
+                np.array(tokens), [len(tokens) - len(tokens) // 2, len(tokens) // 2]
+            )
         builder.finalize()
     return {name: (scratch / name).read_bytes() for name in ("x.idx", "x.bin")}
 
@@ -64,7 +70,12 @@ def _pair(scratch: Path) -> dict[str, bytes]:
 def _read_pair(folder: Path) -> Any:
     dataset = MMapIndexedDataset(folder / "x")
     modes = None if dataset.modes is None else dataset.modes.tolist()
-    return dataset.dtype.str, [s.tobytes() for s in dataset], dataset.document_indices.tolist(), modes
+    return (
+        dataset.dtype.str,
+        [s.tobytes() for s in dataset],
+        dataset.document_indices.tolist(),
+        modes,
+    )
 
 
 def _is_pair(folder: Path, value: Any) -> bool:
@@ -89,7 +100,12 @@ def _is_pair(folder: Path, value: Any) -> bool:
 
 def _read_packed(folder: Path) -> Any:
     dataset = PackedDataset(folder / "x.pbin")
-    return dataset.layout, dataset.token_bytes, dataset.index_facts.merge_faults, [d.tolist() for d in dataset]
+    return (
+        dataset.layout,
+        dataset.token_bytes,
+        dataset.index_facts.merge_faults,
+        [d.tolist() for d in dataset],
+    )
 
 
 class _Plain(pickle.Unpickler):
@@ -143,7 +159,9 @@ def mend_tar(folder: Path) -> None:
     path = folder / "x.tar"
     data = np.frombuffer(path.read_bytes(), np.uint8)
     blocks = data[: len(data) // 512 * 512].reshape(-1, 512).copy()
-    for number in np.flatnonzero((blocks[:, 257:260] == np.frombuffer(b"ust", np.uint8)).any(axis=1)):
+    for number in np.flatnonzero(
+        (blocks[:, 257:260] == np.frombuffer(b"ust", np.uint8)).any(axis=1)
+    ):
         blocks[number, 148:156] = ord(" ")
         total = int(blocks[number].sum(dtype=np.int64))
         blocks[number, 148:156] = np.frombuffer(f"{total:06o}\0 ".encode(), np.uint8)
@@ -152,7 +170,9 @@ def mend_tar(folder: Path) -> None:
 
 
 def _tar_formats(member: str) -> Format:
-    return Format(f"tar of {member}", {"x.tar": tar(member)}, "x.tar", _read_tar, _is_tar, mend=mend_tar)
+    return Format(
+        f"tar of {member}", {"x.tar": tar(member)}, "x.tar", _read_tar, _is_tar, mend=mend_tar
+    )
 
 
 def _read_tar(folder: Path) -> Any:
@@ -163,7 +183,9 @@ def _read_tar(folder: Path) -> Any:
 def _is_tar(folder: Path, value: Any) -> bool:
     key, contexts = value
     with tarfile.open(folder / "x.tar", "r:") as archive:
-        return contexts == [_tokens(archive, info) for info in archive if info.isreg() and _has_key(info.name, key)]
+        return contexts == [
+            _tokens(archive, info) for info in archive if info.isreg() and _has_key(info.name, key)
+        ]
 
 
 def _has_key(name: str, key: str) -> bool:
@@ -201,12 +223,19 @@ def _is_listed(folder: Path, value: Any) -> bool:
     """Shards named in the list, of the stated number of contexts; no file that lies elsewhere."""
     rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_bytes().splitlines()]
     named = all(row["shard"] in {f"shard-{n:08d}" for n in range(3)} for row in rows)
-    return named and all(row["num_sequences"] == len(ROWS) for row in rows) and value == ROWS * len(rows)
+    return (
+        named
+        and all(row["num_sequences"] == len(ROWS) for row in rows)
+        and value == ROWS * len(rows)
+    )
 
 
 # Raw text: JSON lines plain, gzipped and zstandard, Parquet and Arrow
 
-DOCUMENT_ROWS = [{"id": f"d-{n}", "text": f"Document {n}: é漢 " + "word " * (n * 7 % 23), "n": n} for n in range(30)]
+DOCUMENT_ROWS = [
+    {"id": f"d-{n}", "text": f"Document {n}: é漢 " + "word " * (n * 7 % 23), "n": n}
+    for n in range(30)
+]
 
 
 def text_formats() -> list[Format]:
@@ -221,16 +250,23 @@ def text_formats() -> list[Format]:
     stored = {name: encoded(name, DOCUMENT_ROWS, 12, checked=True) for name in judges}
 
     def kind(name: str, what: str, data: bytes) -> Format:
-        return Format(f"{name.removeprefix('x')}{what}", {name: data}, name, _read, judges[name], _has_fault)
+        return Format(
+            f"{name.removeprefix('x')}{what}", {name: data}, name, _read, judges[name], _has_fault
+        )
 
     found = [kind(name, "", data) for name, data in stored.items()]
     for name, data in stored.items():
         after = f"{name.removeprefix('x')} after its inventory"
         found.append(Format(after, {name: data}, name, _Inventoried(name, data)))
     unchecked = [
-        kind(name, " without checksums", encoded(name, DOCUMENT_ROWS, 12)) for name in ("x.jsonl.zst", "x.parquet")
+        kind(name, " without checksums", encoded(name, DOCUMENT_ROWS, 12))
+        for name in ("x.jsonl.zst", "x.parquet")
     ]
-    return [*found, *unchecked, kind("x.arrow", " stream", encoded("x.stream.arrow", DOCUMENT_ROWS, 12))]
+    return [
+        *found,
+        *unchecked,
+        kind("x.arrow", " stream", encoded("x.stream.arrow", DOCUMENT_ROWS, 12)),
+    ]
 
 
 def _documents(folder: Path, source: SourceRange, *, verify: bool) -> Any:
@@ -241,7 +277,9 @@ def _documents(folder: Path, source: SourceRange, *, verify: bool) -> Any:
         rejects += [(reject.reason, reject.line) for reject in batch.rejects]
         faults, lines = faults + batch.faults, lines + batch.read_lines
     if len(documents) + len(rejects) - faults != lines:
-        raise AssertionError(f"{lines} lines, {len(documents)} documents, {len(rejects)} rejects, {faults} faults")
+        raise AssertionError(
+            f"{lines} lines, {len(documents)} documents, {len(rejects)} rejects, {faults} faults"
+        )
     return documents, rejects, faults
 
 
@@ -308,13 +346,17 @@ def _is_prefix_of(decode: Callable[[Path], tuple[bytes, bool]]) -> Callable[[Pat
             return faults == 0 and given == documents
         # Decoders may notice damage at different places; up to the earlier one they agree.
         count = min(len(given), len(documents))
-        return faults == 1 and given[: count - 1] == documents[: count - 1] if count else faults == 1
+        return (
+            faults == 1 and given[: count - 1] == documents[: count - 1] if count else faults == 1
+        )
 
     return judge
 
 
 def _gunzip(folder: Path) -> tuple[bytes, bool]:
-    return _decoded((folder / "x.jsonl.gz").read_bytes(), lambda: zlib.decompressobj(wbits=31), padding=b"\0")
+    return _decoded(
+        (folder / "x.jsonl.gz").read_bytes(), lambda: zlib.decompressobj(wbits=31), padding=b"\0"
+    )
 
 
 def _unzstd(folder: Path) -> tuple[bytes, bool]:
@@ -347,7 +389,9 @@ def _is_table(folder: Path, value: Any) -> bool:
         return documents == sorted(documents, key=lambda row: row[1])
     texts = _whole_table(folder)
     found = [(text, number) for number, text in enumerate(texts, 1) if text is not None]
-    return [(text, row) for text, row, _ in documents] == found and len(found) + len(rejects) == len(texts)
+    return [(text, row) for text, row, _ in documents] == found and len(found) + len(
+        rejects
+    ) == len(texts)
 
 
 def _whole_table(folder: Path) -> list[str | None]:

@@ -19,8 +19,8 @@ from sample_project import tokenizer_json
 from nanoset_core.errors import NanosetError
 
 HEAD, COLUMNS = ("format",), ("refused", "unharmed", "as written")
-"""An error of ours that names the file; what the sound file gives; what an independent reader finds in the damaged file
-(which may be another sound one). Anything else is bad."""
+"""An error of ours that names the file; what the sound file gives; what an independent reader finds
+in the damaged file (which may be another sound one). Anything else is bad."""
 TRIALS = 3000
 
 
@@ -37,9 +37,13 @@ class Format:
     read: Callable[[Path], Any]
     """takes the folder; gives plain values, to be compared by =="""
     judge: Callable[[Path, Any], bool] | None = None
-    """takes folder and value: whether an independent reader finds the same; None: only the sound value is right"""
+    """takes folder and value: whether an independent reader finds the same; None: only the sound
+    value is right
+    """
     refuses: Callable[[Any], bool] = lambda _value: False
-    """whether a value says that something was refused, for readers that keep what is bad aside instead of raising"""
+    """whether a value says that something was refused, for readers that keep what is bad aside
+    instead of raising
+    """
     is_json: bool = False
     """half of the damage keeps it JSON"""
     share: float = 1.0
@@ -61,10 +65,14 @@ class Bench:
         self.sound = kind.read(folder)
 
     def damage(self, number: int) -> None:
-        """Put the damaged file of trial `number` into place; the bytes depend on format and number alone."""
+        """Put the damaged file of trial `number` into place; the bytes depend on format and number
+        alone.
+        """
         kind, rng = self.kind, seeded(self.kind.name, number)
         sound = kind.files[kind.victim]
-        data = mutate_json(sound, rng) if kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
+        data = (
+            mutate_json(sound, rng) if kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
+        )
         path = self.folder / kind.victim
         path.unlink(missing_ok=True)  # an earlier trial may still have it mapped
         path.write_bytes(data)

@@ -1,4 +1,6 @@
-"""Files that were made to do harm: each is refused, or read without harm, within 400 MiB and a minute."""
+"""Files that were made to do harm: each is refused, or read without harm, within 400 MiB and a
+minute.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ HEAD, COLUMNS, TRIALS = ("file",), ("read", "refused"), 1
 MIB = 1 << 20
 Make = Callable[[Path], Any]
 CASES: dict[str, tuple[Make, Any, str | None]] = {}
-"""Name → a function that writes hostile files and reads them, what it has to give, what its error has to say."""
+"""Name → a function that writes hostile files and reads them, what it has to give, what its error
+has to say.
+"""
 
 
 def add(name: str, make: Make, *, reads: Any = None, refused: str | None = None) -> None:
@@ -68,7 +72,10 @@ def _try(make: Make, reads: Any, refused: str | None, scratch: Path) -> Trial:
             value = json.loads(json.dumps(make(Path(folder))))
         except NanosetError as error:
             is_told = refused is not None and refused in str(error) and folder in str(error)
-            return Trial(Counter(refused=1), [] if is_told and len(str(error)) < 20_000 else [f"refused: {error}"])
+            return Trial(
+                Counter(refused=1),
+                [] if is_told and len(str(error)) < 20_000 else [f"refused: {error}"],
+            )
     return Trial(Counter(read=1), [] if refused is None and value == reads else [f"read: {value}"])
 
 
@@ -105,7 +112,10 @@ def _frame(byte: bytes, blocks: int, window_log: int = 20) -> bytes:
 
 _DEEP = b"[" * 200_000 + b"]" * 200_000
 _BRACKETS = b'{"text": "a", "x": ' + _DEEP + b'}\n{"text": ' + _DEEP + b"}\n"
-_LINE, _TOO_LARGE = {"reads": [0, 1, "line_too_long"]}, {"refused": "needs more memory than there is"}
+_LINE, _TOO_LARGE = (
+    {"reads": [0, 1, "line_too_long"]},
+    {"refused": "needs more memory than there is"},
+)
 for _name, _ending, _data, _expected in (
     (
         "gzip that unpacks to one line",
@@ -114,9 +124,24 @@ for _name, _ending, _data, _expected in (
         _LINE,
     ),
     ("zstd that unpacks to one line", ".zst", lambda: _frame(b"a", 8 * 1024), _LINE),
-    ("gzip that unpacks to lines", ".gz", lambda: gzip.compress(b'{"text": "a"}\n' * MIB) * 64, {"reads": "enough"}),
-    ("zstd that unpacks to blank lines", ".zst", lambda: _frame(b"\n", 1 << 20), {"reads": "enough"}),
-    ("zstd with a window of 2 GiB", ".zst", lambda: _frame(b"\n", 20_000, window_log=31), _TOO_LARGE),
+    (
+        "gzip that unpacks to lines",
+        ".gz",
+        lambda: gzip.compress(b'{"text": "a"}\n' * MIB) * 64,
+        {"reads": "enough"},
+    ),
+    (
+        "zstd that unpacks to blank lines",
+        ".zst",
+        lambda: _frame(b"\n", 1 << 20),
+        {"reads": "enough"},
+    ),
+    (
+        "zstd with a window of 2 GiB",
+        ".zst",
+        lambda: _frame(b"\n", 20_000, window_log=31),
+        _TOO_LARGE,
+    ),
     ("json in many brackets", "", lambda: _BRACKETS, {"reads": [0, 2, "invalid_json"]}),
     (
         "json with a number of a million digits",
@@ -125,24 +150,35 @@ for _name, _ending, _data, _expected in (
         {"reads": [0, 1, "invalid_json"]},
     ),
 ):
-    add(_name, lambda folder, e=_ending, data=_data: read(write(folder / f"x.jsonl{e}", data())), **_expected)
+    add(
+        _name,
+        lambda folder, e=_ending, data=_data: read(write(folder / f"x.jsonl{e}", data())),
+        **_expected,
+    )
 
 
 @case(reads=[600, True])
 def json_with_long_ids(folder: Path) -> Any:
     line = b'{"text": "a", "id": "' + b"i" * MIB + b'"}\n'
     batches = list(_batches(write(folder / "x.jsonl.gz", gzip.compress(line) * 600)))
-    return [sum(len(batch.texts) for batch in batches), {len(i or "") for batch in batches for i in batch.ids} == {0}]
+    return [
+        sum(len(batch.texts) for batch in batches),
+        {len(i or "") for batch in batches for i in batch.ids} == {0},
+    ]
 
 
 # Tables
 
 
-def table(folder: Path, columns: dict[str, Any], name: str = "x.arrow", compression: str | None = None) -> Path:
+def table(
+    folder: Path, columns: dict[str, Any], name: str = "x.arrow", compression: str | None = None
+) -> Path:
     """An Arrow file, or with .stream.arrow a stream, of one record batch; → its folder."""
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     maker = pa.ipc.new_stream if ".stream" in name else pa.ipc.new_file
-    with maker(folder / name, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with maker(
+        folder / name, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_batch(batch)
     return folder
 
@@ -155,11 +191,20 @@ def _claim(folder: Path, column: str) -> Any:
     size = int.from_bytes(data[-8:-4], "little")
     # Thrift's compact protocol: the next field, of 64 bits, zigzag
     footer = data[-8 - size : -8].replace(b"\x16\x06", b"\x16" + b"\x80" * 5 + b"\x40")
-    return read(write(folder / "x.parquet", data[: -8 - size] + footer + struct.pack("<I", len(footer)) + b"PAR1"))
+    return read(
+        write(
+            folder / "x.parquet",
+            data[: -8 - size] + footer + struct.pack("<I", len(footer)) + b"PAR1",
+        )
+    )
 
 
 add("parquet that claims rows", lambda folder: _claim(folder, "other"), reads=[0, 4, "missing_key"])
-add("parquet that claims rows of text", lambda folder: _claim(folder, "text"), reads=[3, 1, "corrupt_parquet"])
+add(
+    "parquet that claims rows of text",
+    lambda folder: _claim(folder, "text"),
+    reads=[3, 1, "corrupt_parquet"],
+)
 
 
 @case(reads=[1, 1, "line_too_long"])
@@ -196,16 +241,30 @@ for _name, _columns, _reads in (
     ("views of one text", _views_of_one_text, [2000, 0, None]),
     ("dictionary of a long id", _dictionary_of_a_long_id, [200, 0, None]),
 ):
-    add(f"arrow {_name}", lambda folder, columns=_columns: read(table(folder, columns())), reads=_reads)
+    add(
+        f"arrow {_name}",
+        lambda folder, columns=_columns: read(table(folder, columns())),
+        reads=_reads,
+    )
 
 
 def _inflated(folder: Path, name: str, *, as_dictionary: bool = False) -> Any:
     """Let a compressed buffer say a size that it does not have."""
     texts = pa.array(["a" * 100_000])
-    path = table(folder, {"text": texts.dictionary_encode() if as_dictionary else texts}, name, "zstd") / name
+    path = (
+        table(folder, {"text": texts.dictionary_encode() if as_dictionary else texts}, name, "zstd")
+        / name
+    )
     data, size = path.read_bytes(), struct.pack("<q", 100_000)
     assert data.count(size + b"\x28\xb5\x2f\xfd") == 1
-    return read(write(path, data.replace(size + b"\x28\xb5\x2f\xfd", struct.pack("<q", 8 << 30) + b"\x28\xb5\x2f\xfd")))
+    return read(
+        write(
+            path,
+            data.replace(
+                size + b"\x28\xb5\x2f\xfd", struct.pack("<q", 8 << 30) + b"\x28\xb5\x2f\xfd"
+            ),
+        )
+    )
 
 
 for _name, _make in (
@@ -279,10 +338,22 @@ add(
     refused=_HUGE,
 )
 add("shard of zeros", lambda folder: _hollow_shard(folder, b"", 300 * MIB), reads=[])
-add("tar with an extended header of digits", _digits, refused="an extended header that cannot be read")
-add("tar with holes", _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES), refused="does not hold the tokens")
+add(
+    "tar with an extended header of digits",
+    _digits,
+    refused="an extended header that cannot be read",
+)
+add(
+    "tar with holes",
+    _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES),
+    refused="does not hold the tokens",
+)
 add("tar of strings", _tar_of("a.json", lambda: _STRINGS), refused="text among the numbers")
-add("tar of zipped strings", _tar_of("a.json.gz", lambda: gzip.compress(_STRINGS)), refused="text among the numbers")
+add(
+    "tar of zipped strings",
+    _tar_of("a.json.gz", lambda: gzip.compress(_STRINGS)),
+    refused="text among the numbers",
+)
 add(
     "tar of brackets",
     _tar_of("a.json", lambda: b"[" * 900 + b"]" * 900),
@@ -337,7 +408,13 @@ def links_in_the_output_root(folder: Path) -> Any:
     (place / "current.json").symlink_to(victim)
     (place / ".tmp-x").symlink_to(folder)
     outputs = OutputRoot(FileAccess(folder / "data"))
-    manifest = outputs.commit(Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {}))
+    manifest = outputs.commit(
+        Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {})
+    )
     outputs.make_current(manifest)
     outputs.sweep()
-    return [victim.read_text(), (place / "current.json").is_symlink(), outputs.current("datasets", "web") is not None]
+    return [
+        victim.read_text(),
+        (place / "current.json").is_symlink(),
+        outputs.current("datasets", "web") is not None,
+    ]

@@ -14,9 +14,36 @@ Mutation = Callable[[bytearray, random.Random], None]
 
 _EDGE_BYTES = 64
 """headers and footers are this near to the ends, and are hit more often"""
-_HUGE = (0, 1, 0x7F, 0x80, 0xFF, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62, 1 << 63)
+_HUGE = (
+    0,
+    1,
+    0x7F,
+    0x80,
+    0xFF,
+    1 << 15,
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 40,
+    1 << 62,
+    1 << 63,
+)
 _WORDS = (
-    *(b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"[]", b"{}", b'""', b"[[[[", b"99999999999999999999", b"*a"),
+    *(
+        b"null",
+        b"true",
+        b"-1",
+        b"0",
+        b"1e999",
+        b"NaN",
+        b"[]",
+        b"{}",
+        b'""',
+        b"[[[[",
+        b"99999999999999999999",
+        b"*a",
+    ),
     *(
         b'"../../x"',
         b'"/etc/passwd"',
@@ -29,7 +56,23 @@ _WORDS = (
     ),
 )
 VALUES = (
-    *(None, True, -1, 0, 1 << 31, 1 << 63, 10**400, 1.5, 1e308, "", "x", "../../x", "/etc/passwd", "a\0b", "é\ud800"),
+    *(
+        None,
+        True,
+        -1,
+        0,
+        1 << 31,
+        1 << 63,
+        10**400,
+        1.5,
+        1e308,
+        "",
+        "x",
+        "../../x",
+        "/etc/passwd",
+        "a\0b",
+        "é\ud800",
+    ),
     *([], {}, [[]], [None], {"a": None}, ["../x"], {"../../x": {"bytes": 0}}, "x" * 300),
 )
 """what may stand anywhere in a JSON file of a hostile hand"""
@@ -69,7 +112,13 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
 
 def _places(value: Any) -> Any:
     """(container, key) of every value below a value."""
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
     for key in keys:
         yield value, key
         yield from _places(value[key])
@@ -158,6 +207,22 @@ def _indent(data: bytearray, rng: random.Random) -> None:
 
 
 _MUTATIONS: tuple[Mutation, ...] = (
-    *(flip, flip, flip, _scribble, zero, zero, cut, cut, _grow, _remove, _splice, _swap, _huge, _huge, _huge),
+    *(
+        flip,
+        flip,
+        flip,
+        _scribble,
+        zero,
+        zero,
+        cut,
+        cut,
+        _grow,
+        _remove,
+        _splice,
+        _swap,
+        _huge,
+        _huge,
+        _huge,
+    ),
     *(_word, _word, _indent),
 )

@@ -1,4 +1,6 @@
-"""Trials on what a build leaves: manifests, plans, index files, notes and tables, as trainers and builds read them."""
+"""Trials on what a build leaves: manifests, plans, index files, notes and tables, as trainers and
+builds read them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,13 @@ def _below(files: dict[str, bytes], *begins: str) -> dict[str, bytes]:
 
 
 def _of_nanosets(files: dict[str, bytes]) -> list[Format]:
-    parts = _below(files, f"{_SPLIT}/", "data/nanosets/pretrain/cache/", "data/datasets/web/", "data/datasets/code/")
+    parts = _below(
+        files,
+        f"{_SPLIT}/",
+        "data/nanosets/pretrain/cache/",
+        "data/datasets/web/",
+        "data/datasets/code/",
+    )
     dataset = _one(files, "data/datasets/web/", ".idx")
     victims = {
         "plan.json": _one(files, f"{_SPLIT}/blend/", "plan.json"),
@@ -82,12 +90,23 @@ def _of_nanosets(files: dict[str, bytes]) -> list[Format]:
         "blend's dataset index": _indexed(files, "blend", "files", "dataset_index"),
         "blend's sample index": _indexed(files, "blend", "files", "dataset_sample_index"),
     }
-    found += [Format(name, parts, victim, _read_split, _is_as_indexed) for name, victim in index.items()]
-    found.append(Format(".idx under a nanoset", parts, dataset, _read_split, _is_as_indexed_or_unsound))
+    found += [
+        Format(name, parts, victim, _read_split, _is_as_indexed) for name, victim in index.items()
+    ]
+    found.append(
+        Format(".idx under a nanoset", parts, dataset, _read_split, _is_as_indexed_or_unsound)
+    )
     sidecar = _indexed(files, "members", 0, "sidecar")
     return [
         *found,
-        Format("note on index files", parts, sidecar, _is_cached, lambda _f, v: v is False, lambda v: not v),
+        Format(
+            "note on index files",
+            parts,
+            sidecar,
+            _is_cached,
+            lambda _f, v: v is False,
+            lambda v: not v,
+        ),
     ]
 
 
@@ -107,7 +126,9 @@ def _read_split(folder: Path) -> Any:
 
 
 def _mend(victim: str) -> Callable[[Path], None]:
-    """Let the manifest say what the file beside it now is, and the manifest's own checksum be right."""
+    """Let the manifest say what the file beside it now is, and the manifest's own checksum be
+    right.
+    """
 
     def mend(folder: Path) -> None:
         path = (folder / victim).with_name("manifest.json")
@@ -117,7 +138,9 @@ def _mend(victim: str) -> Callable[[Path], None]:
                 data = (folder / victim).read_bytes()
                 fact = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 value["files"][Path(victim).name] = fact
-            text = json.dumps([value["facts"], value["files"]], sort_keys=True, separators=(",", ":"))
+            text = json.dumps(
+                [value["facts"], value["files"]], sort_keys=True, separators=(",", ":")
+            )
             value["sha256"] = hashlib.sha256(text.encode()).hexdigest()
         except (OSError, ValueError, LookupError, TypeError):
             return  # it is beyond mending
@@ -127,7 +150,9 @@ def _mend(victim: str) -> Callable[[Path], None]:
 
 
 def _is_mended(folder: Path, _value: Any) -> bool:
-    """Another plan counts only where the manifest was forged with it, and then as far as it leads nowhere else."""
+    """Another plan counts only where the manifest was forged with it, and then as far as it leads
+    nowhere else.
+    """
     plan = next((folder / _SPLIT / "blend").glob("*/plan.json"))
     fact = json.loads((plan.parent / "manifest.json").read_bytes())["files"]["plan.json"]
     told = json.loads(plan.read_bytes())["plan"]
@@ -140,10 +165,15 @@ def _is_as_indexed(folder: Path, value: Any) -> bool:
     """Sample by sample, as the index files say, with every number checked."""
     plan = json.loads(next((folder / _SPLIT / "blend").glob("*/plan.json")).read_bytes())["plan"]
     cache = folder / "data/nanosets/pretrain/cache"
-    chosen, numbers = (np.load(cache / plan["blend"]["files"][k]) for k in ("dataset_index", "dataset_sample_index"))
+    chosen, numbers = (
+        np.load(cache / plan["blend"]["files"][k])
+        for k in ("dataset_index", "dataset_sample_index")
+    )
     members = [_member(folder, cache, member) for member in plan["members"]]
     try:
-        rows = [_at(members, member)(number) for member, number in zip(chosen, numbers, strict=True)]
+        rows = [
+            _at(members, member)(number) for member, number in zip(chosen, numbers, strict=True)
+        ]
     except IndexError:
         return False
     one_by_one = b"".join(row.tobytes() for row in rows[::7])
@@ -152,7 +182,9 @@ def _is_as_indexed(folder: Path, value: Any) -> bool:
 
 
 def _is_as_indexed_or_unsound(folder: Path, value: Any) -> bool:
-    """A trainer's start reads the ends of an .idx, not its entries: those are for `nanoset verify`, tried as well."""
+    """A trainer's start reads the ends of an .idx, not its entries: those are for `nanoset verify`,
+    tried as well.
+    """
     try:
         read_idx(next((folder / "data/datasets/web").glob("*/*.idx")))
     except FormatError:
@@ -161,7 +193,9 @@ def _is_as_indexed_or_unsound(folder: Path, value: Any) -> bool:
 
 
 def _member(folder: Path, cache: Path, member: dict[str, Any]) -> Callable[[int], np.ndarray]:
-    """One dataset's samples by its index files, followed slowly; IndexError where they lead outside of the arrays."""
+    """One dataset's samples by its index files, followed slowly; IndexError where they lead outside
+    of the arrays.
+    """
     parts = ("document_index", "sample_index", "shuffle_index")
     documents, samples, shuffle = (np.load(cache / member["files"][part]) for part in parts)
     prefix = folder / "data" / member["prefix"]
@@ -175,7 +209,10 @@ def _member(folder: Path, cache: Path, member: dict[str, Any]) -> Callable[[int]
             raise IndexError
         for at in range(first, last + 1):
             sequence = int(_at(documents, at))
-            start, length = int(_at(index.sequence_pointers, sequence)), int(_at(index.sequence_lengths, sequence))
+            start, length = (
+                int(_at(index.sequence_pointers, sequence)),
+                int(_at(index.sequence_lengths, sequence)),
+            )
             low, high = begin if at == first else 0, end + 1 if at == last else length
             if start < 0 or not 0 <= low <= high or start + high * size > len(data):
                 raise IndexError
@@ -199,20 +236,53 @@ def _is_cached(folder: Path) -> Any:
 
 def _of_outputs(files: dict[str, bytes]) -> list[Format]:
     """What one stage of a build reads of another."""
-    parts = _below(files, "nanoset.yaml", "tokenizer.json", "raw/", "data/inventory/", "data/shuffle_plans/")
+    parts = _below(
+        files, "nanoset.yaml", "tokenizer.json", "raw/", "data/inventory/", "data/shuffle_plans/"
+    )
     datasets = _below(files, "data/datasets/web/")
     listed = _one(datasets, "", "manifest.json")
     inventory = _one(files, "data/inventory/web/", "inventory.json")
     shuffle = _one(files, "data/shuffle_plans/", "plan.json")
     memory = _one(files, "data/inventory/web/", ".fingerprints.json")
     return [
-        Format("manifest.json", datasets, listed, _read_output, _is_output, is_json=True, mend=_mend(listed)),
-        Format("current.json", datasets, _one(datasets, "", "current.json"), _read_output, is_json=True),
         Format(
-            "inventory.json", parts, inventory, _read_inventory, _forged(inventory), is_json=True, mend=_mend(inventory)
+            "manifest.json",
+            datasets,
+            listed,
+            _read_output,
+            _is_output,
+            is_json=True,
+            mend=_mend(listed),
         ),
-        Format("plan.json of tars", parts, shuffle, _read_plan, _forged(shuffle), is_json=True, mend=_mend(shuffle)),
-        Format("memory of digests", parts, memory, _recall, refuses=lambda value: value is None, is_json=True),
+        Format(
+            "current.json", datasets, _one(datasets, "", "current.json"), _read_output, is_json=True
+        ),
+        Format(
+            "inventory.json",
+            parts,
+            inventory,
+            _read_inventory,
+            _forged(inventory),
+            is_json=True,
+            mend=_mend(inventory),
+        ),
+        Format(
+            "plan.json of tars",
+            parts,
+            shuffle,
+            _read_plan,
+            _forged(shuffle),
+            is_json=True,
+            mend=_mend(shuffle),
+        ),
+        Format(
+            "memory of digests",
+            parts,
+            memory,
+            _recall,
+            refuses=lambda value: value is None,
+            is_json=True,
+        ),
         Format(
             "note on a shard",
             {"shards/.shards/shard-00000000.json": _note(), "shards/shard-00000000.tar": b"x" * 10},
@@ -226,24 +296,32 @@ def _of_outputs(files: dict[str, bytes]) -> list[Format]:
 
 
 def _read_output(folder: Path) -> Any:
-    manifest = OutputRoot(FileAccess(folder / "data")).require("datasets", "web", remedy="build again")
+    manifest = OutputRoot(FileAccess(folder / "data")).require(
+        "datasets", "web", remedy="build again"
+    )
     files = {name: (fact.size, fact.sha256) for name, fact in manifest.files.items()}
     return manifest.digest, dict(manifest.recipe), dict(manifest.facts), files, manifest.folder.name
 
 
 def _is_output(folder: Path, value: Any) -> bool:
-    """Facts and checksums as the file has them; the recipe as its digest says; no file outside of the folder."""
+    """Facts and checksums as the file has them; the recipe as its digest says; no file outside of
+    the folder.
+    """
     digest, recipe, facts, files, place = value
     told = json.loads(next((folder / "data/datasets/web").glob("*/manifest.json")).read_bytes())
     text = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
     named = {name: (fact["bytes"], fact.get("sha256")) for name, fact in told["files"].items()}
     inside = not any({"", ".", ".."} & set(name.split("/")) for name in files)
     sound = hashlib.sha256(text.encode()).hexdigest()[:20] == digest == place
-    return sound and inside and recipe == told["recipe"] and facts == told["facts"] and files == named
+    return (
+        sound and inside and recipe == told["recipe"] and facts == told["facts"] and files == named
+    )
 
 
 def _forged(victim: str) -> Callable[[Path, Any], bool]:
-    """A judge for files that their manifest has a checksum of: another one only where that was forged, too."""
+    """A judge for files that their manifest has a checksum of: another one only where that was
+    forged, too.
+    """
 
     def judge(folder: Path, _value: Any) -> bool:
         path = folder / victim
@@ -266,7 +344,9 @@ def _read_plan(folder: Path) -> Any:
 def _recall(folder: Path) -> Any:
     """Whether a memory of digests knows the files; None: they are read again."""
     files = list_corpora(folder / "raw").corpora["web"]
-    known = known_inventory(files, FingerprintMemory(folder / "data/inventory/web/.fingerprints.json"))
+    known = known_inventory(
+        files, FingerprintMemory(folder / "data/inventory/web/.fingerprints.json")
+    )
     if known is None:
         return None
     ends = [piece.end for piece in known.pieces]
@@ -274,7 +354,14 @@ def _recall(folder: Path) -> Any:
 
 
 def _note() -> bytes:
-    facts = {"shard": 0, "sequences": 3, "tokens": 99, "pad_tokens": 0, "size_bytes": 10, "sha256": "ab" * 32}
+    facts = {
+        "shard": 0,
+        "sequences": 3,
+        "tokens": 99,
+        "pad_tokens": 0,
+        "size_bytes": 10,
+        "sha256": "ab" * 32,
+    }
     return json.dumps(facts | {"made_from": "m"}).encode()
 
 
@@ -302,18 +389,26 @@ def _read_rows(folder: Path) -> Any:
     count = facts["documents"]
     found = rows.read(list(range(0, count, 5)))
     tokens = sum(int(lengths.sum()) for _, lengths in rows.lengths())
-    return found, tokens, [row for row, _ in rows.search({"line": found[0]["line"], "file": found[0]["file"]})]
+    return (
+        found,
+        tokens,
+        [row for row, _ in rows.search({"line": found[0]["line"], "file": found[0]["file"]})],
+    )
 
 
 def _is_rows(folder: Path, value: Any) -> bool:
     import pyarrow.parquet as pq
 
     table = pq.read_table(folder / "documents.parquet")
-    return value[0] == table.to_pylist()[::5] and value[1] == sum(table.column("tokens").to_pylist())
+    return value[0] == table.to_pylist()[::5] and value[1] == sum(
+        table.column("tokens").to_pylist()
+    )
 
 
 def _count_tokens(folder: Path) -> Any:
-    return {path: found.tokens for path, found in counts_by_file(folder / "documents.parquet").items()}
+    return {
+        path: found.tokens for path, found in counts_by_file(folder / "documents.parquet").items()
+    }
 
 
 def _is_count(folder: Path, value: Any) -> bool:
@@ -333,20 +428,47 @@ sources:
 - {source: CODE, markers: [stack]}
 sampling_frequencies: {CC: 0.5, CODE: 2.0}
 """
-_PER_SPLIT = {"train": ["0.8", "/data/web", "0.2", "/data/code"], "valid": "/data/held-out", "test": None}
-_TEXTS = [row["text"] for row in sentences("web", 6)] + ["", " \n", f"a{EOD}b", "é漢\u0301 1234567 don't"]
+_PER_SPLIT = {
+    "train": ["0.8", "/data/web", "0.2", "/data/code"],
+    "valid": "/data/held-out",
+    "test": None,
+}
+_TEXTS = [row["text"] for row in sentences("web", 6)] + [
+    "",
+    " \n",
+    f"a{EOD}b",
+    "é漢\u0301 1234567 don't",
+]
 
 
 def settings_formats(tokenizer: bytes) -> list[Format]:
     """Those that people and trainers write."""
     known = _known(tokenizer)
     return [
-        Format("nanoset.yaml", {"nanoset.yaml": CONFIG.encode()}, "nanoset.yaml", _read_config, _says),
+        Format(
+            "nanoset.yaml", {"nanoset.yaml": CONFIG.encode()}, "nanoset.yaml", _read_config, _says
+        ),
         Format("sampling.yaml", {"s.yaml": _SAMPLING.encode()}, "s.yaml", _read_sampling, _says),
-        Format("tokenizer.json", {"t.json": tokenizer}, "t.json", _read_tokenizer, _says, is_json=True),
-        Format("tokenizer.json, encoding", {"t.json": tokenizer}, "t.json", _encode, _says, is_json=True, share=0.1),
+        Format(
+            "tokenizer.json", {"t.json": tokenizer}, "t.json", _read_tokenizer, _says, is_json=True
+        ),
+        Format(
+            "tokenizer.json, encoding",
+            {"t.json": tokenizer},
+            "t.json",
+            _encode,
+            _says,
+            is_json=True,
+            share=0.1,
+        ),
         Format("known of a tokenizer (.npz)", known, list(known)[-1], _encode_known, share=0.02),
-        Format("data arguments", {"a.txt": b"0.8 /data/web 0.2 /data/code\n"}, "a.txt", _read_args, _says),
+        Format(
+            "data arguments",
+            {"a.txt": b"0.8 /data/web 0.2 /data/code\n"},
+            "a.txt",
+            _read_args,
+            _says,
+        ),
         Format(
             "data arguments, by split",
             {"a.json": json.dumps(_PER_SPLIT).encode()},
@@ -355,18 +477,30 @@ def settings_formats(tokenizer: bytes) -> list[Format]:
             _says,
             is_json=True,
         ),
-        Format("tokenizer identifiers", _identifiers(), "d.txt", _read_identifiers, _says, is_json=True),
+        Format(
+            "tokenizer identifiers", _identifiers(), "d.txt", _read_identifiers, _says, is_json=True
+        ),
     ]
 
 
 def _says(_folder: Path, value: Any) -> bool:
-    """These have neither checksum nor invariant: what they say counts, as long as it could be read at all."""
+    """These have neither checksum nor invariant: what they say counts, as long as it could be read
+    at all.
+    """
     return isinstance(value, str)
 
 
 def _read_config(folder: Path) -> str:
     config = load_config(folder / "nanoset.yaml")
-    return repr((config.nanosets, config.webdatasets, config.tokenization, config.documents, config.raw_folder))
+    return repr(
+        (
+            config.nanosets,
+            config.webdatasets,
+            config.tokenization,
+            config.documents,
+            config.raw_folder,
+        )
+    )
 
 
 def _read_sampling(folder: Path) -> str:
@@ -382,7 +516,10 @@ def _encode(folder: Path) -> str:
     tokenizer_facts(folder / "t.json")  # every stage asks it first
     encoded = make_engine(folder / "t.json", cache=folder / "cache").encode(_TEXTS)
     same = ReferenceEngine(folder / "t.json").encode(_TEXTS)
-    if encoded.ids.tolist() != same.ids.tolist() or encoded.lengths.tolist() != same.lengths.tolist():
+    if (
+        encoded.ids.tolist() != same.ids.tolist()
+        or encoded.lengths.tolist() != same.lengths.tolist()
+    ):
         raise AssertionError("the engine gives other tokens than the reference")
     for path in (folder / "cache").glob("*"):
         path.unlink()
@@ -408,7 +545,11 @@ def _read_args(folder: Path) -> str:
 
 
 def _identifiers() -> dict[str, bytes]:
-    described = {"class": "GPTDataset", "dataset_path": "/x", "tokenizer": {"class": "HF", "path": "/t"}}
+    described = {
+        "class": "GPTDataset",
+        "dataset_path": "/x",
+        "tokenizer": {"class": "HF", "path": "/t"},
+    }
     return {"d.txt": json.dumps(described).encode()}
 
 

@@ -1,4 +1,6 @@
-"""What all campaigns share: trials in forks, their seeds, the table, and the line that repeats a bad one."""
+"""What all campaigns share: trials in forks, their seeds, the table, and the line that repeats a
+bad one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from nanoset_core.errors import NanosetError
 TESTS = Path(__file__).parents[1]
 _VALUE = "\x1e"
 """Stands before each value that a fork gives."""
-_STEPS = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"})
+_STEPS = frozenset(
+    {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"}
+)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 End = Literal["done", "refused", "killed", "hung", "crashed"]
 
@@ -52,7 +56,9 @@ class Trial:
         """Note how a disturbed process ended; one that may not end so is wrong."""
         self.counts[outcome.end] += 1
         if outcome.end == "refused":
-            told = next((line for line in outcome.said.splitlines() if ": " in line), outcome.said[:200])
+            told = next(
+                (line for line in outcome.said.splitlines() if ": " in line), outcome.said[:200]
+            )
             self.counts[f"said {told.rpartition(': ')[2]!r}"] += 1
         if outcome.end not in allowed:
             self.wrong.append(f"it ended as {outcome.end}: {outcome.said[-1500:]}")
@@ -76,7 +82,9 @@ class Kind:
 def each(cells: tuple[str, ...], trials: int, run: Callable[[random.Random, int], Trial]) -> Kind:
     """Return a kind of trials that are made one by one, from a seeded generator and their number."""
     name = ", ".join(cells)
-    return Kind(cells, trials, lambda numbers: (run(seeded(name, number), number) for number in numbers))
+    return Kind(
+        cells, trials, lambda numbers: (run(seeded(name, number), number) for number in numbers)
+    )
 
 
 def forked(
@@ -88,13 +96,15 @@ def forked(
     dies: bool = False,
     **limits: int,
 ) -> Kind:
-    """Return a kind of trials that are made in forks with little memory and time; the table shows all that they give.
+    """Return a kind of trials that are made in forks with little memory and time; the table shows
+    all that they give.
 
     Args:
         cells: in the table.
         trials: how many.
         run: makes the trial of a number.
-        batch: trials of a fork; one that crashes, hangs or runs out of memory is wrong, and another fork goes on.
+        batch: trials of a fork; one that crashes, hangs or runs out of memory is wrong, and another
+            fork goes on.
         dies: what is tried may end the process by a signal.
         limits: see `in_fork`; the time is of each trial.
     """
@@ -104,7 +114,8 @@ def forked(
         while at < numbers.stop:
             some = range(at, min(at + batch, numbers.stop))
             given, outcome = in_fork(
-                lambda some=some: [_give_trial(run, one, limits["seconds"]) for one in some], **limits
+                lambda some=some: [_give_trial(run, one, limits["seconds"]) for one in some],
+                **limits,
             )
             yield from (Trial(Counter(counts), wrong) for counts, wrong in given)
             if len(given) < len(some):
@@ -127,7 +138,11 @@ def seeded(name: str, number: int) -> random.Random:
 
 
 def run_kinds(
-    campaign: str, kinds: Iterable[Kind], head: Sequence[str], columns: Sequence[str], options: argparse.Namespace
+    campaign: str,
+    kinds: Iterable[Kind],
+    head: Sequence[str],
+    columns: Sequence[str],
+    options: argparse.Namespace,
 ) -> int:
     """Run the trials of the selected kinds and print a table; → how many were bad.
 
@@ -136,7 +151,8 @@ def run_kinds(
         kinds: all of them.
         head: what their cells are.
         columns: what is counted.
-        options: select, patterns of names; first, number of the first trial; only, so many trials of each kind.
+        options: select, patterns of names; first, number of the first trial; only, so many trials
+            of each kind.
     """
     columns, total = ("trials", *columns, "bad"), Counter[str]()
     print(f"| {' | '.join((*head, *columns))} |\n|{' --- |' * len(head)}{' ---: |' * len(columns)}")
@@ -144,7 +160,9 @@ def run_kinds(
         if not any(fnmatchcase(kind.name, pattern) for pattern in options.select):
             continue
         counts, told, begun = Counter[str](), set[str](), time.monotonic()
-        numbers = range(options.first, options.first + (kind.trials if options.only is None else options.only))
+        numbers = range(
+            options.first, options.first + (kind.trials if options.only is None else options.only)
+        )
         try:
             for number, trial in zip(numbers, kind.run(numbers), strict=True):
                 counts += trial.counts + Counter(trials=1, bad=int(bool(trial.wrong)))
@@ -158,7 +176,9 @@ def run_kinds(
         _row(kind.cells, counts, columns)
         total += counts
         others = {name: count for name, count in counts.items() if name not in columns}
-        _say(f"{kind.name}: {counts['trials']} trials, {time.monotonic() - begun:.1f} s {others or ''}")
+        _say(
+            f"{kind.name}: {counts['trials']} trials, {time.monotonic() - begun:.1f} s {others or ''}"
+        )
     _row(("all", *[""] * (len(head) - 1)), total, columns)
     return total["bad"]
 
@@ -182,7 +202,9 @@ class Outcome(NamedTuple):
     """exit code, or minus the signal"""
 
     def require_done(self, *wrong: str) -> None:
-        """Raise RuntimeError unless a process that nothing disturbed ended well, with nothing wrong."""
+        """Raise RuntimeError unless a process that nothing disturbed ended well, with nothing
+        wrong.
+        """
         if self.end != "done" or wrong:
             raise RuntimeError(f"nothing disturbed this: {self}, {wrong[:5]}")
 
@@ -194,7 +216,8 @@ class Child:
         self._reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)  # more is never said before it is heard
         self._said, self._status = b"", None
-        gc.freeze()  # collecting garbage in the child need not look at, and so copy, all that there is
+        # collecting garbage in the child need not look at, and so copy, all that there is
+        gc.freeze()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._reader)
@@ -229,7 +252,9 @@ class Child:
         return os.WIFSIGNALED(self._status or 0)
 
     def wait(self, seconds: float = 1800.0) -> Outcome:
-        """Wait for its end; after so many seconds it hangs, and is killed: a sound one takes long on a busy machine."""
+        """Wait for its end; after so many seconds it hangs, and is killed: a sound one takes long
+        on a busy machine.
+        """
         if not self.poll(seconds):
             self.kill()
             return Outcome("hung", self.said())
@@ -280,7 +305,9 @@ def _live(work: Callable[[], object], writer: int) -> None:
 def in_fork(
     work: Callable[[], object], *, extra_bytes: int, seconds: int, clock_seconds: float = 1800.0
 ) -> tuple[list[Any], Outcome]:
-    """Run work in a fork with little memory and processor time; → the values that it gave, and how it ended."""
+    """Run work in a fork with little memory and processor time; → the values that it gave, and how
+    it ended.
+    """
 
     def limited() -> None:
         limit_memory(extra_bytes)
@@ -288,7 +315,9 @@ def in_fork(
         work()
 
     outcome = Child(limited).wait(clock_seconds)
-    return [json.JSONDecoder().raw_decode(text)[0] for text in outcome.said.split(_VALUE)[1:]], outcome
+    return [
+        json.JSONDecoder().raw_decode(text)[0] for text in outcome.said.split(_VALUE)[1:]
+    ], outcome
 
 
 def give(value: object) -> None:
@@ -311,21 +340,26 @@ def drop_rights() -> None:
     """Let root be refused what other users are refused; others are as they are."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
-        for capability in (1, 2):  # CAP_DAC_OVERRIDE and _READ_SEARCH: a process started later lacks them, too
+        # CAP_DAC_OVERRIDE and _READ_SEARCH: a process started later lacks them, too
+        for capability in (1, 2):
             libc.prctl(24, capability, 0, 0, 0)
         if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) != 0:
             raise OSError(ctypes.get_errno(), "capset")
 
 
 def watch(folder: Path, last: int, counted: Path | None = None) -> None:
-    """Count the steps of this process below a folder, such as renames; end at the last, or note each in a file."""
+    """Count the steps of this process below a folder, such as renames; end at the last, or note
+    each in a file.
+    """
     prefix, seen = str(folder), 0
     notes = None if counted is None else os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal seen
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
-        if not (event in _STEPS or is_write) or not os.path.abspath(str(arguments[0])).startswith(prefix):
+        if not (event in _STEPS or is_write) or not os.path.abspath(str(arguments[0])).startswith(
+            prefix
+        ):
             return
         seen += 1
         if notes is not None:
@@ -336,13 +370,21 @@ def watch(folder: Path, last: int, counted: Path | None = None) -> None:
     sys.addaudithook(hook)
 
 
-def run_campaign(folder: Path, *words: str, code: int | None = 0) -> tuple[list[dict[str, Any]], str]:
-    """Run a campaign, which must end with a code; → its table, the last row that of all kinds, and what it says."""
+def run_campaign(
+    folder: Path, *words: str, code: int | None = 0
+) -> tuple[list[dict[str, Any]], str]:
+    """Run a campaign, which must end with a code; → its table, the last row that of all kinds, and
+    what it says.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
     command = [sys.executable, "-m", "faults", *words]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert code in (None, done.returncode), done.stdout + done.stderr
-    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines())
+    head, _, *rows = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()
+    )
     return [dict(zip(head, map(_number, row), strict=True)) for row in rows], done.stderr
 
 

@@ -1,4 +1,6 @@
-"""A seeded share of the campaigns on files (damaged, hostile, tokenizers with another setting), and their runner."""
+"""A seeded share of the campaigns on files (damaged, hostile, tokenizers with another setting), and
+their runner.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,16 @@ def test_mutations_are_seeded_and_do_something():
 
 @pytest.mark.parametrize(
     ("work", "limits"),
-    [(lambda: time.sleep(600), {"clock_seconds": 0.3}), (lambda: [0 for _ in iter(int, 1)], {"seconds": 1})],
+    [
+        (lambda: time.sleep(600), {"clock_seconds": 0.3}),
+        (lambda: [0 for _ in iter(int, 1)], {"seconds": 1}),
+    ],
     ids=["still", "busy"],
 )
 def test_a_trial_that_does_not_end_is_ended(work, limits):
-    given, ending = in_fork(lambda: [give("begun"), work()], **{"extra_bytes": 1 << 30, "seconds": 600} | limits)
+    given, ending = in_fork(
+        lambda: [give("begun"), work()], **{"extra_bytes": 1 << 30, "seconds": 600} | limits
+    )
     assert (given, ending.end) == (["begun"], "hung")
 
 
@@ -97,7 +104,9 @@ def test_hostile_files_do_no_harm(hostile, name):
 
 
 def test_no_changed_setting_gives_wrong_tokens(tmp_path):
-    total = run_campaign(tmp_path, "tokenizers", "--select", "llama?,*", "--trials", "15", "--strings", "100")[0][-1]
+    total = run_campaign(
+        tmp_path, "tokenizers", "--select", "llama?,*", "--trials", "15", "--strings", "100"
+    )[0][-1]
     assert total["numpy"] >= 2, "some changed files are still understood"
     assert total["bad"] == 0
 
@@ -113,7 +122,11 @@ def test_every_field_is_changed(tokenizer_file):
         changed |= _differing("", parsed, other)
         changed |= _differing("model.", model, other.get("model"))
         changed |= _differing("token.", token, (other.get("added_tokens") or [None])[0])
-    assert changed == {*parsed, *(f"model.{key}" for key in model), *(f"token.{key}" for key in token)}
+    assert changed == {
+        *parsed,
+        *(f"model.{key}" for key in model),
+        *(f"token.{key}" for key in token),
+    }
 
 
 def _differing(prefix, here, there):

@@ -1,4 +1,6 @@
-"""The contract of every command: the same faults, a trial of each; and no command is missing from it."""
+"""The contract of every command: the same faults, a trial of each; and no command is missing from
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from faults.commands import BY_CHANCE, FAULTS
 from faults.runner import run_campaign
 from faults.uses import USES, commands
 
-LEFT_TO_THE_CAMPAIGN = {"wrong input", "empty folder", "full output", "reader gone", "small files", "few files"}
+LEFT_TO_THE_CAMPAIGN = {
+    "wrong input",
+    "empty folder",
+    "full output",
+    "reader gone",
+    "small files",
+    "few files",
+}
 """Faults of which the suite tries a few commands, since all share what meets them."""
 SIGNALS = ("interrupted", "killed", "killed at steps", "two at once")
 """Of these the suite tries one on each command, and all where workers write."""
@@ -23,10 +32,14 @@ def test_every_command_is_tried():
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     """A row for each command and fault, and what is said of bad trials."""
-    faults = [f"*, {fault}" for fault in (FAULTS | BY_CHANCE).keys() - LEFT_TO_THE_CAMPAIGN.union(SIGNALS)]
+    faults = [
+        f"*, {fault}" for fault in (FAULTS | BY_CHANCE).keys() - LEFT_TO_THE_CAMPAIGN.union(SIGNALS)
+    ]
     faults += [f"{name}, {SIGNALS[number % len(SIGNALS)]}" for number, name in enumerate(TRIED)]
     faults += [f"{name}, {signal}" for name in ("tokenize", "shuffle") for signal in SIGNALS]
-    few = [f"{name}, {fault}" for name in ("gc", "merge", "verify") for fault in LEFT_TO_THE_CAMPAIGN]
+    few = [
+        f"{name}, {fault}" for name in ("gc", "merge", "verify") for fault in LEFT_TO_THE_CAMPAIGN
+    ]
     words = ["commands", "--trials", "1", "--no-dagster", "--warm", "--select", *faults, *few]
     return run_campaign(tmp_path_factory.mktemp("commands"), *words, code=None)
 

@@ -1,4 +1,6 @@
-"""The proxy that spoils requests, in front of a plain HTTP server: each fault is what it says, and is counted."""
+"""The proxy that spoils requests, in front of a plain HTTP server: each fault is what it says, and
+is counted.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def _answer(to):
 @pytest.fixture
 def proxy():
     kept.clear()
-    with answering(_answer) as address, FaultProxy("127.0.0.1", int(address.rpartition(":")[2]), seed=5) as running:
+    with (
+        answering(_answer) as address,
+        FaultProxy("127.0.0.1", int(address.rpartition(":")[2]), seed=5) as running,
+    ):
         yield running
 
 
@@ -56,7 +61,9 @@ def test_what_is_not_spoiled_passes_unchanged(proxy, plan):
     assert (kept[BODY], counts.requests, counts.spoiled["slow"]) == (1, 3, 3 * plan.rate)
 
 
-@pytest.mark.parametrize("fault", [*ANSWERS, "reset", "reset in mid-upload", "reset after it was done"])
+@pytest.mark.parametrize(
+    "fault", [*ANSWERS, "reset", "reset in mid-upload", "reset after it was done"]
+)
 def test_a_request_fails_before_or_after_it_is_done(proxy, fault):
     proxy.follow(Plan(rate=1.0, faults=(fault,)))
     if fault in ANSWERS:
@@ -77,7 +84,8 @@ def test_truncated_answers_are_shorter_than_announced(proxy):
         ask(proxy)
     assert BODY.startswith(found.value.partial)
     assert len(found.value.partial) < len(BODY)
-    for _ in range(10):  # an answer without a body is cut within its head, which some clients take for a whole one
+    # an answer without a body is cut within its head, which some clients take for a whole one
+    for _ in range(10):
         with contextlib.suppress(http.client.HTTPException, ConnectionError):
             assert ask(proxy, "PUT", BODY)[1].get("Content-Length") != "0"
     assert kept[BODY] == 10, "the requests were done, only their answers were lost"
@@ -86,7 +94,9 @@ def test_truncated_answers_are_shorter_than_announced(proxy):
 @pytest.mark.parametrize("fault", [None, "reset in mid-upload", "reset after it was done"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_process_group_is_killed_by_the_request_of_a_number(proxy, fault, after):
-    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    )
     try:
         faults = {} if fault is None else {"rate": 1.0, "faults": (fault,)}
         proxy.follow(Plan(**faults, kill=victim.pid, kill_at=2, kill_after=after))

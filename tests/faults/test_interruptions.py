@@ -1,4 +1,6 @@
-"""A seeded share of the trials: builds that are killed, starved, raced and misled leave the same digests."""
+"""A seeded share of the trials: builds that are killed, starved, raced and misled leave the same
+digests.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
 
 @pytest.fixture(scope="module")
 def in_buckets(tmp_path_factory):
-    """Rows of a trial each: requests fail; kills while shards are joined, and while tokens are dropped."""
+    """Rows of a trial each: requests fail; kills while shards are joined, and while tokens are
+    dropped.
+    """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     words = [
         "--storage",
@@ -38,11 +42,14 @@ def in_buckets(tmp_path_factory):
         "*joined*",
         "*dropped*",
     ]
-    return run_campaign(tmp_path_factory.mktemp("buckets"), "interruptions", "--no-command", *words)[0]
+    return run_campaign(
+        tmp_path_factory.mktemp("buckets"), "interruptions", "--no-command", *words
+    )[0]
 
 
 @pytest.mark.parametrize(
-    ("fault", "column", "least"), [("requests fail", "faults", 20), ("joined", "killed", 1), ("dropped", "killed", 1)]
+    ("fault", "column", "least"),
+    [("requests fail", "faults", 20), ("joined", "killed", 1), ("dropped", "killed", 1)],
 )
 def test_builds_into_buckets_withstand(in_buckets, fault, column, least):
     found = next(row for row in in_buckets if fault in row["fault"])
@@ -69,11 +76,27 @@ def spoil(root, name, spoiler):
 @pytest.mark.parametrize(
     ("name", "spoiler", "seen"),
     [
-        ("datasets/web/*/*.bin", lambda path: path.write_bytes(path.read_bytes()[:-1]), "is of no finished run"),
+        (
+            "datasets/web/*/*.bin",
+            lambda path: path.write_bytes(path.read_bytes()[:-1]),
+            "is of no finished run",
+        ),
         ("datasets/web/*/*.bin", lambda path: path.unlink(), "is listed and not there"),
-        ("webdatasets/*/*/shard-00000000.tar", lambda path: os.truncate(path, 512), "is of no finished run"),
-        ("datasets/web/*/manifest.json", lambda path: path.unlink(), "points to what is not complete"),
-        ("nanosets/*/cache/*.npy", lambda path: path.rename(path.with_suffix(".tmp")), "is of no finished run"),
+        (
+            "webdatasets/*/*/shard-00000000.tar",
+            lambda path: os.truncate(path, 512),
+            "is of no finished run",
+        ),
+        (
+            "datasets/web/*/manifest.json",
+            lambda path: path.unlink(),
+            "points to what is not complete",
+        ),
+        (
+            "nanosets/*/cache/*.npy",
+            lambda path: path.rename(path.with_suffix(".tmp")),
+            "is of no finished run",
+        ),
     ],
 )
 def test_the_look_sees_what_is_partial(built, name, spoiler, seen):
@@ -86,6 +109,8 @@ def test_the_look_sees_what_is_partial(built, name, spoiler, seen):
 
 def test_hidden_files_are_no_outputs_for_readers_but_leftovers_at_the_end(built):
     expected = outputs(built.root)
-    spoiled = spoil(built.root, "datasets/web", lambda path: (path / ".tmp-left").write_bytes(b"half"))
+    spoiled = spoil(
+        built.root, "datasets/web", lambda path: (path / ".tmp-left").write_bytes(b"half")
+    )
     assert partial(spoiled, expected) == []
     assert differences(outputs(spoiled), expected) == ["datasets/web/.tmp-left is left over"]

@@ -1,7 +1,9 @@
-"""Tokens of every engine against each kind's own library: on text, made-up strings, and files changed in one setting.
+"""Tokens of every engine against each kind's own library: on text, made-up strings, and files
+changed in one setting.
 
-Without `--tokenizers` it takes small ones of every kind that the numpy engine knows. FILE is of any kind, PATTERN that
-of tiktoken's ranks. Trials are mutations of a tokenizer.json below a megabyte; the first of them makes the strings.
+Without `--tokenizers` it takes small ones of every kind that the numpy engine knows. FILE is of any
+kind, PATTERN that of tiktoken's ranks. Trials are mutations of a tokenizer.json below a megabyte;
+the first of them makes the strings.
 """
 
 from __future__ import annotations
@@ -33,18 +35,89 @@ from nanoset_core.tokenizers.engines.reference import Encoded, NotRecognisedErro
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.files.split_patterns import PATTERNS
 
-HEAD, COLUMNS, TRIALS = ("tokenizer", "engine"), ("refused", "tokenizers", "numpy", "gigatoken", "caught"), 300
+HEAD, COLUMNS, TRIALS = (
+    ("tokenizer", "engine"),
+    ("refused", "tokenizers", "numpy", "gigatoken", "caught"),
+    300,
+)
 _MUTABLE_BYTES = 1 << 20
-_PLANES = [(0x01, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000), (0x20000, 0x40000)]
+_PLANES = [
+    (0x01, 0x80),
+    (0x80, 0x800),
+    (0x800, 0xD800),
+    (0xE000, 0x10000),
+    (0x10000, 0x20000),
+    (0x20000, 0x40000),
+]
 _PLANES += [(0xE0000, 0xE0200), (0xF0000, 0x110000)]
 _PIECES = [
-    *("the", " quick", "Brown", "'s", "'S", "'ll", "'RE", "'ſ", "HTTPServer", "don't", "Привет", " мир"),
+    *(
+        "the",
+        " quick",
+        "Brown",
+        "'s",
+        "'S",
+        "'ll",
+        "'RE",
+        "'ſ",
+        "HTTPServer",
+        "don't",
+        "Привет",
+        " мир",
+    ),
     *("日本語", "中文", "。", "，", "カタ", "ハ", "한국어", "हिन्दी", "สวัสดี", "العربية", "١٢٣", "½"),
-    *("〇", "⼀", "二〇", "々", "🎉", "❤\ufe0f", "\u200d", "ſ", "ﬁ", "a", "b", "Z", "é", "1", "12", "12345"),
+    *(
+        "〇",
+        "⼀",
+        "二〇",
+        "々",
+        "🎉",
+        "❤\ufe0f",
+        "\u200d",
+        "ſ",
+        "ﬁ",
+        "a",
+        "b",
+        "Z",
+        "é",
+        "1",
+        "12",
+        "12345",
+    ),
     *(" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u3000", "\u2028", "\u0085"),
     *("\x1c", "\0", "\ufeff"),
-    *("!", "!!", "...", "/", "//", "\n/", "(", ")", "<", ">", "{", "_", "-", "=", "'", '"', "&", "|", "▁", "<0x0A>"),
-    *("e\u0301", "\u0301", "\u0345", "\u05bf", "\u07f3\u07fd", "\u212b", "각", "\u1100\u1161\u11a8"),
+    *(
+        "!",
+        "!!",
+        "...",
+        "/",
+        "//",
+        "\n/",
+        "(",
+        ")",
+        "<",
+        ">",
+        "{",
+        "_",
+        "-",
+        "=",
+        "'",
+        '"',
+        "&",
+        "|",
+        "▁",
+        "<0x0A>",
+    ),
+    *(
+        "e\u0301",
+        "\u0301",
+        "\u0345",
+        "\u05bf",
+        "\u07f3\u07fd",
+        "\u212b",
+        "각",
+        "\u1100\u1161\u11a8",
+    ),
 ]
 _BASE_TEXTS = [
     "The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times.",
@@ -52,12 +125,28 @@ _BASE_TEXTS = [
     "Приветствую вас, дорогие друзья! Ça va très bien, merci — l'été. e\u0301 \u212b ﬁ",
     "日本語のテキスト。これは試験です。中文文本，处理。한국어 हिन्दी में สวัสดี العربية ١٢٣ 🎉🎊 ½",
     "I'll say he'd've gone; WE'RE DONE'S \u00a0nbsp\u3000wide\r\n \n ==== ---- ▁ ▁▁ <b>x</b> \x00 \x7f",
-    *("", " ", "\n", "▁", " x", "x ", "a  b   c", "qQ&", "aaaaaaaa", "<unk>", "<s>", "<0x41>", "the e \u0301"),
+    *(
+        "",
+        " ",
+        "\n",
+        "▁",
+        " x",
+        "x ",
+        "a  b   c",
+        "qQ&",
+        "aaaaaaaa",
+        "<unk>",
+        "<s>",
+        "<0x41>",
+        "the e \u0301",
+    ),
 ]
 
 
 def strings(seed: int, added: Sequence[str]) -> Iterator[str]:
-    """Made-up strings without end: all planes, added tokens inside words, marks in pairs, runs, single characters."""
+    """Made-up strings without end: all planes, added tokens inside words, marks in pairs, runs,
+    single characters.
+    """
     rng = random.Random(seed)
     marks, pairs, points = _marks(), _order(len(_marks()) ** 2), _order(0x110000 - 0x800)
     for number in range(sys.maxsize):
@@ -116,21 +205,33 @@ def differences(engine: Engine, reference: Engine, texts: Iterator[str]) -> tupl
         if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
             continue
         here, there = (np.split(one.ids, np.cumsum(one.lengths)) for one in (ours, theirs))
-        wrong += [text for text, a, b in zip(batch, here, there, strict=False) if not np.array_equal(a, b)]
+        wrong += [
+            text for text, a, b in zip(batch, here, there, strict=False) if not np.array_equal(a, b)
+        ]
     return count, wrong
 
 
 def added_tokens(content: bytes) -> list[str]:
     """Texts of a file's added tokens."""
     tokens = json.loads(content).get("added_tokens") or []
-    return [token["content"] for token in tokens if isinstance(token.get("content"), str) and token["content"]]
+    return [
+        token["content"]
+        for token in tokens
+        if isinstance(token.get("content"), str) and token["content"]
+    ]
 
 
 def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     """The engine that was used, "refused", "caught" (by the checks at the start alone), or "wrong"."""
     texts = [*_BASE_TEXTS, *islice(strings(len(added), added), 40)]
     for token in added[-2:] + added[:1]:
-        texts += [token, f"a{token}b", f" {token} ", f"x  {token}\n {token}{token}y", f"{token.upper()} e{token}"]
+        texts += [
+            token,
+            f"a{token}b",
+            f" {token} ",
+            f"x  {token}\n {token}{token}y",
+            f"{token.upper()} e{token}",
+        ]
     try:
         reference = ReferenceEngine(path)
         if name == "numpy":  # first without those checks, which take a second
@@ -150,7 +251,9 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 def small_tokenizers(folder: Path) -> list[Path]:
     """Of every kind, trained on the spot."""
-    conftest = runpy.run_path(str(Path(__file__).parents[1] / "tokenizers" / "engines" / "conftest.py"))
+    conftest = runpy.run_path(
+        str(Path(__file__).parents[1] / "tokenizers" / "engines" / "conftest.py")
+    )
     kinds = {**conftest["KINDS"], **conftest["CHARACTER_KINDS"]}
     made = {folder / f"{kind}.json": make for kind, make in kinds.items()}
     for path, make in made.items():
@@ -159,16 +262,23 @@ def small_tokenizers(folder: Path) -> list[Path]:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokenizers", nargs="+", metavar="FILE", help="with =PATTERN for tiktoken's ranks")
-    parser.add_argument("--engine", nargs="+", default=["numpy"], help="engines to compare with the library")
-    parser.add_argument("--texts", type=Path, nargs="*", default=[], help="JSON lines with a text each")
+    parser.add_argument(
+        "--tokenizers", nargs="+", metavar="FILE", help="with =PATTERN for tiktoken's ranks"
+    )
+    parser.add_argument(
+        "--engine", nargs="+", default=["numpy"], help="engines to compare with the library"
+    )
+    parser.add_argument(
+        "--texts", type=Path, nargs="*", default=[], help="JSON lines with a text each"
+    )
     parser.add_argument("--megabytes", type=float, default=200, help="of these texts")
     parser.add_argument("--strings", type=int, default=20_000, help="made-up strings")
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each tokenizer and engine."""
-    rules.probe_classes = functools.cache(rules.probe_classes)  # the library is asked once, and not for every file
+    # the library is asked once, and not for every file
+    rules.probe_classes = functools.cache(rules.probe_classes)
     given = options.tokenizers or map(str, small_tokenizers(folder))
     for path, _, pattern in (text.partition("=") for text in given):
         source = TokenizerFile(Path(path), pattern=pattern or None)
@@ -176,10 +286,17 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
         for engine in options.engine:
             # The library ends the process over some files.
             limits = {"batch": 50, "dies": True, "extra_bytes": 1 << 40, "seconds": 3600}
-            yield forked((name, engine), options.trials + 1, _trial(source, engine, folder, options), **limits)
+            yield forked(
+                (name, engine),
+                options.trials + 1,
+                _trial(source, engine, folder, options),
+                **limits,
+            )
 
 
-def _trial(source: TokenizerFile, engine: str, folder: Path, options: argparse.Namespace) -> Callable[[int], Trial]:
+def _trial(
+    source: TokenizerFile, engine: str, folder: Path, options: argparse.Namespace
+) -> Callable[[int], Trial]:
     """The texts and strings as trial 0; then mutations, in an order that depends on the file alone."""
     definition = define(source)
     content = definition.json()
@@ -190,12 +307,16 @@ def _trial(source: TokenizerFile, engine: str, folder: Path, options: argparse.N
     def run(number: int) -> Trial:
         if number == 0:
             return _compare(source, engine, folder / "engines", options, added_tokens(content))
-        return _mutate(content, every[number - 1], engine, folder) if number <= len(every) else Trial()
+        return (
+            _mutate(content, every[number - 1], engine, folder) if number <= len(every) else Trial()
+        )
 
     return run
 
 
-def _compare(source: TokenizerFile, kind: str, cache: Path, options: argparse.Namespace, added: Sequence[str]) -> Trial:
+def _compare(
+    source: TokenizerFile, kind: str, cache: Path, options: argparse.Namespace, added: Sequence[str]
+) -> Trial:
     """All texts and strings, by an engine that learns all anew."""
     try:
         engine = make_engine(source, kind, cache=cache / f"{source.path.stem} {kind}")
@@ -246,7 +367,8 @@ class OwnLibrary:
             return self._reference.encode(texts)
         ids = self._encode(texts)
         return Encoded(
-            np.array([ident for one in ids for ident in one], np.int32), np.array([*map(len, ids)], np.int32)
+            np.array([ident for one in ids for ident in one], np.int32),
+            np.array([*map(len, ids)], np.int32),
         )
 
 
@@ -261,15 +383,20 @@ def _megatron(source: TokenizerFile) -> Encode:
     count, size = source.num_special_tokens or 1000, source.vocab_size or 1 << 17
     entries = json.loads(source.path.read_bytes())[: size - count]
     ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] + count for entry in entries}
-    return _encoding(PATTERNS[source.pattern or "v2"].regex, ranks, define(source).special_tokens, None)
+    return _encoding(
+        PATTERNS[source.pattern or "v2"].regex, ranks, define(source).special_tokens, None
+    )
 
 
 def _encoding(regex: str, ranks: dict[bytes, int], special: Mapping[str, int], form: Any) -> Encode:
     import tiktoken
     from tokenizers import normalizers
 
-    encoding = tiktoken.Encoding("own", pat_str=regex, mergeable_ranks=ranks, special_tokens=dict(special))
-    normalise = getattr(normalizers, form)().normalize_str if form else str  # Python's Unicode may be another
+    encoding = tiktoken.Encoding(
+        "own", pat_str=regex, mergeable_ranks=ranks, special_tokens=dict(special)
+    )
+    # Python's Unicode may be another
+    normalise = getattr(normalizers, form)().normalize_str if form else str
     return lambda texts: [encoding.encode(normalise(text), allowed_special="all") for text in texts]
 
 
@@ -283,7 +410,9 @@ def _tekken(source: TokenizerFile) -> Encode:
 def _sentencepiece(source: TokenizerFile) -> Encode:
     from sentencepiece import SentencePieceProcessor
 
-    return functools.partial(SentencePieceProcessor(model_file=str(source.path)).encode, out_type=int, num_threads=1)
+    return functools.partial(
+        SentencePieceProcessor(model_file=str(source.path)).encode, out_type=int, num_threads=1
+    )
 
 
 _LIBRARIES = {

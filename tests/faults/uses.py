@@ -57,7 +57,9 @@ class Use:
             "tokenizer": f"--tokenizer tokenizer.json --eod {EOD} --workers 2",
             "project": f"-c {input or self.input}",
         }
-        return self.words.format(input=input or self.input, output=output or self.output, **text).split()
+        return self.words.format(
+            input=input or self.input, output=output or self.output, **text
+        ).split()
 
 
 _USES = """\
@@ -115,7 +117,9 @@ verify, a pair             | verify {input} --deep --tokenizer tokenizer.json --
 view                       | view few {project} | nanoset.yaml
 """
 """name | words | input | output | onto | other"""
-_REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project", "purge"), ("data/",))
+_REWRITES = dict.fromkeys(
+    ("build", "build, by force", "gc", "map, of a project", "purge"), ("data/",)
+)
 _REWRITES["takedown"] = ("drop.txt",)
 _REWRITES["pbin repair, in place"] = ("packs/x.pbin",)
 _DISKS = {"build, from nothing": ("unbuilt", ".dagster", "cache")}
@@ -155,7 +159,9 @@ def make_world(folder: Path) -> None:
     (folder / "raw/a/a_rejects.jsonl").write_bytes(jsonl(rows[:9]))
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
     (folder / "nanoset.yaml").write_text(_CONFIG)
-    (folder / "longer.yaml").write_text(_CONFIG.replace("sequence_length: 16", "sequence_length: 24"))
+    (folder / "longer.yaml").write_text(
+        _CONFIG.replace("sequence_length: 16", "sequence_length: 24")
+    )
     (folder / "unbuilt.yaml").write_text(_CONFIG.replace("root: data", "root: unbuilt"))
     (folder / "drop.txt").write_text("a-1\n")
     (folder / "numbers.txt").write_text("0\n3\n5\n")
@@ -173,4 +179,6 @@ def make_world(folder: Path) -> None:
     tars = project.outputs.folder / "webdatasets/shuffled/current"
     shutil.copytree(tars, folder / "tars")
     for name in ("x", "y"):
-        write_dataset_as_pbin(folder / f"pairs/{name}", folder / f"packs/{name}.pbin", vocab_size=300)
+        write_dataset_as_pbin(
+            folder / f"pairs/{name}", folder / f"packs/{name}.pbin", vocab_size=300
+        )

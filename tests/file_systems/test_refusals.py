@@ -1,4 +1,6 @@
-"""Builds on file systems of clusters, imitated: what they refuse is refused by a library that is loaded before C's."""
+"""Builds on file systems of clusters, imitated: what they refuse is refused by a library that is
+loaded before C's.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,17 @@ def library(tmp_path_factory):
         pytest.skip("it takes a C compiler, and Linux, to imitate what a file system refuses")
     path = tmp_path_factory.mktemp("library") / "refusing.so"
     source = Path(__file__).with_name("refusing.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", path, source, "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", path, source, "-ldl"], check=True
+    )
     return path
 
 
 @pytest.fixture
 def run(library, monkeypatch):
-    """Runs `nanoset` where so much is refused in a project's folder; → what it said, and its exit code."""
+    """Runs `nanoset` where so much is refused in a project's folder; → what it said, and its exit
+    code.
+    """
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
     def run(config, refused, *arguments, program=("-m", "nanoset_core.cli")):
@@ -71,11 +77,19 @@ def run(library, monkeypatch):
 def outputs(config):
     """Without the links, which are a convenience, and what belongs to the machine."""
     found = tree(config.parent / "data").items()
-    return {name: digest for name, digest in found if not name.endswith("/current") and not name.startswith(".in-use/")}
+    return {
+        name: digest
+        for name, digest in found
+        if not name.endswith("/current") and not name.startswith(".in-use/")
+    }
 
 
-def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(make_project, run, tmp_path):
-    config = make_project("refusing", FEWER | {"root: data": f"root: data\nhistory: {tmp_path / 'history'}"})
+def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(
+    make_project, run, tmp_path
+):
+    config = make_project(
+        "refusing", FEWER | {"root: data": f"root: data\nhistory: {tmp_path / 'history'}"}
+    )
     for path in (config.parent / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
     newest = max(path.stat().st_ctime for path in (config.parent / "raw").rglob("*.jsonl*"))
@@ -85,8 +99,12 @@ def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(make_pr
     built = run(config, EVERYTHING, "build", program=("-c", QUICK_COMMAND))
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "history" / "dagster.yaml").is_file()
-    without_notes = {name: digest for name, digest in outputs(config).items() if ".fingerprints" not in name}
-    assert without_notes == {name: digest for name, digest in outputs(local).items() if ".fingerprints" not in name}
+    without_notes = {
+        name: digest for name, digest in outputs(config).items() if ".fingerprints" not in name
+    }
+    assert without_notes == {
+        name: digest for name, digest in outputs(local).items() if ".fingerprints" not in name
+    }
     afterwards = run(config, EVERYTHING, program=("-c", AFTERWARDS))
     assert json.loads(afterwards.stdout.splitlines()[-1]) == [0, 0, 0], afterwards.stdout
 

@@ -1,4 +1,6 @@
-"""The commands that need no project, run on the same raw text; every path that they are given is relative."""
+"""The commands that need no project, run on the same raw text; every path that they are given is
+relative.
+"""
 
 from __future__ import annotations
 
@@ -80,4 +82,6 @@ def _write_inputs(folder: Path) -> None:
         "sources:\n- {source: PROSE, markers: [books]}\n- {source: CODE, markers: [code]}\n"
         "sampling_frequencies: {PROSE: 0.5, CODE: 2.0}\n"
     )
-    (folder / "exp_data.json").write_text(json.dumps({"name": "small", "source": ["books", "code"]}))
+    (folder / "exp_data.json").write_text(
+        json.dumps({"name": "small", "source": ["books", "code"]})
+    )

@@ -1,4 +1,6 @@
-"""What people type and script against, as plain values: commands and options, keys of a nanoset.yaml, public names."""
+"""What people type and script against, as plain values: commands and options, keys of a
+nanoset.yaml, public names.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,7 @@ from nanoset_core.cli import nanoset
 
 FILE = GOLDEN / "interface.json"
 FULL = GOLDEN / "full.yaml"
-LEAST = (
-    'raw: raw\nroot: data\ntokenizer: {path: t.json, eod: "</s>"}\nnanosets: {one: {blend: a, sequence_length: 8}}\n'
-)
+LEAST = 'raw: raw\nroot: data\ntokenizer: {path: t.json, eod: "</s>"}\nnanosets: {one: {blend: a, sequence_length: 8}}\n'
 LEAST += "webdatasets: {two: {corpora: [a]}}\n"
 IMPORTED_BY_SCRIPTS = (
     "nanoset_core.errors.NanosetError",
@@ -41,7 +41,8 @@ IMPORTED_MODULES = ("nanoset_core.sampling.document_index", "nanoset_core.sampli
 def interface(folder: Path) -> dict[str, Any]:
     """All of it; `folder` is an empty one for two configurations."""
     scripted = {
-        name: getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in IMPORTED_BY_SCRIPTS
+        name: getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])
+        for name in IMPORTED_BY_SCRIPTS
     }
     public = {name: getattr(nanoset_core, name) for name in nanoset_core.__all__}
     return {
@@ -70,7 +71,9 @@ def _option(param: click.Parameter) -> dict[str, Any]:
         "many": bool(param.multiple if isinstance(param, click.Option) else param.nargs == -1),
         "required": param.required,
         "choices": choices,
-        "default": None if default in (None, False, ()) or "UNSET" in repr(default) else str(default),
+        "default": None
+        if default in (None, False, ()) or "UNSET" in repr(default)
+        else str(default),
     }
 
 
@@ -85,28 +88,53 @@ def _configurations(folder: Path) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _functions(module: Any) -> dict[str, Any]:
-    own = (entry for entry in vars(module).items() if getattr(entry[1], "__module__", None) == module.__name__)
-    return {name: _signatures(value) for name, value in own if callable(value) and not name.startswith("_")}
+    own = (
+        entry
+        for entry in vars(module).items()
+        if getattr(entry[1], "__module__", None) == module.__name__
+    )
+    return {
+        name: _signatures(value)
+        for name, value in own
+        if callable(value) and not name.startswith("_")
+    }
 
 
 def _signatures(value: Any) -> dict[str, str | None]:
     """Name → parameters, without their types, of a function, or of a class and its public methods."""
     if not inspect.isclass(value):
         return {value.__name__: _parameters(value)}
-    ours = (base for base in reversed(value.__mro__) if base.__module__.startswith(nanoset_core.__name__))
-    members = {name: getattr(value, name) for base in ours for name in vars(base) if not name.startswith("_")}
-    called = {name: _parameters(member) if inspect.isroutine(member) else None for name, member in members.items()}
+    ours = (
+        base
+        for base in reversed(value.__mro__)
+        if base.__module__.startswith(nanoset_core.__name__)
+    )
+    members = {
+        name: getattr(value, name)
+        for base in ours
+        for name in vars(base)
+        if not name.startswith("_")
+    }
+    called = {
+        name: _parameters(member) if inspect.isroutine(member) else None
+        for name, member in members.items()
+    }
     return {value.__name__: _parameters(value)} | called
 
 
 def _parameters(value: Any) -> str:
     found = inspect.signature(value)
-    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in found.parameters.values()]
+    plain = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in found.parameters.values()
+    ]
     return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))

@@ -1,4 +1,6 @@
-"""Projects that earlier commits built: unpacked, and what commands and Dagster make of them, as plain values."""
+"""Projects that earlier commits built: unpacked, and what commands and Dagster make of them, as
+plain values.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def unpack(commit: str, folder: Path) -> Path:
 
 def printed(commit: str, folder: Path) -> dict[str, Any]:
     """Command → the JSON that it prints, in the project's folder, which must be the current one."""
-    texts = {command: run(command.split()).replace(str(folder), "<here>") for command in COMMANDS[commit]}
+    texts = {
+        command: run(command.split()).replace(str(folder), "<here>") for command in COMMANDS[commit]
+    }
     return {command: _stable(json.loads(text)) for command, text in texts.items()}
 
 
@@ -72,7 +76,10 @@ def read(folder: Path) -> dict[str, Any]:
     datasets: dict[str, Any] = {}
     for path in sorted(data.glob("nanosets/*/*/*/current.json")):
         name, split, kind = path.parts[-4:-1]
-        if kind == "index_mappings" and json.loads((path.parent / "current/plan.json").read_bytes())["plan"]:
+        if (
+            kind == "index_mappings"
+            and json.loads((path.parent / "current/plan.json").read_bytes())["plan"]
+        ):
             datasets[f"{name}/{split}"] = load_nanoset(data, name, split)
     for path in sorted(data.glob("webdatasets/*/current")):
         datasets[path.parts[-2]] = list(ShardReader(path))
@@ -94,25 +101,35 @@ def _values(dataset: Any) -> list[Any]:
 
 
 def _stable(value: Any) -> Any:
-    """Without times, which some file systems round, and words that people read: whether there are any is enough."""
+    """Without times, which some file systems round, and words that people read: whether there are
+    any is enough.
+    """
     if isinstance(value, list):
         return [_stable(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     held = {key: _stable(entry) for key, entry in value.items()}
     if "garbage" in held:
-        held["garbage"].sort(key=lambda entry: entry["path"])  # index files come in the folder's order
+        # index files come in the folder's order
+        held["garbage"].sort(key=lambda entry: entry["path"])
     return held | {key: bool(value[key]) for key in (*_PROSE, "made_at") if key in value}
 
 
 def defined(instance: dg.DagsterInstance) -> dict[str, Any]:
-    """Names that Dagster's history holds on to, from the definitions of the project that NANOSET_CONFIG names."""
+    """Names that Dagster's history holds on to, from the definitions of the project that
+    NANOSET_CONFIG names.
+    """
     definitions = defs()
     repository = definitions.get_repository_def()
     graph = definitions.resolve_asset_graph()
     return {
-        "assets": {key.to_user_string(): _asset(graph.get(key), instance) for key in graph.get_all_asset_keys()},
-        "checks": sorted(f"{key.asset_key.to_user_string()}: {key.name}" for key in graph.asset_check_keys),
+        "assets": {
+            key.to_user_string(): _asset(graph.get(key), instance)
+            for key in graph.get_all_asset_keys()
+        },
+        "checks": sorted(
+            f"{key.asset_key.to_user_string()}: {key.name}" for key in graph.asset_check_keys
+        ),
         "jobs": sorted(job.name for job in repository.get_all_jobs()),
         "sensors": sorted(sensor.name for sensor in repository.sensor_defs),
         "schedules": sorted(schedule.name for schedule in repository.schedule_defs),
@@ -125,7 +142,8 @@ def _asset(node: Any, instance: dg.DagsterInstance) -> dict[str, Any]:
         "group": node.group_name,
         "kinds": sorted(node.kinds),
         "parents": sorted(key.to_user_string() for key in node.parent_keys),
-        "partitions": partitions and sorted(partitions.get_partition_keys(dynamic_partitions_store=instance)),
+        "partitions": partitions
+        and sorted(partitions.get_partition_keys(dynamic_partitions_store=instance)),
         "partitions_name": getattr(partitions, "name", None),
         "pools": sorted(node.pools or ()),
     }

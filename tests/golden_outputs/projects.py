@@ -1,4 +1,6 @@
-"""The projects whose outputs are held: together every stage, every trainer and the settings that reach bytes."""
+"""The projects whose outputs are held: together every stage, every trainer and the settings that
+reach bytes.
+"""
 
 from __future__ import annotations
 

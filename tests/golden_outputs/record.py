@@ -1,4 +1,6 @@
-"""What is held of a folder of outputs: recipes and digests in plain text, and a checksum of every file."""
+"""What is held of a folder of outputs: recipes and digests in plain text, and a checksum of every
+file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nanoset_core.outputs.manifest import FileFact, Recipe, manifest_bytes
 
 FILE = GOLDEN / "golden.json"
 WRITERS = ("pyarrow", "isal")
-"""Libraries whose version decides the bytes of some files: documents.parquet, and members of json.gz tars."""
+"""Libraries whose version decides the bytes of some files: documents.parquet, and members of
+json.gz tars.
+"""
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -30,36 +34,51 @@ def files(folder: Path) -> Iterator[tuple[str, Path]]:
 def checksums(folder: Path) -> dict[str, str]:
     """Relative name → the first half of the sha256 of its bytes."""
     own = folder.resolve()
-    return {name: hashlib.sha256(_stable(path, own)).hexdigest()[:32] for name, path in files(folder)}
+    return {
+        name: hashlib.sha256(_stable(path, own)).hexdigest()[:32] for name, path in files(folder)
+    }
 
 
 def recipes(folder: Path) -> dict[str, Any]:
     """Relative folder of each output → its digest, and what its manifest says that it is made from."""
     found = {}
     for name, path in files(folder):
-        if path.name == "manifest.json" and "recipe" in (manifest := json.loads(_stable(path, folder.resolve()))):
-            found[name.removesuffix("/manifest.json")] = {"digest": manifest["digest"]} | manifest["recipe"]
+        if path.name == "manifest.json" and "recipe" in (
+            manifest := json.loads(_stable(path, folder.resolve()))
+        ):
+            found[name.removesuffix("/manifest.json")] = {"digest": manifest["digest"]} | manifest[
+                "recipe"
+            ]
     return found
 
 
 def _stable(path: Path, folder: Path) -> bytes:
     """A file's bytes, without what differs between two folders and two times.
 
-    That is the folder's own path, the engine of a shard, and in the manifests of `nanoset shuffle` the digest over
-    paths, times and inodes of its inputs, with that of the recipe which it is in.
+    That is the folder's own path, the engine of a shard, and in the manifests of `nanoset shuffle`
+    the digest over paths, times and inodes of its inputs, with that of the recipe which it is in.
     """
     data = path.read_bytes().replace(str(folder).encode(), b"<here>")
     if path.name == "manifest.json" and "encoder" in json.loads(data)["facts"]:
         data = _without_encoder(json.loads(data))
-    if path.name == "manifest.json" and (inputs := json.loads(data)["recipe"]["parents"].get("inputs")):
-        data = data.replace(inputs.encode(), b"<inputs>").replace(json.loads(data)["digest"].encode(), b"<digest>")
+    if path.name == "manifest.json" and (
+        inputs := json.loads(data)["recipe"]["parents"].get("inputs")
+    ):
+        data = data.replace(inputs.encode(), b"<inputs>").replace(
+            json.loads(data)["digest"].encode(), b"<digest>"
+        )
     return data
 
 
 def _without_encoder(manifest: dict[str, Any]) -> bytes:
-    """A shard's manifest without the fact of what made it: an engine and its version, which no digest depends on."""
+    """A shard's manifest without the fact of what made it: an engine and its version, which no
+    digest depends on.
+    """
     facts = {name: fact for name, fact in manifest["facts"].items() if name != "encoder"}
-    files = {name: FileFact(fact["bytes"], fact.get("sha256")) for name, fact in manifest["files"].items()}
+    files = {
+        name: FileFact(fact["bytes"], fact.get("sha256"))
+        for name, fact in manifest["files"].items()
+    }
     return manifest_bytes(Recipe(**manifest["recipe"]), facts, files)
 
 
@@ -69,7 +88,9 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def writers() -> dict[str, str]:
-    """What wrote the files: the versions that some bytes depend on, and the machine whose compression loops ran."""
+    """What wrote the files: the versions that some bytes depend on, and the machine whose
+    compression loops ran.
+    """
     return {name: version(name) for name in WRITERS} | {"machine": platform.machine()}
 
 

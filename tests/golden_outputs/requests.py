@@ -11,7 +11,16 @@ from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
 from s3_server import new_bucket, requests_answered, s3_server
 
 FILE = GOLDEN / "requests.json"
-COMMANDS = ("build", "build", "status", "verify", "verify --deep", "gc", "explain weighted train 3", "build")
+COMMANDS = (
+    "build",
+    "build",
+    "status",
+    "verify",
+    "verify --deep",
+    "gc",
+    "explain weighted train 3",
+    "build",
+)
 """Run in turn; before the last one the copies of the bucket are removed, as for another machine."""
 CONFIG = """
 raw: raw
@@ -45,7 +54,9 @@ def requests_sent(folder: Path) -> list[tuple[str, int]]:
     sent = []
     with s3_server() as endpoint:
         place = new_bucket(endpoint)
-        (folder / "nanoset.yaml").write_text(CONFIG.format(root=f"s3://{place.bucket}/data", endpoint=endpoint))
+        (folder / "nanoset.yaml").write_text(
+            CONFIG.format(root=f"s3://{place.bucket}/data", endpoint=endpoint)
+        )
         for number, command in enumerate(COMMANDS):
             if number == len(COMMANDS) - 1:
                 shutil.rmtree(folder / ".nanoset")

@@ -1,7 +1,7 @@
 """What every stage and every command writes is, byte for byte, what commit 2f92378 wrote.
 
-A difference makes users' data stale, or their files others than before, which no change of the code's form may do; see
-`golden_outputs/regenerate.py` for when one is meant.
+A difference makes users' data stale, or their files others than before, which no change of the
+code's form may do; see `golden_outputs/regenerate.py` for when one is meant.
 """
 
 from __future__ import annotations
@@ -25,13 +25,21 @@ def compare(name: str, found: dict[str, dict[str, Any]]) -> None:
     __tracebackhide__ = True
     for part in ("recipes", "files"):
         expected = GOLDEN[name][part]
-        keys = sorted(key for key in expected.keys() | found[part].keys() if SAME_WRITERS or is_comparable(key))
+        keys = sorted(
+            key
+            for key in expected.keys() | found[part].keys()
+            if SAME_WRITERS or is_comparable(key)
+        )
         different = [key for key in keys if expected.get(key) != found[part].get(key)]
         if different:
             lines = [
-                f"{key}\n  was {expected.get(key)}\n  is  {found[part].get(key)}" for key in different[:MOST_LINES]
+                f"{key}\n  was {expected.get(key)}\n  is  {found[part].get(key)}"
+                for key in different[:MOST_LINES]
             ]
-            pytest.fail(f"{len(different)} of {len(keys)} {part} of {name} differ:\n" + "\n".join(lines), pytrace=False)
+            pytest.fail(
+                f"{len(different)} of {len(keys)} {part} of {name} differ:\n" + "\n".join(lines),
+                pytrace=False,
+            )
 
 
 @pytest.mark.parametrize("name", PROJECTS)
@@ -49,5 +57,7 @@ def test_every_stage_is_held() -> None:
     stages = {key.split("/")[0] for name in PROJECTS for key in GOLDEN[name]["recipes"]}
     corpus = {"inventory", "shards", "tokenized", "datasets", "packed"}
     assert stages == corpus | {"packs", "nanosets", "shuffle_plans", "webdatasets"}
-    parts = {key.split("/")[-2] for key in GOLDEN["trainers"]["recipes"] if key.startswith("nanosets/")}
+    parts = {
+        key.split("/")[-2] for key in GOLDEN["trainers"]["recipes"] if key.startswith("nanosets/")
+    }
     assert parts == {"index_mappings", "blend", "handoff"}

@@ -1,4 +1,6 @@
-"""What people type and script against is still there, as it was at commit 2f92378; more may have come."""
+"""What people type and script against is still there, as it was at commit 2f92378; more may have
+come.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Projects that earlier commits built stay what they were: nothing to build, nothing to mend, one history in the UI.
+"""Projects that earlier commits built stay what they were: nothing to build, nothing to mend, one
+history in the UI.
 
 Handoffs of Megatron-LM are the exception: they got preflight.py, and are made again once.
 """
@@ -60,10 +61,20 @@ def built(project: Path, instance: dg.DagsterInstance) -> dict[str, Any]:
     """What `nanoset build` left as it was: (before, after) of each."""
 
     def state() -> dict[str, Any]:
-        times = {path.as_posix(): path.stat().st_mtime_ns for path in (project / "data").rglob("*.*") if path.is_file()}
+        times = {
+            path.as_posix(): path.stat().st_mtime_ns
+            for path in (project / "data").rglob("*.*")
+            if path.is_file()
+        }
         return {
-            "files": {name: found for name, found in tree(project / "data").items() if not name.startswith(".in-use")},
-            "times": {path: time for path, time in times.items() if not Path(path).name.startswith(".")},
+            "files": {
+                name: found
+                for name, found in tree(project / "data").items()
+                if not name.startswith(".in-use")
+            },
+            "times": {
+                path: time for path, time in times.items() if not Path(path).name.startswith(".")
+            },
             "runs": sorted(run.run_id for run in instance.get_runs()),
         }
 
@@ -75,16 +86,28 @@ def built(project: Path, instance: dg.DagsterInstance) -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", ["files", "times"])
 def test_build_makes_nothing_but_handoffs_of_megatron(built: dict[str, Any], what: str) -> None:
-    before, after = ({name: value for name, value in found.items() if not REMADE(name)} for found in built[what])
+    before, after = (
+        {name: value for name, value in found.items() if not REMADE(name)} for found in built[what]
+    )
     assert before
     assert after == before
 
 
 def test_each_handoff_of_megatron_is_made_again_once(built: dict[str, Any]) -> None:
     before, after = (set(filter(REMADE, files)) for files in built["files"])
-    files = {"START.md", "arguments.txt", "manifest.json", "preflight.py", "run.yaml", "sequences_per_dataset.json"}
+    files = {
+        "START.md",
+        "arguments.txt",
+        "manifest.json",
+        "preflight.py",
+        "run.yaml",
+        "sequences_per_dataset.json",
+    }
     assert before
-    assert {name.rpartition("/")[2] for name in after - before} - {"data_args.txt", "per_split_data_args.json"} == files
+    assert {name.rpartition("/")[2] for name in after - before} - {
+        "data_args.txt",
+        "per_split_data_args.json",
+    } == files
     (runs, more), links = built["runs"], [name for name in before if name.endswith("/current")]
     assert len(more) == len(runs) + len(links)
 
@@ -98,18 +121,24 @@ def test_commands_say_the_same_of_it(commit: str, expected: dict[str, Any], proj
         if command == "status --json":
             printed_now = list(map(with_unused_samples, printed_now))
         if command == "verify --deep --json":  # the order of its reports may change
-            printed_now, printed_then = (sorted(rows, key=itemgetter("output")) for rows in (printed_now, printed_then))
+            printed_now, printed_then = (
+                sorted(rows, key=itemgetter("output")) for rows in (printed_now, printed_then)
+            )
         assert known_keys(printed_now, printed_then) == printed_then, command
     assert {row["state"] for row in found["status --json"]} == {"up to date"}
     reports = found["verify --deep --json"]
     assert all(report["passed"] for report in reports)
-    assert all(finding["severity"] == "warning" for report in reports for finding in report["findings"])
+    assert all(
+        finding["severity"] == "warning" for report in reports for finding in report["findings"]
+    )
 
 
 def known_keys(found: Any, expected: Any) -> Any:
     """Return what is printed now without the keys that the earlier commit did not print."""
     if isinstance(found, dict) and isinstance(expected, dict):
-        return {key: known_keys(value, expected[key]) for key, value in found.items() if key in expected}
+        return {
+            key: known_keys(value, expected[key]) for key, value in found.items() if key in expected
+        }
     if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         return [known_keys(*pair) for pair in zip(found, expected, strict=True)]
     return found
@@ -130,7 +159,9 @@ def without_handoffs(printed: Any) -> Any:
     """Without the rows of handoffs, and sums that they are part of."""
     if isinstance(printed, list):
         return [
-            without_handoffs(row) for row in printed if not (isinstance(row, dict) and row.get("part") == "handoff")
+            without_handoffs(row)
+            for row in printed
+            if not (isinstance(row, dict) and row.get("part") == "handoff")
         ]
     if "garbage" not in printed:
         return printed
@@ -145,7 +176,10 @@ def test_trainers_read_the_same_of_it(expected: dict[str, Any], project: Path) -
 @pytest.mark.usefixtures("built")
 def test_gc_takes_nothing_that_is_live(project: Path) -> None:
     garbage = {Path(entry["path"]) for entry in json.loads(run(["gc", "--json"]))["garbage"]}
-    live = {path.parent / json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")}
+    live = {
+        path.parent / json.loads(path.read_bytes())["digest"]
+        for path in (project / "data").rglob("current.json")
+    }
     assert live
     assert garbage
     assert not garbage & live
@@ -156,17 +190,21 @@ def is_overview(name: str) -> bool:
     return name.endswith("overview")
 
 
-def test_names_in_dagster_are_the_same(expected: dict[str, Any], instance: dg.DagsterInstance) -> None:
+def test_names_in_dagster_are_the_same(
+    expected: dict[str, Any], instance: dg.DagsterInstance
+) -> None:
     there, now = expected["defined"], defined(instance)
     added = set(now["checks"]) - set(there["checks"])
     verified = {f"{asset}: verified" for asset in ("handoff", "shuffle_plan", "tars")}
     others = {"overview: up_to_date", "tokenized_shards: losses", "handoff: trainer"}
     assert {name.rpartition("/")[2] for name in added} == others | verified
-    assets = there["assets"] | {name: asset for name, asset in now["assets"].items() if is_overview(name)}
+    assets = there["assets"] | {
+        name: asset for name, asset in now["assets"].items() if is_overview(name)
+    }
     for name, asset in assets.items():
         if name.endswith("packed_dataset"):
-            # Its partitions are a set of its own now, which holds only the corpora that are packed. The keys of the
-            # partitions, under which the history is recorded, are the same.
+            # Its partitions are a set of its own now, which holds only the corpora that are packed.
+            # The keys of the partitions, under which the history is recorded, are the same.
             assert set(now["assets"][name]["partitions"]) <= set(asset["partitions"])
             set_name = asset["partitions_name"].removesuffix("corpora") + "packed_dataset"
             own_set = {"partitions": now["assets"][name]["partitions"], "partitions_name": set_name}
@@ -174,35 +212,49 @@ def test_names_in_dagster_are_the_same(expected: dict[str, Any], instance: dg.Da
     assert now == there | {
         "assets": assets,
         "checks": sorted({*there["checks"], *added}),
-        "jobs": sorted([*there["jobs"], *(name for name in now["jobs"] if name.endswith(STEP_JOB))]),
+        "jobs": sorted(
+            [*there["jobs"], *(name for name in now["jobs"] if name.endswith(STEP_JOB))]
+        ),
         "sensors": sorted([*there["sensors"], *filter(is_overview, now["sensors"])]),
     }
 
 
 def test_the_history_goes_on(project: Path, instance: dg.DagsterInstance) -> None:
-    assets = {name: asset for name, asset in defined(instance)["assets"].items() if not is_overview(name)}
+    assets = {
+        name: asset for name, asset in defined(instance)["assets"].items() if not is_overview(name)
+    }
     keys = {key.to_user_string(): key for key in instance.all_asset_keys()}
     packed = [path.name for path in (project / "data/packed").iterdir()]
     assert keys.keys() == assets.keys()
     for name, key in keys.items():
-        partitions = sorted(packed) if name.endswith("packed_dataset") else assets[name]["partitions"]
+        partitions = (
+            sorted(packed) if name.endswith("packed_dataset") else assets[name]["partitions"]
+        )
         assert sorted(instance.get_materialized_partitions(key)) == (partitions or []), name
         for partition in partitions or [None]:
             assert last_version(instance, key, partition) in digests(project), (name, partition)
 
 
-def last_version(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None) -> str | None:
-    where = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+def last_version(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None
+) -> str | None:
+    where = dg.AssetRecordsFilter(
+        asset_key=key, asset_partitions=None if partition is None else [partition]
+    )
     (record,) = instance.fetch_materializations(where, limit=1).records
     return record.asset_materialization.tags.get("dagster/data_version")
 
 
 def digests(project: Path) -> set[str]:
     """Of the live version of every output."""
-    return {json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")}
+    return {
+        json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")
+    }
 
 
-def test_runs_belong_to_jobs_that_there_are(expected: dict[str, Any], instance: dg.DagsterInstance) -> None:
+def test_runs_belong_to_jobs_that_there_are(
+    expected: dict[str, Any], instance: dg.DagsterInstance
+) -> None:
     jobs = set(expected["defined"]["jobs"])
     found = {run.job_name for run in instance.get_runs()}
     assert found <= jobs

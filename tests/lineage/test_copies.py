@@ -90,14 +90,18 @@ def test_too_many_documents_of_one_length_are_said_to_be_unsearched(project, mon
     assert "held_out: warn" in found.not_searched["web"]
 
 
-def test_stored_hashes_give_the_same_copies_without_reading_other_documents(config, tmp_path, monkeypatch):
+def test_stored_hashes_give_the_same_copies_without_reading_other_documents(
+    config, tmp_path, monkeypatch
+):
     project = Project.open(config)
     wanted = [places(find_copies(project, ids)) for ids in (["web-3"], ["web-5"], ["web-7"])]
     compare_held_out(project, "pretrain")
 
     # Only true copies are left to compare: the original, its copy, and the one of books.
     monkeypatch.setattr(copies, "MAX_COMPARED", 2)
-    assert [places(find_copies(project, ids)) for ids in (["web-3"], ["web-5"], ["web-7"])] == wanted
+    assert [
+        places(find_copies(project, ids)) for ids in (["web-3"], ["web-5"], ["web-7"])
+    ] == wanted
 
 
 def test_a_corpus_that_cannot_be_read_is_named(project, monkeypatch):

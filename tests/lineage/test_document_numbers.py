@@ -1,4 +1,6 @@
-"""Numbers of documents that `explain` gives: rows of the corpus's tables, whatever views and packs are read."""
+"""Numbers of documents that `explain` gives: rows of the corpus's tables, whatever views and packs
+are read.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ nanosets:
     "corpora: [web, code, books]": "corpora: [code, some, packed-tars]",
     "groups: 3": "groups: 1",
 }
-"""Names of nanosets and webdatasets of the sample project over views, a view of a view, packs and packs of views."""
+"""Names of nanosets and webdatasets of the sample project over views, a view of a view, packs and
+packs of views.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,9 @@ def tables(project) -> dict[str, pa.Table]:
 
 
 def check_origin(project, tables, origin):
-    """The row of the tables is that of the document, and the view's document has the corpus's tokens."""
+    """The row of the tables is that of the document, and the view's document has the corpus's
+    tokens.
+    """
     row = tables[origin.corpus].slice(origin.document, 1).to_pylist()[0]
     assert (row["id"], row["tokens"]) == (origin.id, origin.tokens)
     whole = open_dataset(current_dataset(project, origin.corpus))
@@ -100,7 +106,12 @@ def test_a_samples_documents_are_rows_of_the_corpus(project, tables):
         for piece in found.pieces:
             check_origin(project, tables, piece.origin)
             seen.add((found.corpus, piece.origin.view))
-    assert seen == {("long", "long"), ("some", "some"), ("packed-web", None), ("packed-some", "some")}
+    assert seen == {
+        ("long", "long"),
+        ("some", "some"),
+        ("packed-web", None),
+        ("packed-some", "some"),
+    }
 
 
 def test_a_tars_documents_are_rows_of_the_corpus(project, tables):
@@ -123,7 +134,9 @@ def test_a_steps_documents_are_rows_of_the_corpus(project, tables, tmp_path):
             check_origin(project, tables, piece.origin)
 
 
-@pytest.mark.parametrize(("name", "split"), [("pretrain", "train"), ("plain", "train"), ("shuffled", None)])
+@pytest.mark.parametrize(
+    ("name", "split"), [("pretrain", "train"), ("plain", "train"), ("shuffled", None)]
+)
 def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, split):
     for number in range(0, tables["web"].num_rows, 17):
         identity = tables["web"].column("id")[number].as_py()
@@ -140,13 +153,20 @@ def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, 
 def test_a_view_that_repeats_a_document_numbers_each_copy(project):
     repeated = current_dataset(project, "some")
     first = Lineage(dataset_of(project.outputs, repeated)).origins([0])[0]
-    copies = [place.origin for place in find_document(project, "shuffled", identity=first.id, corpus="some")]
+    copies = [
+        place.origin
+        for place in find_document(project, "shuffled", identity=first.id, corpus="some")
+    ]
     assert {origin.document for origin in copies} == {first.document}
     assert len({origin.view_document for origin in copies}) == 2
 
 
 def test_what_a_view_leaves_out_is_explained(project, tables):
-    short = next(row for row in range(tables["web"].num_rows) if tables["web"].column("tokens")[row].as_py() < 30)
+    short = next(
+        row
+        for row in range(tables["web"].num_rows)
+        if tables["web"].column("tokens")[row].as_py() < 30
+    )
     expected = f"corpus web has it as document {short}, but view long does not choose it"
     with pytest.raises(MissingError, match=expected):
         find_document(project, "plain", "train", number=short)
@@ -162,15 +182,23 @@ def run(project, *arguments: str) -> str:
 
 def test_the_command_says_whose_numbers_it_prints(project):
     text = run(project, "explain", "plain", "train", "5")
-    origin = json.loads(run(project, "explain", "plain", "train", "5", "--json"))["pieces"][0]["origin"]
+    origin = json.loads(run(project, "explain", "plain", "train", "5", "--json"))["pieces"][0][
+        "origin"
+    ]
     assert origin["document"] != origin["view_document"], "or this test shows nothing"
     numbers = f"document {origin['document']} of corpus web (document {origin['view_document']} of view long)"
     assert numbers in text
-    found = json.loads(run(project, "explain", "plain", "train", "--number", str(origin["document"]), "--json"))
+    found = json.loads(
+        run(project, "explain", "plain", "train", "--number", str(origin["document"]), "--json")
+    )
     assert [place["origin"] for place in found] == [origin]
 
 
 def test_the_numbers_of_a_corpus_have_no_view(project):
     found = json.loads(run(project, "explain", "shuffled", "--document", "code-7", "--json"))
-    assert [(place["origin"]["document"], place["origin"]["view"]) for place in found] == [(7, None)]
-    assert "document 7 of corpus code, " in run(project, "explain", "shuffled", "--document", "code-7")
+    assert [(place["origin"]["document"], place["origin"]["view"]) for place in found] == [
+        (7, None)
+    ]
+    assert "document 7 of corpus code, " in run(
+        project, "explain", "shuffled", "--document", "code-7"
+    )

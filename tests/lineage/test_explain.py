@@ -87,7 +87,9 @@ def test_the_documents_of_a_sample_give_its_tokens(project, texts, tokenizer, na
 
 def test_negative_samples_count_from_the_end(project):
     count = len(load_nanoset(project.outputs.folder, "pretrain", "train"))
-    assert explain_sample(project, "pretrain", "train", -1) == explain_sample(project, "pretrain", "train", count - 1)
+    assert explain_sample(project, "pretrain", "train", -1) == explain_sample(
+        project, "pretrain", "train", count - 1
+    )
 
 
 def test_from_the_outputs_alone_there_is_no_text(project):
@@ -99,12 +101,20 @@ def test_from_the_outputs_alone_there_is_no_text(project):
 
 def pieces_of_web(project):
     samples = (explain_sample(project, "pretrain", "train", k) for k in range(80))
-    return (piece for sample in samples for piece in sample.pieces if piece.origin.file.endswith("web-1.jsonl"))
+    return (
+        piece
+        for sample in samples
+        for piece in sample.pieces
+        if piece.origin.file.endswith("web-1.jsonl")
+    )
 
 
 def test_what_became_of_a_file(copy):
     project = copy()
-    before, path = next(pieces_of_web(project)), project.config.raw_folder / "web/part-0/web-1.jsonl"
+    before, path = (
+        next(pieces_of_web(project)),
+        project.config.raw_folder / "web/part-0/web-1.jsonl",
+    )
     lines = path.read_bytes().splitlines(keepends=True)
     for now, state in (
         ([*lines, b'{"text": "more"}\n'], "unchanged"),
@@ -113,13 +123,17 @@ def test_what_became_of_a_file(copy):
     ):
         path.write_bytes(b"".join(now))
         source = next(pieces_of_web(project)).source
-        assert (source.state, source.text) == (state, before.source.text if state == "unchanged" else None)
+        assert (source.state, source.text) == (
+            state,
+            before.source.text if state == "unchanged" else None,
+        )
     path.write_bytes(b"".join(lines).replace(b"model", b"modem"))
     changed = [piece.source for piece in pieces_of_web(project)]
     assert any(source.state == "changed" and "other tokens" in source.note for source in changed)
     path.unlink()
     assert next(pieces_of_web(project)).source.state == "gone"
-    project.config.tokenizer_file.write_text(project.config.tokenizer_file.read_text() + "\n")  # it is another one
+    # it is another one
+    project.config.tokenizer_file.write_text(project.config.tokenizer_file.read_text() + "\n")
     piece = explain_sample(Project.open(project.config.file), "plain", "train", 0).pieces[0]
     assert (piece.text, piece.source.state) == (None, "unknown")
 

@@ -23,7 +23,9 @@ def slow_places(loaded):
     """(member, sequence) → sorted [(sample, begin in sample, begin, end)] by asking every sample."""
     found = defaultdict(list)
     for k in range(len(loaded)):
-        member, pieces = loaded.sources(k) if isinstance(loaded, BlendedNanoset) else (0, loaded.sources(k))
+        member, pieces = (
+            loaded.sources(k) if isinstance(loaded, BlendedNanoset) else (0, loaded.sources(k))
+        )
         into = 0
         for sequence, begin, end in pieces.tolist():
             if end > begin:
@@ -47,9 +49,9 @@ def write_dataset(prefix, lengths):
     builder.finalize()
 
 
-lengths_lists = st.lists(st.one_of(st.integers(0, 6), st.integers(20, 60)), min_size=6, max_size=30).filter(
-    lambda lengths: sum(lengths) > 60
-)
+lengths_lists = st.lists(
+    st.one_of(st.integers(0, 6), st.integers(20, 60)), min_size=6, max_size=30
+).filter(lambda lengths: sum(lengths) > 60)
 
 
 def check(folder, members, samples, chunk, **settings):
@@ -82,8 +84,13 @@ def check(folder, members, samples, chunk, **settings):
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
     chunk=st.sampled_from([3, 1 << 20]),
 )
-def test_datasets_and_blends(tmp_path_factory, members, sequence_length, extra, epochs, preset, chunk):
-    samples, extra = max(1, int(sum(members[0]) / sequence_length * epochs)), extra or preset == "nanotron"
+def test_datasets_and_blends(
+    tmp_path_factory, members, sequence_length, extra, epochs, preset, chunk
+):
+    samples, extra = (
+        max(1, int(sum(members[0]) / sequence_length * epochs)),
+        extra or preset == "nanotron",
+    )
     options = {"sequence_length": sequence_length, "add_extra_token": extra, "preset": preset}
     check(tmp_path_factory.mktemp("data"), members, samples, chunk, **options)
 
@@ -157,6 +164,11 @@ def test_documents_that_are_not_there(project):
         find_document(project, "pretrain", "train", number=10**9)
     with pytest.raises(MissingError, match="not in this nanoset"):
         find_document(project, "pretrain", "train", number=0, corpus="books")
-    for wrong in ({}, {"identity": "a", "number": 1}, {"file": "a", "line": 1, "number": 1}, {"line": 3}):
+    for wrong in (
+        {},
+        {"identity": "a", "number": 1},
+        {"file": "a", "line": 1, "number": 1},
+        {"line": 3},
+    ):
         with pytest.raises(ConfigError, match="one of three ways"):
             find_document(project, "pretrain", "train", **wrong)

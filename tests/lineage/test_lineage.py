@@ -62,7 +62,9 @@ def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypa
     asked._begins = [0]  # as in a set that was made without the counts
     documents = range(dataset.facts["documents"])
     assert [*map(known.place, documents)] == [*map(asked.place, documents)]
-    assert known.first_document(len(known.shards) - 1) == asked.first_document(len(known.shards) - 1)
+    assert known.first_document(len(known.shards) - 1) == asked.first_document(
+        len(known.shards) - 1
+    )
 
 
 def test_few_tables_of_a_bucket_are_in_memory_at_once(make_project, monkeypatch):
@@ -84,7 +86,9 @@ def test_few_tables_of_a_bucket_are_in_memory_at_once(make_project, monkeypatch)
     expected = lineage.origins(documents)
     monkeypatch.setattr(documents_module, "_TABLES_AT_ONCE", 1)
     monkeypatch.setattr(FileAccess, "has_copies", True)
-    monkeypatch.setattr(FileAccess, "each_copy", lambda _, work, items: in_parallel(work, items, 32))
+    monkeypatch.setattr(
+        FileAccess, "each_copy", lambda _, work, items: in_parallel(work, items, 32)
+    )
     monkeypatch.setattr(FileAccess, "fetch", lambda _, path: path)
     monkeypatch.setattr(DocumentRows, "read", alone)
     assert len(lineage.shards) > 2

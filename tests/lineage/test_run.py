@@ -66,13 +66,19 @@ def test_a_rank_alone_and_the_first_samples(project, tmp_path):
     file = run_file(tmp_path)
     whole = explain_step(project, file, 7)
     for rank in range(2):
-        assert explain_step(project, file, 7, rank).samples == tuple(one for one in whole.samples if one.rank == rank)
+        assert explain_step(project, file, 7, rank).samples == tuple(
+            one for one in whole.samples if one.rank == rank
+        )
     assert explain_step(project, file, 7, most=3).samples == whole.samples[:3]
-    with pytest.raises(ConfigError, match=r"run.yaml: step 7: no such data-.* rank\n  found: 2\n  expected: 0 to 1"):
+    with pytest.raises(
+        ConfigError, match=r"run.yaml: step 7: no such data-.* rank\n  found: 2\n  expected: 0 to 1"
+    ):
         explain_step(project, file, 7, 2)
-    assert {piece.text for one in explain_step(project.outputs.folder, file, 7).samples for piece in one.pieces} == {
-        None
-    }
+    assert {
+        piece.text
+        for one in explain_step(project.outputs.folder, file, 7).samples
+        for piece in one.pieces
+    } == {None}
 
 
 @pytest.mark.parametrize("name", ["pretrain", "nemo", "repeated"])
@@ -88,29 +94,38 @@ def test_the_steps_of_a_document_are_those_that_show_it(project, tmp_path, name)
                 documents.setdefault(key, []).append((step, one.rank, one.micro_batch, one.sample))
     for (corpus, number), expected in list(documents.items())[::37]:
         (found,) = find_steps(project, file, number=number, corpus=corpus)
-        assert [(one.step, one.rank, one.micro_batch, one.sample) for one in found.steps] == sorted(expected)
-        assert [one.skipped for one in found.steps] == [step in (3, 4) for step, *_ in sorted(expected)]
+        assert [(one.step, one.rank, one.micro_batch, one.sample) for one in found.steps] == sorted(
+            expected
+        )
+        assert [one.skipped for one in found.steps] == [
+            step in (3, 4) for step, *_ in sorted(expected)
+        ]
         (place,) = find_document(project, name, "train", number=number, corpus=corpus)
         assert found.appearances == place.appearances
 
 
 def test_handoffs_one_after_another(project):
-    first, second = (load_nanoset(project.outputs, name, "train") for name in ("pretrain", "several_epochs"))
+    first, second = (
+        load_nanoset(project.outputs, name, "train") for name in ("pretrain", "several_epochs")
+    )
     parts = [
-        RunPart(None, one, Dealer(len(one)), base, base, end) for one, base, end in ((first, 0, 96), (second, 96, None))
+        RunPart(None, one, Dealer(len(one)), base, base, end)
+        for one, base, end in ((first, 0, 96), (second, 96, None))
     ]
     run = Run(RunSpec("x", 4, 2, 16), parts, "run.yaml")
     assert [run.samples(step).part for step in (1, 6, 7, 8)] == [parts[0]] * 2 + [parts[1]] * 2
     assert sorted(run.samples(6).samples.tolist()) == list(range(80, 96))
     assert sorted(run.samples(7).samples.tolist()) == list(range(16))
-    goes_on = Run(run.spec, [parts[0], parts[1]._replace(base=0)], "run.yaml")  # one order for the whole run
+    # one order for the whole run
+    goes_on = Run(run.spec, [parts[0], parts[1]._replace(base=0)], "run.yaml")
     assert sorted(goes_on.samples(7).samples.tolist()) == list(range(96, 112))
     for part in (*parts, goes_on.parts[1]):
         read = [one.sample for one in run.readings(part, np.arange(3))] if part in run.parts else []
         assert read in ([0, 1, 2], [])
     alone = Run(run.spec, parts[1:], "run.yaml")
     with pytest.raises(
-        SampleIndexError, match=r"run.yaml: step 6: no handoff of the run .*\n.*80 to 95\n.*96 to …\n.*add"
+        SampleIndexError,
+        match=r"run.yaml: step 6: no handoff of the run .*\n.*80 to 95\n.*96 to …\n.*add",
     ):
         alone.samples(6)
     for wrong, expected in (
@@ -118,7 +133,8 @@ def test_handoffs_one_after_another(project):
         ([parts[0], parts[1]._replace(begin=90)], "sample 80"),
     ):
         with pytest.raises(
-            ConfigError, match=f"a handoff does not begin where a step of the run .*\n.*\n.*: {expected}"
+            ConfigError,
+            match=f"a handoff does not begin where a step of the run .*\n.*\n.*: {expected}",
         ):
             Run(run.spec, wrong, "run.yaml")
 
@@ -126,17 +142,26 @@ def test_handoffs_one_after_another(project):
 def test_what_is_no_handoff_or_gone(project, tmp_path):
     for name, error, text in (
         ("other/../x", ConfigError, "not the folder of a handoff"),
-        ("nothing", MissingError, r"has not been built\n.*nanosets that are there: .*pretrain, repeated"),
+        (
+            "nothing",
+            MissingError,
+            r"has not been built\n.*nanosets that are there: .*pretrain, repeated",
+        ),
     ):
         with pytest.raises(error, match=text):
             Run.open(project.outputs, run_file(tmp_path, name))
     file = run_file(tmp_path, text=RUN.replace("current", "0123"))
     with pytest.raises(
-        MissingError, match=r"what a run was started with is not there\n  expected: one of [0-9a-f]{20}"
+        MissingError,
+        match=r"what a run was started with is not there\n  expected: one of [0-9a-f]{20}",
     ):
         Run.open(project.outputs, file)
-    (handoff,) = {one.manifest.digest for one in Run.open(project.outputs, run_file(tmp_path)).parts}
-    by_digest = run_file(tmp_path, text=RUN.replace("data/", "/lustre/data/").replace("current", handoff))
+    (handoff,) = {
+        one.manifest.digest for one in Run.open(project.outputs, run_file(tmp_path)).parts
+    }
+    by_digest = run_file(
+        tmp_path, text=RUN.replace("data/", "/lustre/data/").replace("current", handoff)
+    )
     assert len(Run.open(project.outputs, by_digest).parts) == 1
 
 
@@ -147,11 +172,14 @@ def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
     phase = replace(manifest, recipe={**manifest.recipe, "options": options})
     opened = run_module.versions_before(outputs, "pretrain", manifest.digest) | {"handoff": phase}
     monkeypatch.setattr(run_module, "versions_before", lambda *_: opened)
-    (part,) = Run.open(outputs, run_file(tmp_path, text=RUN.replace("rampup_batch_size: [8, 8, 24]\n", ""))).parts
+    (part,) = Run.open(
+        outputs, run_file(tmp_path, text=RUN.replace("rampup_batch_size: [8, 8, 24]\n", ""))
+    ).parts
     assert (part.base, part.begin, part.end) == (64, 64, 160)
     for text in (RUN, RUN.replace("rampup_batch_size: [8, 8, 24]\n", "").replace(": 16", ": 8")):
         with pytest.raises(
-            ConfigError, match=r"the batch size must stay[^:]*\n.*\n  expected: global_batch_size: 16 alone"
+            ConfigError,
+            match=r"the batch size must stay[^:]*\n.*\n  expected: global_batch_size: 16 alone",
         ):
             Run.open(outputs, run_file(tmp_path, text=text))
 
@@ -168,13 +196,18 @@ def test_the_steps_of_a_range_are_those_of_each_step(project, tmp_path):
 
     several = json.loads(asked("--run", file, "--step", "3..5", "--rank", 1, "--json", *config))
 
-    single = [json.loads(asked("--run", file, "--step", step, "--rank", 1, "--json", *config)) for step in (3, 4, 5)]
+    single = [
+        json.loads(asked("--run", file, "--step", step, "--rank", 1, "--json", *config))
+        for step in (3, 4, 5)
+    ]
     assert several == single
 
 
 def test_the_command(project, tmp_path):
     file, config = run_file(tmp_path), ["--config", project.config.file]
-    step = json.loads(asked("--run", file, "--step", 4, "--rank", 1, "--show", 3, "--json", *config))
+    step = json.loads(
+        asked("--run", file, "--step", 4, "--rank", 1, "--show", 3, "--json", *config)
+    )
     assert (step["step"], step["skipped"]) == (4, True)
     assert {(one["rank"], one["micro_batch"]) for one in step["samples"]} == {(1, 0), (1, 1)}
     assert {"sample", "pieces", "corpus"} <= step["samples"][0].keys()

@@ -1,7 +1,9 @@
-"""2,000 steps on 8 ranks: trainers' own samplers, batch sizes and datasets read the tokens that explain --run says.
+"""2,000 steps on 8 ranks: trainers' own samplers, batch sizes and datasets read the tokens that
+explain --run says.
 
-Megatron-LM's sampler is in no wheel: MEGATRON_LM names a checkout of core_v0.16.1. Those of NeMo and nanotron are read
-from their sources, wherever they are on the path; nothing else of them needs to be importable.
+Megatron-LM's sampler is in no wheel: MEGATRON_LM names a checkout of core_v0.16.1. Those of NeMo
+and nanotron are read from their sources, wherever they are on the path; nothing else of them needs
+to be importable.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def process():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
-        pytest.importorskip("megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed")
+        pytest.importorskip(
+            "megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed"
+        )
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         yield
         dist.destroy_process_group()
@@ -57,8 +61,17 @@ def classes(file: Path, *names: str) -> list:
 
     tree = ast.parse(file.read_text())
     tree.body = [node for node in tree.body if getattr(node, "name", None) in names]
-    space = vars(typing) | {"abc": abc, "itertools": itertools, "chain": itertools.chain, "BatchSampler": BatchSampler}
-    space |= {"torch": importlib.import_module("torch"), "DistributedSampler": DistributedSampler, "Dataset": object}
+    space = vars(typing) | {
+        "abc": abc,
+        "itertools": itertools,
+        "chain": itertools.chain,
+        "BatchSampler": BatchSampler,
+    }
+    space |= {
+        "torch": importlib.import_module("torch"),
+        "DistributedSampler": DistributedSampler,
+        "Dataset": object,
+    }
     space["logging"] = SimpleNamespace(info=lambda *_: None)
     exec(compile("from __future__ import annotations\n", str(file), "exec"), space)
     exec(compile(tree, str(file), "exec", dont_inherit=True, flags=annotations()), space)
@@ -72,15 +85,20 @@ def annotations() -> int:
 
 
 def sampled(package: str):
-    """What makes the iterator over micro-batches of one rank: (total, consumed, micro-batch, rank, ranks)."""
+    """What makes the iterator over micro-batches of one rank: (total, consumed, micro-batch, rank,
+    ranks).
+    """
     if package == "megatron":
         (sampler,) = classes(
-            source_file(package, "training", "datasets", "data_samplers.py"), "MegatronPretrainingSampler"
+            source_file(package, "training", "datasets", "data_samplers.py"),
+            "MegatronPretrainingSampler",
         )
         return lambda *place: iter(sampler(*place))
     if package == "nemo":
         path = ("collections", "nlp", "data", "language_modeling", "megatron", "data_samplers.py")
-        *_, sampler = classes(source_file(package, *path), "BaseMegatronSampler", "MegatronPretrainingSampler")
+        *_, sampler = classes(
+            source_file(package, *path), "BaseMegatronSampler", "MegatronPretrainingSampler"
+        )
         return lambda *place: iter(sampler(*place))
     names = ("SkipBatchSampler", "_get_train_sampler")
     *_, make = classes(source_file(package, "dataloader.py"), *names)
@@ -93,16 +111,24 @@ def sampled(package: str):
 
 
 def micro_batches(spec: RunSpec, begin: int, end: int, total: int, make):
-    """Yield, for each step, rank → its micro-batches of samples: by the real calculators, restarted at each resume."""
+    """Yield, for each step, rank → its micro-batches of samples: by the real calculators, restarted
+    at each resume.
+    """
     from megatron.core import num_microbatches_calculator as real
 
     consumed, settings = 0, {name: getattr(spec, name) for name in SIZES}
     starts = [(resume.iteration, resume) for resume in spec.resumes]
     for start, resume, stop in zip(
-        *([0, *(at for at, _ in starts)], [None, *(one for _, one in starts)], [*(at for at, _ in starts), end]),
+        *(
+            [0, *(at for at, _ in starts)],
+            [None, *(one for _, one in starts)],
+            [*(at for at, _ in starts), end],
+        ),
         strict=True,
     ):
-        settings |= {name: value for name in SIZES if (value := getattr(resume, name, None)) is not None}
+        settings |= {
+            name: value for name in SIZES if (value := getattr(resume, name, None)) is not None
+        }
         ranks, micro, size = settings.values()
         args = (size, micro, ranks, False, 1)
         calculator = (
@@ -112,14 +138,18 @@ def micro_batches(spec: RunSpec, begin: int, end: int, total: int, make):
         )
         readers = None
         for step in range(max(start, begin), min(stop, end)):
-            readers = readers or [make(total, consumed, micro, rank, ranks) for rank in range(ranks)]
+            readers = readers or [
+                make(total, consumed, micro, rank, ranks) for rank in range(ranks)
+            ]
             calculator.update(consumed, True)
             yield step + 1, [[next(reader) for _ in range(calculator.get())] for reader in readers]
             consumed += calculator.get() * micro * ranks
 
 
 def compare(run: Run, part: RunPart, tokens, make, begin: int, end: int) -> int:
-    """Compare steps begin + 1 to end with what the trainer's own classes read; return how many samples."""
+    """Compare steps begin + 1 to end with what the trainer's own classes read; return how many
+    samples.
+    """
     count = 0
     for step, ranks in micro_batches(run.spec, begin, end, len(part.loaded), make):
         found = run.samples(step)
@@ -128,7 +158,9 @@ def compare(run: Run, part: RunPart, tokens, make, begin: int, end: int) -> int:
             for number, samples in enumerate(batches):
                 mine = found.samples[(found.ranks == rank) & (found.micro_batches == number)]
                 theirs = np.stack([tokens(sample) for sample in samples])
-                assert part.loaded.batch(mine)[:, : theirs.shape[1]].tolist() == theirs.tolist(), step
+                assert part.loaded.batch(mine)[:, : theirs.shape[1]].tolist() == theirs.tolist(), (
+                    step
+                )
                 count += len(samples)
         assert len(found.samples) == sum(len(samples) for batches in ranks for samples in batches)
     return count
@@ -155,11 +187,15 @@ def ours(prefixes, weights, samples, folder, preset="megatron"):
 
 def megatron_dataset(prefixes, weights, samples, folder, split="100,0,0", seed=99, length=S):
     """The train split of Megatron-LM's own builder, as what gives the tokens of a sample."""
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     masks = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
-    tokenizer = SimpleNamespace(unique_identifiers={"class": "Stub"}, eod=0, pad=49999, vocab_size=50000)
+    tokenizer = SimpleNamespace(
+        unique_identifiers={"class": "Stub"}, eod=0, pad=49999, vocab_size=50000
+    )
     config = GPTDatasetConfig(
         random_seed=seed,
         sequence_length=length,
@@ -169,7 +205,9 @@ def megatron_dataset(prefixes, weights, samples, folder, split="100,0,0", seed=9
         tokenizer=tokenizer,
         **dict.fromkeys(masks, False),
     )
-    dataset = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()[0]
+    dataset = BlendedMegatronDatasetBuilder(
+        GPTDataset, [samples, 0, 0], lambda: True, config
+    ).build()[0]
 
     def tokens(sample):
         found = dataset[sample]
@@ -191,9 +229,15 @@ def test_megatron_core_through_ramp_up_and_resumes(process, prefixes, tmp_path):
 
 def test_megatron_core_in_two_phases(process, prefixes, tmp_path):
     make, until = sampled("megatron"), 1200
-    weights, sizes, parts = [(5.0, 3.0, 2.0), (1.0, 6.0, 3.0)], [until * 16, (STEPS - until) * 16], []
+    weights, sizes, parts = (
+        [(5.0, 3.0, 2.0), (1.0, 6.0, 3.0)],
+        [until * 16, (STEPS - until) * 16],
+        [],
+    )
     for shares, size, base in zip(weights, sizes, (0, until * 16), strict=True):
-        parts.append(part_of(ours(prefixes, shares, size, tmp_path / "ours"), base=base, end=base + size))
+        parts.append(
+            part_of(ours(prefixes, shares, size, tmp_path / "ours"), base=base, end=base + size)
+        )
     spans, run = ((0, until), (until, STEPS)), Run(PLAIN, parts, "run")
     for part, shares, size, span in zip(parts, weights, sizes, spans, strict=True):
         read = megatron_dataset(prefixes, shares, size, tmp_path / "theirs")
@@ -208,17 +252,30 @@ def test_nemo_deals_as_its_sampler(process, prefixes, tmp_path):
 
 def test_nanotron_with_its_dataset(process, prefixes, tmp_path):
     make = sampled("nanotron")
-    pytest.importorskip("nanotron.data.dataset_builder", reason="nanotron is not installed", exc_type=ImportError)
+    pytest.importorskip(
+        "nanotron.data.dataset_builder", reason="nanotron is not installed", exc_type=ImportError
+    )
     from nanotron.data import dataset_builder, nanoset_configs
 
     if "train_split_samples" not in nanoset_configs.NanosetConfig.__annotations__:
         pytest.skip("nanotron 896473d is not installed")
     (tmp_path / "theirs").mkdir()
     blend, cache = dict(zip(prefixes, (0.5, 0.3, 0.2), strict=True)), str(tmp_path / "theirs")
-    settings = {"data_path": blend, "split": "1,0,0", "path_to_cache": cache, "train_split_samples": 32_000}
-    dataset = dataset_builder.NanosetBuilder(nanoset_configs.NanosetConfig(99, S, **settings)).build()[0]
-    part = part_of(ours(prefixes, (0.5, 0.3, 0.2), 32_000, tmp_path / "ours", "nanotron"), "nanotron")
-    read = compare(Run(PLAIN, [part], "run"), part, lambda one: dataset[one]["input_ids"], make, 0, STEPS)
+    settings = {
+        "data_path": blend,
+        "split": "1,0,0",
+        "path_to_cache": cache,
+        "train_split_samples": 32_000,
+    }
+    dataset = dataset_builder.NanosetBuilder(
+        nanoset_configs.NanosetConfig(99, S, **settings)
+    ).build()[0]
+    part = part_of(
+        ours(prefixes, (0.5, 0.3, 0.2), 32_000, tmp_path / "ours", "nanotron"), "nanotron"
+    )
+    read = compare(
+        Run(PLAIN, [part], "run"), part, lambda one: dataset[one]["input_ids"], make, 0, STEPS
+    )
     assert read == 32_000
 
 
@@ -230,8 +287,12 @@ def test_the_whole_explanation_of_steps_of_megatron_core(process, project, tmp_p
     file.write_text(f"handoff: nanosets/pretrain/handoff/current\n{numbers}{resumes}")
     run = Run.open(project.outputs, file)
     blend = [part.member.prefix for part in loaded.datasets], loaded.config.blend("train")[1]
-    read = megatron_dataset(*blend, 400, tmp_path / "theirs", loaded.config.split, loaded.config.random_seed, 32)
-    datasets = {Path(part.member.prefix).parent.parent.name: part.dataset for part in loaded.datasets}
+    read = megatron_dataset(
+        *blend, 400, tmp_path / "theirs", loaded.config.split, loaded.config.random_seed, 32
+    )
+    datasets = {
+        Path(part.member.prefix).parent.parent.name: part.dataset for part in loaded.datasets
+    }
 
     def tokens(piece):
         dataset = datasets[piece.origin.corpus]  # each document of it is one sequence
@@ -239,6 +300,10 @@ def test_the_whole_explanation_of_steps_of_megatron_core(process, project, tmp_p
         return dataset.get(int(dataset.document_indices[piece.origin.document]), begin, end - begin)
 
     for step, ranks in micro_batches(run.spec, 0, 12, len(loaded), make):
-        expected = [read(sample).tolist() for batches in ranks for samples in batches for sample in samples]
+        expected = [
+            read(sample).tolist() for batches in ranks for samples in batches for sample in samples
+        ]
         found = explain_step(project, file, step).samples
-        assert [np.concatenate(list(map(tokens, sample.pieces))).tolist() for sample in found] == expected
+        assert [
+            np.concatenate(list(map(tokens, sample.pieces))).tolist() for sample in found
+        ] == expected

@@ -1,4 +1,6 @@
-"""Lines of a corpus's files are read again: each where it was, many of one file in one pass over it."""
+"""Lines of a corpus's files are read again: each where it was, many of one file in one pass over
+it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_lines_of_a_file_are_read_in_one_pass(folder, opened):
     wanted = [(file, number) for file in PACKERS for number in (0, 1, 7, 19, 20, 49)]
     found = list(read_texts(folder, [line(*one) for one in wanted], "text"))
     assert found == [ROWS[number]["text"] for _, number in wanted]
-    assert [name for name in opened if not is_cuttable(name)] == [name for name in PACKERS if not is_cuttable(name)]
+    assert [name for name in opened if not is_cuttable(name)] == [
+        name for name in PACKERS if not is_cuttable(name)
+    ]
 
 
 @pytest.mark.parametrize("file", PACKERS)
@@ -67,7 +71,9 @@ def test_in_any_order(folder, file):
 @pytest.mark.parametrize("file", PACKERS)
 def test_what_one_line_lacks_the_next_has(folder, file):
     between, end = line(file, 3, 2), line(file, 50)
-    first, moved, last, after = read_texts(folder, [line(file, 2), between, line(file, 49), end], "text")
+    first, moved, last, after = read_texts(
+        folder, [line(file, 2), between, line(file, 49), end], "text"
+    )
     assert (first, last) == (ROWS[2]["text"], ROWS[49]["text"])
     for error in (moved, after):
         assert isinstance(error, FormatError)
@@ -77,7 +83,12 @@ def test_what_one_line_lacks_the_next_has(folder, file):
 def test_files_that_cannot_be_read_to_their_end_or_are_gone(folder):
     cut = folder / "a.jsonl.gz"
     cut.write_bytes(gzip.compress(b"".join(LINES[:20])) + gzip.compress(b"".join(LINES[20:]))[:-40])
-    lines = [line("a.jsonl.gz", 5), line("a.jsonl.gz", 49), line("a.jsonl.gz", 49), line("gone.jsonl", 1)]
+    lines = [
+        line("a.jsonl.gz", 5),
+        line("a.jsonl.gz", 49),
+        line("a.jsonl.gz", 49),
+        line("gone.jsonl", 1),
+    ]
     read, fault, again, gone = read_texts(folder, lines, "text")
     assert read == ROWS[5]["text"]
     assert "truncated_gzip" in fault.found
@@ -87,7 +98,10 @@ def test_files_that_cannot_be_read_to_their_end_or_are_gone(folder):
 
 def test_no_more_is_decompressed_than_allowed(folder):
     near, far, plain = read_texts(
-        folder, [line("a.jsonl.gz", 1), line("a.jsonl.gz", 9), line("plain.jsonl", 9)], "text", most_skipped_bytes=999
+        folder,
+        [line("a.jsonl.gz", 1), line("a.jsonl.gz", 9), line("plain.jsonl", 9)],
+        "text",
+        most_skipped_bytes=999,
     )
     assert near == ROWS[1]["text"]
     assert isinstance(far, NotReadError)
@@ -108,7 +122,9 @@ def test_rows_of_a_table_are_read_in_one_pass_whatever_their_order(tmp_path, nam
         origins = [DocumentOrigin("web", row, name, row, -1, None, 1, "") for row in numbers]
         return list(read_texts(tmp_path, origins, "text", most_skipped_bytes=most))
 
-    assert read(1, 2, 9, 10, 10, 31, 50) == [ROWS[row - 1]["text"] for row in (1, 2, 9, 10, 10, 31, 50)]
+    assert read(1, 2, 9, 10, 10, 31, 50) == [
+        ROWS[row - 1]["text"] for row in (1, 2, 9, 10, 10, 31, 50)
+    ]
     assert len(opened) == 1
     assert read(31, 3, 3, 46, 1) == [ROWS[row - 1]["text"] for row in (31, 3, 3, 46, 1)]
     near, gone, again = read(2, 51, 52)

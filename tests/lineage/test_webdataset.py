@@ -29,10 +29,25 @@ ALL = ["web", "code", "books"]
 FORMS = {
     "dropped": {"corpora": ALL, "samples_per_shard": 40},
     "carried": {"corpora": ALL, "samples_per_shard": 50, "tail": "carry"},
-    "padded": {"corpora": ["books", "code"], "samples_per_shard": 30, "tail": "pad", "bos": True, "member": "json.gz"},
+    "padded": {
+        "corpora": ["books", "code"],
+        "samples_per_shard": 30,
+        "tail": "pad",
+        "bos": True,
+        "member": "json.gz",
+    },
     "even": {"corpora": ["code", "web"], "samples_per_shard": 19, "even": True, "bos": True},
-    "repeated": {"corpora": {"web": 0.4, "code": 2.3, "books": 1}, "samples_per_shard": 64, "tail": "carry"},
-    "shares": {"corpora": {"web": 1, "books": 2}, "samples_per_shard": 64, "mix": "weights", "tail": "pad"},
+    "repeated": {
+        "corpora": {"web": 0.4, "code": 2.3, "books": 1},
+        "samples_per_shard": 64,
+        "tail": "carry",
+    },
+    "shares": {
+        "corpora": {"web": 1, "books": 2},
+        "samples_per_shard": 64,
+        "mix": "weights",
+        "tail": "pad",
+    },
 }
 LENGTH = 193
 SPECIAL = "<|endoftext|>"
@@ -42,7 +57,10 @@ SPECIAL = "<|endoftext|>"
 def tars(built, tmp_path_factory):
     """A project with a webdataset of every form."""
     folder = tmp_path_factory.mktemp("tars")
-    config = yaml.safe_load((built / "nanoset.yaml").read_text()) | {"raw": str(built / "raw"), "nanosets": {}}
+    config = yaml.safe_load((built / "nanoset.yaml").read_text()) | {
+        "raw": str(built / "raw"),
+        "nanosets": {},
+    }
     config |= {"root": str(folder / "data"), "packed": []}
     config["tokenizer"] |= {"path": str(built / "tokenizer.json"), "pad": SPECIAL, "bos": SPECIAL}
     config["webdatasets"] = {
@@ -75,7 +93,9 @@ def documents_of(project):
         dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]))
         bounds = dataset.document_indices.tolist()
         for number, (begin, end) in enumerate(pairwise(bounds)):
-            found[corpus, number] = [token for sequence in dataset[begin:end] for token in sequence.tolist()]
+            found[corpus, number] = [
+                token for sequence in dataset[begin:end] for token in sequence.tolist()
+            ]
     return found
 
 
@@ -95,7 +115,9 @@ def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, nam
         found = np.full(len(tokens), special)  # BOS and padding are the same token
         for piece in origin.pieces:
             begin, end = piece.document_tokens
-            found[slice(*piece.sample_tokens)] = documents[piece.origin.corpus, piece.origin.document][begin:end]
+            found[slice(*piece.sample_tokens)] = documents[
+                piece.origin.corpus, piece.origin.document
+            ][begin:end]
             appearance = (position, piece.sample_tokens, piece.document_tokens)
             places[piece.origin.corpus, piece.origin.document].append(appearance)
         assert found.tolist() == tokens.tolist()
@@ -112,9 +134,9 @@ def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, nam
     for (corpus, document), tokens in documents.items():
         if corpus in FORMS[name]["corpora"]:
             (back,) = find_document(tars.outputs.folder, name, number=document, corpus=corpus)
-            assert [(a.sample, a.sample_tokens, a.document_tokens) for a in back.appearances] == sorted(
-                places[corpus, document]
-            )
+            assert [
+                (a.sample, a.sample_tokens, a.document_tokens) for a in back.appearances
+            ] == sorted(places[corpus, document])
             assert (back.reason is None) == (bool(tokens) and back.tokens_seen == len(tokens))
 
 
@@ -134,11 +156,21 @@ def test_forms_in_which_a_sample_is_named(tars):
 def test_samples_that_are_not_there(tars):
     plan = shuffling.current_plan(tars, "dropped")[1]
     begin, end = plan.shard_ranks(plan.shards - 1)
-    for wrong in ((f"{plan.shards:08d}_00000000",), (plan.shards - 1, end - begin), (0, -1), (plan.contexts,)):
+    for wrong in (
+        (f"{plan.shards:08d}_00000000",),
+        (plan.shards - 1, end - begin),
+        (0, -1),
+        (plan.contexts,),
+    ):
         said = rf"(?s)no such context.*{plan.contexts} contexts.* {plan.shards} tars"
         with pytest.raises(SampleIndexError, match=said):
             explain_context(tars, "dropped", *wrong)
-    for wrong in (("first", None), ("-1", None), ("00000001_00000007", 3), ("shard-00000001.tar", None)):
+    for wrong in (
+        ("first", None),
+        ("-1", None),
+        ("00000001_00000007", 3),
+        ("shard-00000001.tar", None),
+    ):
         with pytest.raises(ConfigError, match=r"(?s)names no context.*00000000_00000000"):
             explain_context(tars, "dropped", *wrong)
     with pytest.raises(MissingError, match=r"(?s)no such webdataset.*carried, dropped, even"):
@@ -160,7 +192,10 @@ def test_why_a_document_is_in_no_tar(tars):
     assert "no tokens" in find_document(tars, "dropped", identity="empty")[0].reason
     last = find_document(tars, "dropped", identity="code-119")[0]
     assert "a tail that does not fill a context" in last.reason
-    reasons = {find_document(tars, "repeated", number=number, corpus="web")[0].reason for number in range(60)}
+    reasons = {
+        find_document(tars, "repeated", number=number, corpus="web")[0].reason
+        for number in range(60)
+    }
     assert any("not all contexts of this corpus are taken" in (reason or "") for reason in reasons)
 
 
@@ -176,7 +211,10 @@ def test_a_document_by_its_place(tars):
 
 def test_the_plan_is_enough_and_that_of_an_older_build_too(copy):
     project = copy()
-    before, text = explain_context(project.outputs.folder, "shuffled", 5), explain_context(project, "shuffled", 5)
+    before, text = (
+        explain_context(project.outputs.folder, "shuffled", 5),
+        explain_context(project, "shuffled", 5),
+    )
     for tar in (project.outputs.folder / "webdatasets/shuffled/current").glob("*.tar"):
         tar.unlink()
     assert explain_context(project, "shuffled", 5) == text
@@ -207,7 +245,9 @@ def test_the_command(project):
     assert f"sample {key} (number 135 of all) in shard-00000001.tar: tokens" in back.output
     listed = json.loads(run(project, "shuffled", "--file", place, "--json").output)
     assert key in [appearance["key"] for appearance in listed[0]["appearances"]]
-    assert json.loads(run(project, "shuffled", "--document", origin["id"], "--json").output) == listed
+    assert (
+        json.loads(run(project, "shuffled", "--document", origin["id"], "--json").output) == listed
+    )
 
 
 def test_what_the_command_refuses(project):

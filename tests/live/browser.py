@@ -1,4 +1,6 @@
-"""A headless Chromium over the DevTools protocol: enough to look at a page, click in it and photograph it."""
+"""A headless Chromium over the DevTools protocol: enough to look at a page, click in it and
+photograph it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Browser:
 
     def evaluate(self, script: str) -> Any:
         """The value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{script[:200]}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
@@ -71,14 +75,25 @@ class Browser:
 
     def wait_for(self, text: str, seconds: float = 90.0) -> None:
         """Wait until the page shows a text."""
-        until(lambda: text in self.text(), seconds, lambda: f"the page never showed {text!r}, but:\n{self.text()}")
+        until(
+            lambda: text in self.text(),
+            seconds,
+            lambda: f"the page never showed {text!r}, but:\n{self.text()}",
+        )
 
-    def click(self, text: str, selector: str = "button, a, [role=button], [role=tab]", seconds: float = 45.0) -> None:
+    def click(
+        self,
+        text: str,
+        selector: str = "button, a, [role=button], [role=tab]",
+        seconds: float = 45.0,
+    ) -> None:
         """Click on the innermost visible element whose text is `text`."""
         test = f"text => text === {json.dumps(text)}"
         script = _FIND % (json.dumps(selector), test)
         place = until(
-            lambda: self.evaluate(script), seconds, lambda: f"nothing to click is called {text!r} on:\n{self.text()}"
+            lambda: self.evaluate(script),
+            seconds,
+            lambda: f"nothing to click is called {text!r} on:\n{self.text()}",
         )
         self.click_at(*place)
 
@@ -111,16 +126,33 @@ class Browser:
 
     def photograph(self, file: Path) -> None:
         """Save what the window shows as a PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        file.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        )
 
 
 @contextmanager
-def browsing(program: str, scratch: Path, width: int = 1400, height: int = 900) -> Iterator[Browser]:
-    """A browser with an empty profile of its own in `scratch`; ended, and seen to be gone, at the end."""
+def browsing(
+    program: str, scratch: Path, width: int = 1400, height: int = 900
+) -> Iterator[Browser]:
+    """A browser with an empty profile of its own in `scratch`; ended, and seen to be gone, at the
+    end.
+    """
     profile = scratch / "profile"
-    arguments = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={profile}", "--no-first-run"]
-    arguments += ["--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-background-networking"]
-    arguments += ["--no-sandbox"] if os.geteuid() == 0 else []  # the sandbox refuses to run for root
+    arguments = [
+        "--headless=new",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={profile}",
+        "--no-first-run",
+    ]
+    arguments += [
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+    ]
+    # the sandbox refuses to run for root
+    arguments += ["--no-sandbox"] if os.geteuid() == 0 else []
     with running([program, *arguments, "about:blank"], scratch / "chromium.log") as process:
         address = _page_address(profile / "DevToolsActivePort", process)
         with connect(address, max_size=None, compression=None) as socket:
@@ -132,7 +164,9 @@ def browsing(program: str, scratch: Path, width: int = 1400, height: int = 900) 
 def _page_address(file: Path, process: subprocess.Popen[bytes]) -> str:
     def lines() -> list[str] | None:
         if process.poll() is not None:
-            raise RuntimeError(f"chromium ended with {process.returncode}; see {file.parent.parent / 'chromium.log'}")
+            raise RuntimeError(
+                f"chromium ended with {process.returncode}; see {file.parent.parent / 'chromium.log'}"
+            )
         found = file.read_text().splitlines() if file.exists() else []
         return found if len(found) > 1 else None
 

@@ -1,4 +1,6 @@
-"""Somebody's Dagster project, laid out as `create-dagster` does: assets of its own, and two nanoset components."""
+"""Somebody's Dagster project, laid out as `create-dagster` does: assets of its own, and two nanoset
+components.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,8 @@ attributes:
 
 
 def write_host(folder: Path, home: Path, tokenizer: bytes) -> dict[str, str]:
-    """Write the project, with two components, and an empty history; → the environment that it needs.
+    """Write the project, with two components, and an empty history; → the environment that it
+    needs.
 
     One of the components has text of another corpus already.
     """
@@ -116,8 +119,12 @@ def write_host(folder: Path, home: Path, tokenizer: bytes) -> dict[str, str]:
             """,
         "src/acme/defs/__init__.py": "",
         "src/acme/defs/host.py": HOST,
-        "src/acme/defs/llm/defs.yaml": COMPONENT.format(name="llm", folder=folder, corpora="web: 0.7, code: 0.3"),
-        "src/acme/defs/small/defs.yaml": COMPONENT.format(name="small", folder=folder, corpora="web: 1.0"),
+        "src/acme/defs/llm/defs.yaml": COMPONENT.format(
+            name="llm", folder=folder, corpora="web: 0.7, code: 0.3"
+        ),
+        "src/acme/defs/small/defs.yaml": COMPONENT.format(
+            name="small", folder=folder, corpora="web: 1.0"
+        ),
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -19,14 +19,18 @@ TIMELINE = """{ runsOrError(limit: 100) { ... on Runs { results {
 
 
 @pytest.mark.parametrize("module", [None, LOCATION])
-def test_runs_of_a_build_are_on_the_timeline_and_on_the_page_of_their_job(make_project, tmp_path, monkeypatch, module):
+def test_runs_of_a_build_are_on_the_timeline_and_on_the_page_of_their_job(
+    make_project, tmp_path, monkeypatch, module
+):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     file = make_project(replacements={"raw: raw\n": "raw: raw\nautomation: {enabled: false}\n"})
     opened = Project.open(file)
     with dg.DagsterInstance.from_config(str(dagster_home(opened.config))) as instance:
         assert not build(opened, instance, select="raw_jsonl").failed
     with dagster_dev(file, tmp_path / "home", tmp_path / "dev.log", module=module) as address:
-        assert query(address, JOB % LOCATION)["pipelineOrError"]["runs"] == [{"status": "SUCCESS"}] * 3
+        assert (
+            query(address, JOB % LOCATION)["pipelineOrError"]["runs"] == [{"status": "SUCCESS"}] * 3
+        )
         runs = query(address, TIMELINE)["runsOrError"]["results"]
     origin = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION}
     assert runs == [{"status": "SUCCESS", "repositoryOrigin": origin}] * 3

@@ -1,4 +1,6 @@
-"""A host's own asset is materialised by clicking, and a project's corpus, blend and tars follow by themselves."""
+"""A host's own asset is materialised by clicking, and a project's corpus, blend and tars follow by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,19 @@ def test_everything_follows_a_click_on_the_hosts_asset(tokenizer_file, tmp_path)
     folder, home = tmp_path / "acme", tmp_path / "home"
     environment = write_host(folder, home, tokenizer_file.read_bytes())
     with (
-        dagster_dev(folder, home, tmp_path / "dev.log", module="acme.definitions", more=environment) as address,
+        dagster_dev(
+            folder, home, tmp_path / "dev.log", module="acme.definitions", more=environment
+        ) as address,
         browsing(chromium() or "", tmp_path) as browser,
         dg.DagsterInstance.from_config(str(home)) as instance,
     ):
         browser.open(address + PAGE, "Materialize")
-        browser.click_until("Materialize", lambda: "Are you sure?" in browser.text())  # of what it depends on
+        # of what it depends on
+        browser.click_until("Materialize", lambda: "Are you sure?" in browser.text())
         time.sleep(1.5)  # a dialog that still moves is missed
-        browser.click_until("Confirm", lambda: is_asked_for(instance, dg.AssetKey(["lake", "web_dedup"])))
+        browser.click_until(
+            "Confirm", lambda: is_asked_for(instance, dg.AssetKey(["lake", "web_dedup"]))
+        )
         until(
             lambda: all(made(instance, path) for path in FOLLOWING),
             400,
@@ -49,7 +56,9 @@ def test_everything_follows_a_click_on_the_hosts_asset(tokenizer_file, tmp_path)
         runs = instance.get_runs()
         assert all(run.is_success for run in runs), [(run.job_name, run.status) for run in runs]
         mine = {run.job_name for run in runs if run.job_name.startswith(("llm", "small"))}
-        assert mine == {"llm__corpus", "llm__pretrain", "llm__shuffled"}, "the other project had no text to build"
+        assert mine == {"llm__corpus", "llm__pretrain", "llm__shuffled"}, (
+            "the other project had no text to build"
+        )
         assert instance.get_dynamic_partitions("small/corpora") == []
         assert set(instance.get_dynamic_partitions("llm/corpora")) == {"code", "web"}
         assert not made(instance, ["raw_jsonl"])
@@ -75,7 +84,9 @@ def test_dagsters_own_commands_know_the_component(tokenizer_file, tmp_path):
     def dg_says(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = "from dagster_dg_cli.cli import main; main()"
         command = [sys.executable, "-c", program, *arguments]
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
 
     for arguments in (["check", "yaml"], ["check", "defs"]):
         checked = dg_says(*arguments)
@@ -84,7 +95,9 @@ def test_dagsters_own_commands_know_the_component(tokenizer_file, tmp_path):
     assert "llm/pretrain/handoff" in listed.stdout, listed.stdout + listed.stderr
     file = folder / "src/acme/defs/llm/defs.yaml"
     file.write_text(file.read_text().replace("sensor_seconds: 2", "sensor_secs: 2"))
-    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "sensor_secs" in text)
+    line = next(
+        n for n, text in enumerate(file.read_text().splitlines(), 1) if "sensor_secs" in text
+    )
     refused = dg_says("check", "yaml")
     assert refused.returncode == 1
     assert f"defs.yaml:{line}" in refused.stdout

@@ -1,4 +1,6 @@
-"""The real UI, from `dagster dev`, in a real browser: a partition is materialised by clicking, and its page read."""
+"""The real UI, from `dagster dev`, in a real browser: a partition is materialised by clicking, and
+its page read.
+"""
 
 from __future__ import annotations
 

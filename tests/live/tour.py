@@ -1,6 +1,7 @@
 """Screenshots of the live UI over the demo project, for docs/dagster.md: `make tour`.
 
-Builds nothing: the demo is there already (`make demo`). Its UI is opened on a free port, and ended afterwards.
+Builds nothing: the demo is there already (`make demo`). Its UI is opened on a free port, and ended
+afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _SETTLED_SECONDS = 2.0
 
 
 class Scene(NamedTuple):
-    """One screenshot: its file's name, path and query of the page, texts that it shows, height and width."""
+    """One screenshot: its file's name, path and query of the page, texts that it shows, height and
+    width.
+    """
 
     name: str
     page: str
@@ -35,24 +38,58 @@ class Scene(NamedTuple):
 
 
 SCENES = (
-    Scene("graph", f"/asset-groups?expanded={_GROUPS}", ("raw_jsonl", "tars", "handoff"), 860, 2150),
+    Scene(
+        "graph", f"/asset-groups?expanded={_GROUPS}", ("raw_jsonl", "tars", "handoff"), 860, 2150
+    ),
     Scene("overview", "/assets/overview", ("made_of_them", "shuffled"), 1130),
-    Scene("corpus", "/assets/tokenized_shards?view=partitions&partition=libraries", ("token_lengths",), 900),
-    Scene("documents", "/assets/indexed_dataset?view=partitions&partition=stdlib", ("first_documents",), 900),
-    Scene("blend", "/assets/pretrain/blend?view=partitions&partition=train", ("first_samples", "explain"), 940),
+    Scene(
+        "corpus",
+        "/assets/tokenized_shards?view=partitions&partition=libraries",
+        ("token_lengths",),
+        900,
+    ),
+    Scene(
+        "documents",
+        "/assets/indexed_dataset?view=partitions&partition=stdlib",
+        ("first_documents",),
+        900,
+    ),
+    Scene(
+        "blend",
+        "/assets/pretrain/blend?view=partitions&partition=train",
+        ("first_samples", "explain"),
+        940,
+    ),
     Scene("webdataset", "/assets/shuffled/shuffle_plan", ("evenly_shuffled", "order"), 1260, 1900),
-    Scene("checks", "/assets/indexed_dataset?view=checks&checkDetail=verified", ("verified", "Passed"), 800),
+    Scene(
+        "checks",
+        "/assets/indexed_dataset?view=checks&checkDetail=verified",
+        ("verified", "Passed"),
+        800,
+    ),
 )
 
-_HOST_GROUPS = ",".join(f"global@global:{group}" for group in ("lake", "training", "llm_corpora", "llm_pretrain"))
-HOST = Scene("your_dagster", f"/asset-groups?expanded={_HOST_GROUPS}", ("web_dedup", "handoff", "model"), 860, 2150)
+_HOST_GROUPS = ",".join(
+    f"global@global:{group}" for group in ("lake", "training", "llm_corpora", "llm_pretrain")
+)
+HOST = Scene(
+    "your_dagster",
+    f"/asset-groups?expanded={_HOST_GROUPS}",
+    ("web_dedup", "handoff", "model"),
+    860,
+    2150,
+)
 """Of somebody else's project, for docs/your_dagster.md."""
 
 
 def main() -> None:
     """Take all of them, of the demo project in the folder that is given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, default=Path("demo"), help="folder of the demo project")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--demo", type=Path, default=Path("demo"), help="folder of the demo project"
+    )
     program, demo = chromium(), parser.parse_args().demo.resolve()
     if program is None or not (demo / ".dagster").is_dir():
         parser.error("needs Chromium (apt-get install chromium) and the built demo (make demo)")
@@ -69,7 +106,9 @@ def main() -> None:
         acme, home = scratch / "acme", scratch / "home"
         more = write_host(acme, home, (demo / "tokenizer.json").read_bytes())
         with (
-            dagster_dev(acme, home, scratch / "host.log", module="acme.definitions", more=more) as address,
+            dagster_dev(
+                acme, home, scratch / "host.log", module="acme.definitions", more=more
+            ) as address,
             browsing(program, home) as page,
         ):
             _photograph(page, address, HOST)
@@ -85,7 +124,9 @@ def _photograph(browser: Browser, address: str, scene: Scene) -> None:
 
 
 def _settle(browser: Browser) -> None:
-    """Wait until the page has shown the same text for a while, and so has loaded everything and drawn it."""
+    """Wait until the page has shown the same text for a while, and so has loaded everything and
+    drawn it.
+    """
     seen, since = "", time.monotonic()
 
     def is_settled() -> bool:

@@ -1,4 +1,6 @@
-"""Where documents begin in samples: beside a slow twin, in batches and single, and joined for attention."""
+"""Where documents begin in samples: beside a slow twin, in batches and single, and joined for
+attention.
+"""
 
 import numpy as np
 import pytest
@@ -36,10 +38,14 @@ def test_boundaries_are_the_slow_ones(data, length, extra):
     tokens, samples = length + extra, []
     for _ in range(data.draw(st.integers(1, 4))):
         found = data.draw(st.integers(1, tokens))  # of which the rest is padding
-        cuts = data.draw(st.lists(st.integers(0, found - 1), max_size=length))  # two that are equal: an empty document
+        # two that are equal: an empty document
+        cuts = data.draw(st.lists(st.integers(0, found - 1), max_size=length))
         samples.append(np.diff([0, *sorted(cuts), found]).tolist())
     expected = [slowly(parts, length, extra) for parts in samples]
-    lengths, counts = np.array([one for parts in samples for one in parts]), np.array(list(map(len, samples)))
+    lengths, counts = (
+        np.array([one for parts in samples for one in parts]),
+        np.array(list(map(len, samples))),
+    )
     fit = [len(ends) == length + 1 for ends in expected]  # Megatron-LM fails where there are more
     found = cu_seqlens_of(lengths, counts, length, extra)
     assert found.dtype == np.int32
@@ -79,11 +85,16 @@ def test_many_samples_are_the_single_ones_and_torch_collates_them(train):
         bounds = train.cu_seqlens([index or 0])[0]
         np.testing.assert_array_equal(one["cu_seqlens"], bounds)
         assert one["max_seqlen"] == np.diff(bounds).max()
-        assert one["position_ids"].tolist() == [p - max(b for b in bounds.tolist() if b <= p) for p in range(LENGTH)]
+        assert one["position_ids"].tolist() == [
+            p - max(b for b in bounds.tolist() if b <= p) for p in range(LENGTH)
+        ]
     assert train.cu_seqlens([]).shape == (0, LENGTH + 1)
     data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
     batch = data.default_collate(train.__getitems__(range(4)))
-    assert (str(batch["cu_seqlens"].dtype), list(batch["cu_seqlens"].shape)) == ("torch.int32", [4, LENGTH + 1])
+    assert (str(batch["cu_seqlens"].dtype), list(batch["cu_seqlens"].shape)) == (
+        "torch.int32",
+        [4, LENGTH + 1],
+    )
     assert (str(batch["max_seqlen"].dtype), list(batch["max_seqlen"].shape)) == ("torch.int32", [4])
 
 
@@ -91,7 +102,9 @@ def test_samples_joined_for_attention_by_document(train):
     samples = train.__getitems__(range(8))
     found = collate_varlen(samples)
     for key in ("tokens", "labels", "loss_mask", "position_ids"):
-        np.testing.assert_array_equal(found[key], np.concatenate([sample[key] for sample in samples]))
+        np.testing.assert_array_equal(
+            found[key], np.concatenate([sample[key] for sample in samples])
+        )
         assert found[key].dtype == samples[0][key].dtype
     bounds = found["cu_seqlens"]
     assert bounds.dtype == np.int32
@@ -107,7 +120,9 @@ def test_samples_joined_for_attention_by_document(train):
     ends = found["tokens"].reshape(8, LENGTH) == EOD
     assert (masked[:, :-1] == ~ends[:, :-1]).all()
     assert masked[:, -1].all()  # nothing tells whether a document ends there
-    assert (collate_varlen(samples, eod_token=EOD, mask_ends=True)["loss_mask"] == ~ends.reshape(-1)).all()
+    assert (
+        collate_varlen(samples, eod_token=EOD, mask_ends=True)["loss_mask"] == ~ends.reshape(-1)
+    ).all()
     assert samples[0]["loss_mask"].all()
     assert isinstance(collate_varlen(samples, convert=list)["tokens"], list)
     with pytest.raises(ConfigError, match="do not tell where documents end"):

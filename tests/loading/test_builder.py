@@ -1,4 +1,6 @@
-"""Where index files go, who builds them, and index files and plans that lead nowhere: an error of ours."""
+"""Where index files go, who builds them, and index files and plans that lead nowhere: an error of
+ours.
+"""
 
 import json
 import pickle
@@ -38,13 +40,17 @@ def test_blends_need_a_cache_folder_to_be_kept(tmp_path, prefix):
     config = NanosetConfig({prefix: 1.0}, sequence_length=8, split="1,0,0", train_split_samples=20)
     train, _, _ = NanosetBuilder(config).build()
     assert train.cache_dir is None
-    assert not [name for name in names(tmp_path / "d" / "cache" / "GPTDataset_indices") if "Blended" in name]
+    assert not [
+        name for name in names(tmp_path / "d" / "cache" / "GPTDataset_indices") if "Blended" in name
+    ]
     assert len(train) == 20
 
 
 def test_a_folder_that_cannot_be_written_is_no_hindrance(tmp_path, prefix):
     (tmp_path / "file").write_text("")
-    config = NanosetConfig(prefix, sequence_length=8, split="1,0,0", path_to_cache=str(tmp_path / "file" / "cache"))
+    config = NanosetConfig(
+        prefix, sequence_length=8, split="1,0,0", path_to_cache=str(tmp_path / "file" / "cache")
+    )
     train, _, _ = NanosetBuilder(config).build()
     assert isinstance(train, Nanoset)
     assert train.cache_dir is None
@@ -53,7 +59,9 @@ def test_a_folder_that_cannot_be_written_is_no_hindrance(tmp_path, prefix):
 
 def test_nothing_is_written_when_one_split_cannot_be(tmp_path, prefix):
     folder = tmp_path / "cache"
-    config = NanosetConfig(prefix, sequence_length=8, split="999,0,1", test_split_samples=5, path_to_cache=str(folder))
+    config = NanosetConfig(
+        prefix, sequence_length=8, split="999,0,1", test_split_samples=5, path_to_cache=str(folder)
+    )
     with pytest.raises(ConfigError, match="never return"):
         NanosetBuilder(config).build()
     assert not folder.exists()
@@ -80,12 +88,16 @@ def test_one_process_builds_and_others_wait(tmp_path, prefix):
 
 
 def test_processes_that_build_at_once_end_with_one_whole_set(tmp_path, prefix):
-    config = NanosetConfig(prefix, sequence_length=8, split="1,1,1", path_to_cache=str(tmp_path / "cache"))
+    config = NanosetConfig(
+        prefix, sequence_length=8, split="1,1,1", path_to_cache=str(tmp_path / "cache")
+    )
     results, errors = [], []
 
     def build():
         try:
-            results.append([split.batch(range(len(split))) for split in NanosetBuilder(config).build()])
+            results.append(
+                [split.batch(range(len(split))) for split in NanosetBuilder(config).build()]
+            )
         except Exception as error:  # noqa: BLE001
             errors.append(error)
 
@@ -102,7 +114,17 @@ def test_processes_that_build_at_once_end_with_one_whole_set(tmp_path, prefix):
 
 
 def test_building_opening_and_reading_need_numpy_alone(tmp_path, prefix):
-    heavy = ("torch", "pyarrow", "dagster", "tokenizers", "orjson", "yaml", "fsspec", "click", "rich")
+    heavy = (
+        "torch",
+        "pyarrow",
+        "dagster",
+        "tokenizers",
+        "orjson",
+        "yaml",
+        "fsspec",
+        "click",
+        "rich",
+    )
     code = f"""
 import sys
 from nanoset_core.loading.builder import NanosetBuilder
@@ -121,8 +143,12 @@ print([name for name in {heavy} if name in sys.modules])
 
 
 @pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"])
-def test_pickled_splits_are_the_same_and_small_where_files_are_kept(tmp_path, prefix, preset, cached):
+@pytest.mark.parametrize(
+    "preset", ["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"]
+)
+def test_pickled_splits_are_the_same_and_small_where_files_are_kept(
+    tmp_path, prefix, preset, cached
+):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "cache" if cached else tmp_path / "file" / "none"
     config = NanosetConfig(
@@ -142,17 +168,23 @@ def test_pickled_splits_are_the_same_and_small_where_files_are_kept(tmp_path, pr
 
 
 def test_negative_samples_of_a_nemo_blend_are_masked(tmp_path, prefix):
-    config = NanosetConfig({prefix: 1.0}, sequence_length=8, split="1,0,0", train_split_samples=50, preset="nemo")
+    config = NanosetConfig(
+        {prefix: 1.0}, sequence_length=8, split="1,0,0", train_split_samples=50, preset="nemo"
+    )
     train, _, _ = NanosetBuilder(config).build()
     assert not train[-1]["loss_mask"].any()
     assert train[len(train) - 1]["loss_mask"].all()
 
 
-@pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 65535), (np.int32, 65535), (np.int32, 65536)])
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [(np.uint16, 65535), (np.int32, 65535), (np.int32, 65536)]
+)
 def test_the_type_of_tokens_is_read_from_the_idx_whatever_the_vocabulary(tmp_path, dtype, largest):
     with MMapIndexedDatasetBuilder(tmp_path / "v", dtype) as builder:
         builder.add_document(np.arange(largest - 40, largest + 1))
-    train, _, _ = NanosetBuilder(NanosetConfig(tmp_path / "v", sequence_length=40, split="1,0,0")).build()
+    train, _, _ = NanosetBuilder(
+        NanosetConfig(tmp_path / "v", sequence_length=40, split="1,0,0")
+    ).build()
     np.testing.assert_array_equal(train.tokens(0), np.arange(largest - 40, largest + 1))
 
 
@@ -163,7 +195,11 @@ def configured(folder):
             builder.add_documents(np.arange(first, first + 900), [30] * 30, [1] * 30)
     blend = {str(folder / "datasets" / name): 1.0 for name in ("a", "b")}
     return NanosetConfig(
-        blend, sequence_length=9, split="1,0,0", train_split_samples=60, path_to_cache=str(folder / "c")
+        blend,
+        sequence_length=9,
+        split="1,0,0",
+        train_split_samples=60,
+        path_to_cache=str(folder / "c"),
     )
 
 
@@ -195,7 +231,10 @@ def put(value, *place):
         ("sample_index", put(-1, slice(None), 0)),
         ("sample_index", put(1 << 30, slice(None), 0)),
         ("sample_index", put(-5, slice(None), 1)),
-        ("sample_index", lambda array: array.sort(axis=0) or array.__setitem__(slice(None), array[::-1].copy())),
+        (
+            "sample_index",
+            lambda array: array.sort(axis=0) or array.__setitem__(slice(None), array[::-1].copy()),
+        ),
         ("shuffle_index", put(1 << 20)),
         ("dataset_index", put(7)),
         ("dataset_index", put(-1)),

@@ -1,4 +1,6 @@
-"""Every golden dataset and blend, from configuration to samples, description, hash and cache file names."""
+"""Every golden dataset and blend, from configuration to samples, description, hash and cache file
+names.
+"""
 
 import hashlib
 
@@ -89,7 +91,9 @@ def facts(dataset, expected):
     found = {"len": len(dataset)}
     if "hash" in expected:
         found["hash"] = dataset.unique_description_hash
-    found["arrays"] = {name: digest(array_parts(getattr(dataset, name))) for name in expected["arrays"]}
+    found["arrays"] = {
+        name: digest(array_parts(getattr(dataset, name))) for name in expected["arrays"]
+    }
     found["samples"] = samples_digest(dataset, preset, blended=blended)
     if blended:
         pairs = zip(dataset.datasets, expected["datasets"], strict=True)
@@ -105,7 +109,9 @@ def is_split_at_spaces(case):
 BUILT = [case for case in CASES if "splits" in case]
 
 
-@pytest.mark.parametrize("case", [case for case in BUILT if is_split_at_spaces(case)], ids=lambda case: case["name"])
+@pytest.mark.parametrize(
+    "case", [case for case in BUILT if is_split_at_spaces(case)], ids=lambda case: case["name"]
+)
 def test_a_split_at_spaces_is_refused_since_arguments_lose_them(case, in_folder):
     write_datasets(case, in_folder)
     with pytest.raises(ConfigError, match="the split is not three shares"):
@@ -130,7 +136,9 @@ def test_the_same_as_the_trainer(case, in_folder):
     assert written == case["files"]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "refused" in case], ids=lambda case: case["name"])
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "refused" in case], ids=lambda case: case["name"]
+)
 def test_an_error_where_the_trainer_fails(case, in_folder):
     write_datasets(case, in_folder)
     with pytest.raises(ConfigError, match="expected:"):
@@ -155,7 +163,9 @@ def options(case):
 @pytest.mark.parametrize("case", cases("getitem"), ids=name_of)
 def test_golden(case, monkeypatch, tmp_path):
     monkeypatch.chdir(FOLDER)
-    train, _, _ = NanosetBuilder(NanosetConfig(**options(case), path_to_cache=str(tmp_path))).build()
+    train, _, _ = NanosetBuilder(
+        NanosetConfig(**options(case), path_to_cache=str(tmp_path))
+    ).build()
     golden = arrays(case)
     for asked in case["params"]["ks"]:
         sample = train[asked]
@@ -252,7 +262,9 @@ def test_nanotron_gives_tokens_alone(preset, key):
     assert sample[key].tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("preset", "index", "loss"), [("megatron", None, 0), ("megatron", -2, 1), ("nemo", -2, 0)])
+@pytest.mark.parametrize(
+    ("preset", "index", "loss"), [("megatron", None, 0), ("megatron", -2, 1), ("nemo", -2, 0)]
+)
 def test_the_loss_of_padding_samples_is_masked(preset, index, loss):
     form = SampleForm(NanosetConfig("d", sequence_length=4, preset=preset, pad_token=7))
     assert form.pad == (-1 if preset == "nemo" else 7)

@@ -1,4 +1,6 @@
-"""megatron-core itself on our files: it reads our pairs, takes our index files, and gives our samples."""
+"""megatron-core itself on our files: it reads our pairs, takes our index files, and gives our
+samples.
+"""
 
 import itertools
 import logging
@@ -34,9 +36,19 @@ class Tokenizer:
 def peer():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed")
-        from megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset, indexed_dataset
-    return blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder, gpt_dataset, indexed_dataset
+        pytest.importorskip(
+            "megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed"
+        )
+        from megatron.core.datasets import (
+            blended_megatron_dataset_builder,
+            gpt_dataset,
+            indexed_dataset,
+        )
+    return (
+        blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder,
+        gpt_dataset,
+        indexed_dataset,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +72,12 @@ CONFIGS = [
     {"data_path": 0, "split": "969,30,1", "samples": (None, None, None)},
     {"data_path": 0, "split": "90,8,2", "samples": (3000, 40, 5)},
     {"data_path": 0, "split": "90,8,2", "samples": (700, 40, 5), "add_extra_token": False},
-    {"data_path": 0, "split": "9,1,0", "samples": (9, None, None), "drop_last_partial_validation_sequence": False},
+    {
+        "data_path": 0,
+        "split": "9,1,0",
+        "samples": (9, None, None),
+        "drop_last_partial_validation_sequence": False,
+    },
     {"data_path": "weights", "split": "90,8,2", "samples": (2000, 60, 7)},
     {"data_path": "list", "split": "80,15,5", "samples": (None, None, None)},
     {"data_path": "list", "split": "80,15,5", "samples": (300, 10, None)},
@@ -70,11 +87,15 @@ CONFIGS = [
 
 def our_config(prefixes, case, folder):
     weights = dict(zip(prefixes, (5.5, 3.0, 1.3), strict=True))
-    data = {0: prefixes[0], "weights": weights, "list": prefixes, "per split": None}[case["data_path"]]
+    data = {0: prefixes[0], "weights": weights, "list": prefixes, "per split": None}[
+        case["data_path"]
+    ]
     options = {key: value for key, value in case.items() if key not in ("data_path", "samples")}
     if case["data_path"] == "per split":
         options["blend_per_split"] = [weights, prefixes[1:], prefixes[0]]
-    samples = {f"{split}_split_samples": size for split, size in zip(SPLITS, case["samples"], strict=True)}
+    samples = {
+        f"{split}_split_samples": size for split, size in zip(SPLITS, case["samples"], strict=True)
+    }
     return NanosetConfig(
         data,
         sequence_length=64,
@@ -97,7 +118,9 @@ def peers_splits(peer, config, samples, **loading):
             return None
         if isinstance(given, str):
             return [given], None
-        return (list(given), list(given.values())) if isinstance(given, dict) else (list(given), None)
+        return (
+            (list(given), list(given.values())) if isinstance(given, dict) else (list(given), None)
+        )
 
     own = config.blend_per_split
     theirs = peer[1].GPTDatasetConfig(
@@ -130,7 +153,9 @@ def test_takes_our_index_files_and_gives_our_samples(peer, prefixes, case, tmp_p
     messages = " ".join(record.getMessage() for record in caplog.records)
     assert "Load the" in messages
     assert "Build and save" not in messages
-    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.iterdir()} == before
+    assert {
+        path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.iterdir()
+    } == before
     for mine, peers in zip(ours, theirs, strict=True):
         assert (mine is None) == (peers is None)
         if mine is None:
@@ -159,7 +184,10 @@ def test_loads_our_index_files_unseen(peer, prefixes, loading, tmp_path):
     ours = NanosetBuilder(config).build()
     if "sequences_per_dataset" in loading:
         counts = {prefix: MMapIndexedDataset(prefix) for prefix in prefixes}
-        counts = {prefix: (len(dataset), len(dataset.document_indices)) for prefix, dataset in counts.items()}
+        counts = {
+            prefix: (len(dataset), len(dataset.document_indices))
+            for prefix, dataset in counts.items()
+        }
         loading = loading | {"sequences_per_dataset": counts}
     theirs = peers_splits(peer, config, case["samples"], **loading)
     for mine, peers in zip(ours, theirs, strict=True):
@@ -187,7 +215,10 @@ def test_takes_the_exact_count_of_samples_where_its_own_is_rounded(peer, tmp_pat
     assert len(NanosetBuilder(config).build()[1]) == 3
     valid = peers_splits(peer, config, (None, None, None))[1]
     assert len(valid) == 3
-    short = [np.count_nonzero(valid._query_document_sample_shuffle_indices(k)[0] == Tokenizer.pad) for k in range(3)]
+    short = [
+        np.count_nonzero(valid._query_document_sample_shuffle_indices(k)[0] == Tokenizer.pad)
+        for k in range(3)
+    ]
     assert sorted(short) == [0, 0, 2**23 - 1]
 
 
@@ -219,12 +250,16 @@ def test_builds_the_files_that_we_build(peer, prefixes, tmp_path):
 def test_the_same_boundaries_of_documents(peer, prefixes, case, tmp_path):
     if not hasattr(peer[1].GPTDatasetConfig, DOCUMENTS):
         pytest.skip("this megatron-core is older than 0.19")
-    with MMapIndexedDatasetBuilder(prefixes[0], np.uint16) as builder:  # with empty documents, and of one token
+    # with empty documents, and of one token
+    with MMapIndexedDatasetBuilder(prefixes[0], np.uint16) as builder:
         for length in np.random.RandomState(5).randint(0, 40, 500):
             builder.add_document(
-                np.arange(1, length + 1) if length % 3 else np.empty(0, np.uint16), [length * bool(length % 3)]
+                np.arange(1, length + 1) if length % 3 else np.empty(0, np.uint16),
+                [length * bool(length % 3)],
             )
-    config = NanosetConfig.from_json(our_config(prefixes, case, tmp_path / "cache").to_json() | {DOCUMENTS: True})
+    config = NanosetConfig.from_json(
+        our_config(prefixes, case, tmp_path / "cache").to_json() | {DOCUMENTS: True}
+    )
     theirs = peers_splits(peer, config, case["samples"], **{DOCUMENTS: True})
     for mine, peers in zip(NanosetBuilder(config).build(), theirs, strict=True):
         for index in [*range(len(mine or ())), *([] if case["data_path"] or not mine else [None])]:
@@ -246,7 +281,11 @@ def test_reads_our_pairs_and_writes_the_same_bytes(peer, prefixes, tmp_path):
         assert (tmp_path / f"theirs{end}").read_bytes() == (tmp_path / f"a{end}").read_bytes()
 
 
-PHASES = [({"a": 0.6, "b": 0.4}, 96), ({"a": 0.3, "b": 0.3, "c": 0.4}, 160), ({"b": 0.5, "c": 0.5}, 144)]
+PHASES = [
+    ({"a": 0.6, "b": 0.4}, 96),
+    ({"a": 0.3, "b": 0.3, "c": 0.4}, 160),
+    ({"b": 0.5, "c": 0.5}, 144),
+]
 """Blends of a run, and the samples that it consumes of each: c joins, a leaves."""
 LONG = 16
 
@@ -257,16 +296,22 @@ def unique_tokens(folder):
     for number, (name, count) in enumerate((("a", 120), ("b", 50), ("c", 90))):
         lengths = random.randint(1, 40, count)
         with MMapIndexedDatasetBuilder(folder / name, np.int32) as builder:
-            builder.add_documents(number * 1_000_000 + np.arange(lengths.sum()), lengths, [1] * count)
+            builder.add_documents(
+                number * 1_000_000 + np.arange(lengths.sum()), lengths, [1] * count
+            )
     return {name: str(folder / name) for name in "abc"}
 
 
 def dealt(dataset, consumed, until, micro, sizes, batch):
-    """Yield (first sample of a step, tokens that all ranks are given for it, in the order of their samples)."""
+    """Yield (first sample of a step, tokens that all ranks are given for it, in the order of their
+    samples).
+    """
     while consumed < until:
         ranks, batch_size = sizes(consumed), batch(consumed)
         each = batch_size // (micro * ranks)
-        samplers = [PretrainingSampler(len(dataset), consumed, micro, rank, ranks) for rank in range(ranks)]
+        samplers = [
+            PretrainingSampler(len(dataset), consumed, micro, rank, ranks) for rank in range(ranks)
+        ]
         lists = [list(itertools.islice(sampler, each)) for sampler in samplers]
         numbers = np.sort(np.array(lists).reshape(-1))
         assert (numbers == np.arange(consumed, consumed + batch_size)).all()
@@ -277,7 +322,9 @@ def dealt(dataset, consumed, until, micro, sizes, batch):
 
 @pytest.mark.parametrize("whole", [False, True], ids=["phases", "one run, with ramp-up"])
 def test_a_run_in_phases_repeats_nothing(peer, tmp_path, monkeypatch, whole):
-    """A corpus joins, one leaves, the batch grows, and the run is resumed on another number of ranks."""
+    """A corpus joins, one leaves, the batch grows, and the run is resumed on another number of
+    ranks.
+    """
     from megatron.core.num_microbatches_calculator import RampupBatchsizeNumMicroBatchesCalculator
 
     monkeypatch.setattr(Tokenizer, "pad", -2)
@@ -303,13 +350,19 @@ def test_a_run_in_phases_repeats_nothing(peer, tmp_path, monkeypatch, whole):
             eod_token=0,
         )
         if read is not None:
-            config = replace(config, orders=orders_after(read), consumed_samples=done if whole else 0)
+            config = replace(
+                config, orders=orders_after(read), consumed_samples=done if whole else 0
+            )
         NanosetBuilder(config).build()
         files = sorted((tmp_path / f"cache {number}").iterdir())
         train = peers_splits(peer, config, (config.train_split_samples, 0, 0))[0]
         assert sorted((tmp_path / f"cache {number}").iterdir()) == files
         begin = done if whole else 0
-        sizes = (lambda _: 2) if number == 0 else (lambda consumed, at=begin + samples // 2: 4 if consumed < at else 2)
+        sizes = (
+            (lambda _: 2)
+            if number == 0
+            else (lambda consumed, at=begin + samples // 2: 4 if consumed < at else 2)
+        )
         seen += [*dealt(train, begin, begin + samples, 2, sizes, batch)]
         plan = plan_split(config, "train")
         for member in plan.members:
@@ -329,12 +382,19 @@ def test_a_run_in_phases_repeats_nothing(peer, tmp_path, monkeypatch, whole):
             tokenizer_identifiers=IDENTIFIERS,
             eod_token=0,
         )
-        order = peers_splits(peer, alone, (alone.train_split_samples, 0, 0))[0]  # the peer's own, uninterrupted
+        # the peer's own, uninterrupted
+        order = peers_splits(peer, alone, (alone.train_split_samples, 0, 0))[0]
         once = min(len(order), len(mine))
-        np.testing.assert_array_equal(mine[:once], [order[k]["tokens"].numpy() for k in range(once)])
+        np.testing.assert_array_equal(
+            mine[:once], [order[k]["tokens"].numpy() for k in range(once)]
+        )
         epochs = plan_split(alone, "train").members[0].epochs
         tokens = int(MMapIndexedDataset(prefix).sequence_lengths.sum())
         read_first = mine[: (epochs * tokens - 1) // LONG]
         assert np.bincount(read_first.reshape(-1) - number * 1_000_000).max() <= epochs
-        later = mine[len(read_first) : len(read_first) + tokens // LONG - 1].reshape(-1) - number * 1_000_000
-        assert not len(later) or np.sort(np.bincount(later))[-LONG - 1] == 1  # one sample lies over two epochs
+        later = (
+            mine[len(read_first) : len(read_first) + tokens // LONG - 1].reshape(-1)
+            - number * 1_000_000
+        )
+        # one sample lies over two epochs
+        assert not len(later) or np.sort(np.bincount(later))[-LONG - 1] == 1

@@ -26,14 +26,19 @@ def write(prefix, lengths, dtype=np.uint16, first=0):
 @pytest.fixture(params=["files", "memory"])
 def splits(request, tmp_path):
     """Train, valid and test of a blend, with index files or without."""
-    blend = {write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0, write(tmp_path / "b", [50] * 20, first=5000): 1.0}
+    blend = {
+        write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0,
+        write(tmp_path / "b", [50] * 20, first=5000): 1.0,
+    }
     if request.param == "memory":
         (tmp_path / "a.txt").write_text("")
         for name in ("a", "b"):  # files where the folders beside the data would be
             (tmp_path / name).write_text("")
     sizes = {f"{split}_split_samples": 40 for split in ("train", "valid", "test")}
     cache = None if request.param == "memory" else str(tmp_path / "cache")
-    return NanosetBuilder(NanosetConfig(blend, sequence_length=9, split="6,2,2", path_to_cache=cache, **sizes)).build()
+    return NanosetBuilder(
+        NanosetConfig(blend, sequence_length=9, split="6,2,2", path_to_cache=cache, **sizes)
+    ).build()
 
 
 def slow_tokens(nanoset, index):
@@ -87,7 +92,13 @@ def test_tokens_and_batches_are_the_slow_ones(
     try:
         _, valid, _ = NanosetBuilder(config).build()
     except ConfigError as refusal:
-        if not (partial and extra and 0 in lengths and "empty sequence" in refusal.what and preset == "megatron"):
+        if not (
+            partial
+            and extra
+            and 0 in lengths
+            and "empty sequence" in refusal.what
+            and preset == "megatron"
+        ):
             raise
         return
     expected = np.array([slow_tokens(valid, index) for index in range(len(valid))], np.int64)
@@ -105,14 +116,18 @@ def test_tokens_and_batches_are_the_slow_ones(
             assert tokens.dtype == np.int64
             tokens[:] = 0  # the caller's own
             np.testing.assert_array_equal(valid.tokens(index), expected[index])
-            parts = [valid.dataset.get(one, begin, end - begin) for one, begin, end in valid.sources(index).tolist()]
+            parts = [
+                valid.dataset.get(one, begin, end - begin)
+                for one, begin, end in valid.sources(index).tolist()
+            ]
             text = np.concatenate(parts)
             np.testing.assert_array_equal(text, expected[index][: len(text)])
 
 
 @pytest.mark.parametrize("after", [[], [10, 11, 12]], ids=["end of the data", "more text"])
 def test_a_sample_that_ends_in_an_empty_sequence_is_nemos(tmp_path, after):
-    # NeMo's own end of it: (2, -1), an offset below zero. What it read there: 5, 6, 9, then padding.
+    # NeMo's own end of it: (2, -1), an offset below zero. What it read there: 5, 6, 9, then
+    # padding.
     texts = [[1, 2, 3, 4, 5, 6], [], [9], *([after] if after else [])]
     with MMapIndexedDatasetBuilder(tmp_path / "d", np.uint16) as builder:
         for text in texts:
@@ -149,7 +164,10 @@ def test_blend_reads_its_datasets(splits):
             np.testing.assert_array_equal(split.tokens(index), expected)
             np.testing.assert_array_equal(batch[index], expected)
             source, pieces = split.sources(index)
-            parts = [split.datasets[source].dataset.get(one, begin, end - begin) for one, begin, end in pieces.tolist()]
+            parts = [
+                split.datasets[source].dataset.get(one, begin, end - begin)
+                for one, begin, end in pieces.tolist()
+            ]
             assert (source, np.concatenate(parts).tolist()) == (number, expected.tolist())
             item = split[index]
             assert item["dataset_id"] == number
@@ -159,7 +177,9 @@ def test_blend_reads_its_datasets(splits):
 def test_negative_indices_count_from_the_end(splits):
     for split in (splits[0], splits[0].datasets[0]):
         np.testing.assert_array_equal(split.tokens(-1), split.tokens(len(split) - 1))
-        np.testing.assert_array_equal(split.batch([-1, 0, -len(split)]), split.batch([len(split) - 1, 0, 0]))
+        np.testing.assert_array_equal(
+            split.batch([-1, 0, -len(split)]), split.batch([len(split) - 1, 0, 0])
+        )
         np.testing.assert_array_equal(split[-2]["labels"], split[len(split) - 2]["labels"])
 
 
@@ -167,7 +187,11 @@ def test_negative_indices_count_from_the_end(splits):
 def test_indices_outside(splits, beyond):
     for split in (splits[0], splits[0].datasets[0]):
         for index in (len(split) + beyond, -len(split) - 1 - beyond):
-            for read in (split.tokens, split.__getitem__, lambda k, split=split: split.batch([0, k])):
+            for read in (
+                split.tokens,
+                split.__getitem__,
+                lambda k, split=split: split.batch([0, k]),
+            ):
                 with pytest.raises(SampleIndexError, match="train"):
                     read(index)
 
@@ -181,7 +205,9 @@ def test_indices_that_are_not_a_list_of_integers(splits, indices):
 
 def test_empty_split(tmp_path):
     prefix = write(tmp_path / "d", [30] * 5)
-    _, valid, test = NanosetBuilder(NanosetConfig(prefix, sequence_length=7, split="98,1,1")).build()
+    _, valid, test = NanosetBuilder(
+        NanosetConfig(prefix, sequence_length=7, split="98,1,1")
+    ).build()
     for split in (valid, test):
         assert len(split) == 0
         assert split.batch([]).shape == (0, 8)
@@ -190,8 +216,13 @@ def test_empty_split(tmp_path):
 
 
 def test_nemo_starts_a_short_dataset_again(tmp_path):
-    blend = {write(tmp_path / "a", [20] * 30): 1.0, write(tmp_path / "b", [20] * 30, first=5000): 1.0}
-    config = NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=60, preset="nemo")
+    blend = {
+        write(tmp_path / "a", [20] * 30): 1.0,
+        write(tmp_path / "b", [20] * 30, first=5000): 1.0,
+    }
+    config = NanosetConfig(
+        blend, sequence_length=9, split="1,0,0", train_split_samples=60, preset="nemo"
+    )
     train, _, _ = NanosetBuilder(config).build()
     short = train.datasets[1]
     short.shuffle_index, short._count = short.shuffle_index[:5], 5
@@ -203,7 +234,10 @@ def test_nemo_starts_a_short_dataset_again(tmp_path):
 @pytest.mark.parametrize("split", ["1,0,0", "0,1,0"])
 def test_data_that_was_changed_under_an_open_plan_is_noticed(tmp_path, split):
     prefix = write(tmp_path / "d", [30] * 40)
-    partial = {"drop_last_partial_validation_sequence": False, "path_to_cache": str(tmp_path / "cache")}
+    partial = {
+        "drop_last_partial_validation_sequence": False,
+        "path_to_cache": str(tmp_path / "cache"),
+    }
     config = NanosetConfig(prefix, sequence_length=11, split=split, **partial)
     name = "train" if split == "1,0,0" else "valid"
     plan = plan_split(config, name)
@@ -221,7 +255,10 @@ def test_data_that_was_changed_under_an_open_plan_is_noticed(tmp_path, split):
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("blended", [True, False])
 def test_many_items_are_the_single_ones(tmp_path, preset, blended):
-    blend = {write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0, write(tmp_path / "b", [50] * 20, first=5000): 1.0}
+    blend = {
+        write(tmp_path / "a", [7, 0, 30, 1, 12] * 20): 2.0,
+        write(tmp_path / "b", [50] * 20, first=5000): 1.0,
+    }
     masks = {"reset_position_ids": True, "eod_mask_loss": True, "create_attention_mask": True}
     config = NanosetConfig(
         blend if blended else next(iter(blend)),
@@ -236,7 +273,13 @@ def test_many_items_are_the_single_ones(tmp_path, preset, blended):
     train = load(config)
     count = len(train)
     paddings = [None, None] if preset.startswith("megatron") else []
-    for indices in ([], [3], [5, 0, 5, -1, count - 1, -count, *paddings], list(np.arange(count)), range(7)):
+    for indices in (
+        [],
+        [3],
+        [5, 0, 5, -1, count - 1, -count, *paddings],
+        list(np.arange(count)),
+        range(7),
+    ):
         found, expected = train.__getitems__(indices), [train[index] for index in indices]
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
@@ -258,18 +301,27 @@ def test_many_items_are_the_single_ones(tmp_path, preset, blended):
 def load(config):
     plan = plan_split(config, "train")
     lengths = [MMapIndexedDataset(member.prefix).sequence_lengths for member in plan.members]
-    arrays = [build_member_indices(*part) for part in zip(plan.members, [config] * 2, lengths, strict=False)]
+    arrays = [
+        build_member_indices(*part)
+        for part in zip(plan.members, [config] * 2, lengths, strict=False)
+    ]
     nanosets = [
         Nanoset(MMapIndexedDataset(member.prefix), member, config, indices)
         for member, indices in zip(plan.members, arrays, strict=True)
     ]
-    return nanosets[0] if plan.blend is None else BlendedNanoset(nanosets, plan, config, build_blend_indices(plan))
+    return (
+        nanosets[0]
+        if plan.blend is None
+        else BlendedNanoset(nanosets, plan, config, build_blend_indices(plan))
+    )
 
 
 def test_is_a_dataset_for_torch(splits):
     data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
     train = splits[0]
     for workers in (0, 2):
-        loader = data.DataLoader(train, batch_size=8, num_workers=workers, multiprocessing_context=None)
+        loader = data.DataLoader(
+            train, batch_size=8, num_workers=workers, multiprocessing_context=None
+        )
         tokens = np.concatenate([batch["tokens"].numpy() for batch in loader])
         np.testing.assert_array_equal(tokens, train.batch(range(len(train)))[:, :-1])

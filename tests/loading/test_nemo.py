@@ -1,7 +1,9 @@
-"""NeMo's own datasets on our files: they find our index files, and give our samples; over packs, and as a run goes on.
+"""NeMo's own datasets on our files: they find our index files, and give our samples; over packs,
+and as a run goes on.
 
-They are read from NeMo's source, wherever it is on the path; nothing else of it needs to be importable. Nor do its
-compiled helpers: the sample index is there in Python too, and the blending is Megatron-LM's.
+They are read from NeMo's source, wherever it is on the path; nothing else of it needs to be
+importable. Nor do its compiled helpers: the sample index is there in Python too, and the blending
+is Megatron-LM's.
 """
 
 from __future__ import annotations
@@ -38,14 +40,20 @@ Splits = Callable[..., list[Any]]
 
 @pytest.fixture
 def nemo(monkeypatch) -> Splits:
-    """What builds the splits of a configuration as NeMo's model does; it fails where it would build index files."""
+    """What builds the splits of a configuration as NeMo's model does; it fails where it would build
+    index files.
+    """
     return nemo_builder(monkeypatch, may_build=False)
 
 
 def nemo_builder(monkeypatch: pytest.MonkeyPatch, *, may_build: bool) -> Splits:
-    """Return what takes (prefixes and weights, split, samples of the splits, folder of index files, …)."""
+    """Return what takes (prefixes and weights, split, samples of the splits, folder of index files,
+    …).
+    """
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    cpp = pytest.importorskip("megatron.core.datasets.helpers_cpp", reason="megatron-core is not installed")
+    cpp = pytest.importorskip(
+        "megatron.core.datasets.helpers_cpp", reason="megatron-core is not installed"
+    )
     files = [source_file("nemo", *FOLDER, f"{name}.py") for name in MODULES]
 
     def build_sample_idx(*args: Any) -> Any:
@@ -60,11 +68,20 @@ def nemo_builder(monkeypatch: pytest.MonkeyPatch, *, may_build: bool) -> Splits:
     # what is imported within functions
     package, helpers = ".".join(("nemo", *FOLDER)), SimpleNamespace(**locals())
     monkeypatch.setitem(sys.modules, package, SimpleNamespace(helpers=helpers))
-    monkeypatch.setitem(sys.modules, f"{package}.dataset_utils", SimpleNamespace(compile_helper=lambda: None))
+    monkeypatch.setitem(
+        sys.modules, f"{package}.dataset_utils", SimpleNamespace(compile_helper=lambda: None)
+    )
     monkeypatch.setattr(torch.cuda, "LongTensor", torch.LongTensor)
-    groups = ("get_data_parallel_group", "get_pipeline_model_parallel_group", "get_tensor_model_parallel_group")
+    groups = (
+        "get_data_parallel_group",
+        "get_pipeline_model_parallel_group",
+        "get_tensor_model_parallel_group",
+    )
     space: dict[str, Any] = {
-        **{name: importlib.import_module(name) for name in ("math", "os", "struct", "time", "torch")},
+        **{
+            name: importlib.import_module(name)
+            for name in ("math", "os", "struct", "time", "torch")
+        },
         **{"np": np, "logging": logging, "HAVE_MEGATRON_CORE": True, "DictConfig": dict},
         "lru_cache": lambda **_: lambda function: function,
         "Dataset": torch.utils.data.Dataset,
@@ -73,12 +90,20 @@ def nemo_builder(monkeypatch: pytest.MonkeyPatch, *, may_build: bool) -> Splits:
     }
     for file in files:
         tree = ast.parse(file.read_text())
-        tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try)]
+        tree.body = [
+            node
+            for node in tree.body
+            if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try)
+        ]
         exec(compile(tree, str(file), "exec"), space)
     space["make_indexed_dataset"] = space["make_dataset"]
 
-    def build(data: Any, split: str, samples: list[int], folder: Path, length: int = S, **options: Any) -> list[Any]:
-        settings = type("Settings", (dict,), {"splits_string": split})(options, index_mapping_dir=str(folder))
+    def build(
+        data: Any, split: str, samples: list[int], folder: Path, length: int = S, **options: Any
+    ) -> list[Any]:
+        settings = type("Settings", (dict,), {"splits_string": split})(
+            options, index_mapping_dir=str(folder)
+        )
         cfg = SimpleNamespace(get=lambda _, default: default, data=settings)
         rest = (None, data, "mmap", split, samples, length, SEED, True, SimpleNamespace(eos_id=0))
         return list(space["build_train_valid_test_datasets"](cfg, *rest))
@@ -105,7 +130,9 @@ def prefixes(tmp_path) -> dict[str, str]:
                 builder.add_document(np.append(random.randint(2, 49999, length), 0))
         found[name] = str(tmp_path / name)
     for name, tail in (("a", "pad"), ("b", "carry")):
-        write_packs(Path(found[name]), tmp_path / f"{name}-packs", PackingRules(PieceRule(S), tail, 1, 7))
+        write_packs(
+            Path(found[name]), tmp_path / f"{name}-packs", PackingRules(PieceRule(S), tail, 1, 7)
+        )
         found[f"{name}-packs"] = str(tmp_path / f"{name}-packs")
     return found
 
@@ -114,7 +141,11 @@ def configured(data, split, samples, folder, **options):
     """Return our configuration, and the prefixes and weights that NeMo takes."""
     asked = zip(("train", "valid", "test"), samples, strict=True)
     mine = data if len(data) > 1 else next(iter(data))
-    theirs = [*data] if len(data) == 1 else [one for pair in data.items() for one in (str(pair[1]), pair[0])]
+    theirs = (
+        [*data]
+        if len(data) == 1
+        else [one for pair in data.items() for one in (str(pair[1]), pair[0])]
+    )
     config = NanosetConfig(
         mine if split else None, sequence_length=S, random_seed=SEED, preset="nemo", path_to_cache=str(folder),
         blend_per_split=None if split else [mine] * 3, **{"split": split} if split else {}, eod_token=0,
@@ -138,7 +169,12 @@ CASES = {
     "by split": ({"a": 0.7, "b": 0.3}, None, [1500, 40, 5], {}),
     "packs": ({"a-packs": 1.0}, "90,8,2", [1500, 40, 5], {"eod_mask_loss": True}),
     "blend of packs": ({"a-packs": 0.7, "b-packs": 0.3}, "90,10,0", [1500, 60, 0], {}),
-    "packs and a corpus": ({"b-packs": 0.7, "c": 0.3}, "100,0,0", [1500, 0, 0], {"shuffle_documents": False}),
+    "packs and a corpus": (
+        {"b-packs": 0.7, "c": 0.3},
+        "100,0,0",
+        [1500, 0, 0],
+        {"shuffle_documents": False},
+    ),
 }
 
 
@@ -148,26 +184,40 @@ def test_finds_our_index_files_and_gives_our_samples(nemo, prefixes, case, tmp_p
     data = {prefixes[name]: share for name, share in shares.items()}
     config, theirs = configured(data, split, samples, tmp_path / "cache", **options)
     ours = NanosetBuilder(config).build()
-    for mine, peers in zip(ours, nemo(theirs, split, samples, tmp_path / "cache", **options), strict=True):
+    for mine, peers in zip(
+        ours, nemo(theirs, split, samples, tmp_path / "cache", **options), strict=True
+    ):
         assert (mine is None) == (peers is None)
         if mine is not None:
             compare(mine, peers)
 
 
-PHASES = [({"a": 0.6, "b-packs": 0.4}, 200), ({"a": 0.3, "b-packs": 0.3, "c": 0.4}, 900), ({"b-packs": 1.0}, 700)]
+PHASES = [
+    ({"a": 0.6, "b-packs": 0.4}, 200),
+    ({"a": 0.3, "b-packs": 0.3, "c": 0.4}, 900),
+    ({"b-packs": 1.0}, 700),
+]
 """Blends of a run, and the samples that it consumes of each: c joins, a and c leave."""
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["phases", "one run"])
 def test_goes_on_where_the_phase_before_stopped(nemo, prefixes, whole, tmp_path):
-    packs = {pack.astype(np.int64).tobytes(): 0 for pack in MMapIndexedDataset(prefixes["b-packs"])[:]}
+    packs = {
+        pack.astype(np.int64).tobytes(): 0 for pack in MMapIndexedDataset(prefixes["b-packs"])[:]
+    }
     read, done, total = None, 0, sum(samples for _, samples in PHASES)
     for number, (blend, samples) in enumerate(PHASES):
-        data, asked = {prefixes[name]: share for name, share in blend.items()}, total if whole else samples
+        data, asked = (
+            {prefixes[name]: share for name, share in blend.items()},
+            total if whole else samples,
+        )
         folder, begin = tmp_path / f"cache {number}", done if whole else 0
         config, theirs = configured(data, "1,0,0", [asked, 0, 0], folder)
         config = replace(config, orders=orders_after(read) if read else {}, consumed_samples=begin)
-        mine, peers = NanosetBuilder(config).build()[0], nemo(theirs, "1,0,0", [asked, 0, 0], folder)[0]
+        mine, peers = (
+            NanosetBuilder(config).build()[0],
+            nemo(theirs, "1,0,0", [asked, 0, 0], folder)[0],
+        )
         compare(mine, peers, begin, begin + samples)
         for index in range(begin, begin + samples):
             if (pack := peers[index]["tokens"].numpy().tobytes()) in packs:

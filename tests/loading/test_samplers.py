@@ -33,7 +33,9 @@ def test_golden(row):
         "mcore_sequential_keep": PretrainingSampler(*place, drop_last=False),
         "nemo_sequential_drop": PretrainingSampler(*place, pad_to_global_batch=batch),
         "nemo_sequential_keep": PretrainingSampler(*place, drop_last=False),
-        "nemo_sequential_pad": PretrainingSampler(*place, drop_last=False, pad_to_global_batch=batch),
+        "nemo_sequential_pad": PretrainingSampler(
+            *place, drop_last=False, pad_to_global_batch=batch
+        ),
         "mcore_random_sharded": CyclicSampler(*place),
         "mcore_random_unsharded": CyclicSampler(*place, data_sharding=False),
         "nemo_random": CyclicSampler(*place),
@@ -61,12 +63,17 @@ def test_sequential(total, consumed, micro_batch, size, drop_last):
     consumed = min(consumed, total - 1)
     for rank in range(size):
         sampler = PretrainingSampler(total, consumed, micro_batch, rank, size, drop_last)
-        assert list(sampler) == list(slow_sequential(total, consumed, micro_batch, rank, size, drop_last))
+        assert list(sampler) == list(
+            slow_sequential(total, consumed, micro_batch, rank, size, drop_last)
+        )
         assert len(sampler) == len(list(sampler))
 
 
 def test_padding_fills_the_global_batch():
-    ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, pad_to_global_batch=6)) for rank in range(2)]
+    ranks = [
+        list(PretrainingSampler(7, 0, 1, rank, 2, False, pad_to_global_batch=6))
+        for rank in range(2)
+    ]
     assert ranks == [[[0], [2], [4], [6], [-2], [-4]], [[1], [3], [5], [-1], [-3], [-5]]]
     options = {"pad_to_global_batch": 6, "pad_with_none": True}
     ranks = [list(PretrainingSampler(7, 0, 1, rank, 2, False, **options)) for rank in range(2)]
@@ -76,14 +83,19 @@ def test_padding_fills_the_global_batch():
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 300),
-    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6
+    ),
 )
 def test_resumes_anywhere_under_any_sizes_until_the_last_sample(total, phases):
     consumed, seen = 0, []
     for micro_batch, size, steps in [*phases, (1, 3, total)]:
         if consumed == total:
             break
-        ranks = [PretrainingSampler(total, consumed, micro_batch, rank, size, False) for rank in range(size)]
+        ranks = [
+            PretrainingSampler(total, consumed, micro_batch, rank, size, False)
+            for rank in range(size)
+        ]
         for batches in itertools.islice(zip(*ranks, strict=True), steps):
             seen += [index for batch in batches for index in batch]
         consumed = len(seen)
@@ -98,7 +110,9 @@ def test_cyclic_resumes_where_it_stopped(total, micro_batch, size, steps, shardi
         return
     epoch, done = divmod(steps, total // step)
     for rank in range(size):
-        whole = CyclicSampler(total, epoch * (total // step) * step, micro_batch, rank, size, sharding)
+        whole = CyclicSampler(
+            total, epoch * (total // step) * step, micro_batch, rank, size, sharding
+        )
         rest = CyclicSampler(total, steps * step, micro_batch, rank, size, sharding)
         assert list(rest) == list(whole)[done:]
         assert len(rest) == len(list(rest))
@@ -123,7 +137,8 @@ def test_cyclic_goes_through_every_sample_once_an_epoch():
         ranks = [CyclicSampler(40, 40, 2, rank, 4, sharding) for rank in range(4)]
         seen = [index for rank in ranks for batch in rank for index in batch]
         assert sorted(seen) == list(range(40))
-        assert list(ranks[0]) != list(CyclicSampler(40, 0, 2, 0, 4, sharding))  # another epoch, another order
+        # another epoch, another order
+        assert list(ranks[0]) != list(CyclicSampler(40, 0, 2, 0, 4, sharding))
 
 
 def test_randperm_is_torchs():
@@ -144,17 +159,25 @@ def test_randperm_without_torch():
 
 def test_interleaved_is_torchs_distributed_sampler():
     data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-    for total, drop_last, shuffle in itertools.product([1, 7, 40, 41, 43], [True, False], [True, False]):
+    for total, drop_last, shuffle in itertools.product(
+        [1, 7, 40, 41, 43], [True, False], [True, False]
+    ):
         for ranks, rank in [(1, 0), (2, 0), (2, 1), (5, 0), (5, 3), (5, 4)]:
-            theirs = list(data.DistributedSampler(range(total), ranks, rank, shuffle, 42, drop_last))
+            theirs = list(
+                data.DistributedSampler(range(total), ranks, rank, shuffle, 42, drop_last)
+            )
             for consumed in (0, ranks, 3 * ranks + 1):
-                ours = InterleavedSampler(total, consumed, rank, ranks, shuffle=shuffle, drop_last=drop_last)
+                ours = InterleavedSampler(
+                    total, consumed, rank, ranks, shuffle=shuffle, drop_last=drop_last
+                )
                 assert list(ours) == theirs[consumed // ranks :]
                 assert len(ours) == len(list(ours))
 
 
 def test_interleaved_deals_in_turn():
-    ranks = [list(InterleavedSampler(7, 2, rank, 2, shuffle=False, drop_last=False)) for rank in range(2)]
+    ranks = [
+        list(InterleavedSampler(7, 2, rank, 2, shuffle=False, drop_last=False)) for rank in range(2)
+    ]
     assert ranks == [[2, 4, 6], [3, 5, 0]]
 
 
@@ -191,30 +214,46 @@ def test_a_run_that_resumes_at_its_end_is_told_what_to_do():
     with pytest.raises(ConfigError, match="no samples are left") as caught:
         PretrainingSampler(10, 10, 2, 0, 1)
     assert "make no sampler" in caught.value.remedy
-    assert list(PretrainingSampler(10, 20 % 10, 2, 0, 1)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert list(PretrainingSampler(10, 20 % 10, 2, 0, 1)) == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+        [6, 7],
+        [8, 9],
+    ]
 
 
 CASES = json.loads((GOLDEN_FILES / "modalities" / "samplers.json").read_bytes())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in list(case.values())[:-1]))
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: "-".join(str(value) for value in list(case.values())[:-1])
+)
 def test_golden_ranks(case):
     for rank, expected in enumerate(case["per_rank"]):
         options = {name: case[name] for name in ("epoch", "shuffle", "seed", "drop_last")}
-        sampler = ResumableSampler(case["dataset_len"], case["skip"], rank, case["replicas"], **options)
+        sampler = ResumableSampler(
+            case["dataset_len"], case["skip"], rank, case["replicas"], **options
+        )
         assert list(sampler) == expected
         assert len(sampler) == len(expected)
 
 
 @settings(max_examples=100)
-@given(total=st.integers(1, 40), share=st.floats(0, 1), size=st.integers(1, 9), shuffle=st.booleans())
+@given(
+    total=st.integers(1, 40), share=st.floats(0, 1), size=st.integers(1, 9), shuffle=st.booleans()
+)
 def test_ranks_deal_what_is_left_of_the_epoch(total, share, size, shuffle):
     consumed = int(total * share)
     whole = list(ResumableSampler(total, 0, 0, 1, shuffle=shuffle, seed=3))
     assert sorted(whole) == list(range(total))
     for drop_last in (True, False):
         ranks = [
-            list(ResumableSampler(total, consumed, rank, size, shuffle=shuffle, seed=3, drop_last=drop_last))
+            list(
+                ResumableSampler(
+                    total, consumed, rank, size, shuffle=shuffle, seed=3, drop_last=drop_last
+                )
+            )
             for rank in range(size)
         ]
         dealt = [number for turn in zip(*ranks, strict=True) for number in turn]

@@ -29,7 +29,9 @@ def written(folder, tokens, **changes):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("webdataset"), CONTEXTS * 4, sequence_length=4, samples_per_shard=6)
+    return written(
+        tmp_path_factory.mktemp("webdataset"), CONTEXTS * 4, sequence_length=4, samples_per_shard=6
+    )
 
 
 def firsts(contexts):
@@ -44,7 +46,11 @@ def consumers(folder, world_size, workers, patch):
     found = []
     for rank in range(world_size):
         for worker in range(workers):
-            patch.setattr(reader_module, "_torch_worker", lambda worker=worker: reader_module._Worker(worker, workers))
+            patch.setattr(
+                reader_module,
+                "_torch_worker",
+                lambda worker=worker: reader_module._Worker(worker, workers),
+            )
             found.append(firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)))
     return found
 
@@ -58,10 +64,13 @@ def test_every_sample_once_for_any_ranks_and_workers(folder, world_size, workers
         assert sorted(sample for samples in found for sample in samples) == sorted(order)
         place = {sample: number for number, sample in enumerate(order)}
         for samples in found:
-            assert [place[sample] for sample in samples] == sorted(place[sample] for sample in samples)
+            assert [place[sample] for sample in samples] == sorted(
+                place[sample] for sample in samples
+            )
         assert consumers(folder, world_size, workers, patch) == found
         counts = [
-            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).samples for rank in range(world_size)
+            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).samples
+            for rank in range(world_size)
         ]
         assert sum(counts) == CONTEXTS
 
@@ -73,18 +82,27 @@ def test_every_sample_once_for_any_ranks_and_workers(folder, world_size, workers
     stops=st.lists(st.integers(0, 20), max_size=6),
     data=st.data(),
 )
-def test_stopped_and_resumed_anywhere_the_order_is_the_same(folder, world_size, workers, stops, data):
+def test_stopped_and_resumed_anywhere_the_order_is_the_same(
+    folder, world_size, workers, stops, data
+):
     rank = data.draw(st.integers(0, world_size - 1))
     worker = data.draw(st.integers(0, workers - 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(worker, workers))
+        patch.setattr(
+            reader_module, "_torch_worker", lambda: reader_module._Worker(worker, workers)
+        )
         expected = firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP))
         found, state = [], None
         for stop in stops:
             reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
             if state is not None:
                 reader.load_state_dict(json.loads(json.dumps(state)))
-            taken = [int(context[0]) for _, context in zip(range(min(stop, len(expected) - len(found))), reader)]  # noqa: B905
+            taken = [
+                int(context[0])
+                for _, context in zip(
+                    range(min(stop, len(expected) - len(found))), reader, strict=False
+                )
+            ]
             found += taken
             state = reader.state_dict()
         reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
@@ -109,7 +127,9 @@ def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
     state = ShardReader(folder, rank=1, world_size=2, uneven=KEEP).state_dict()
     for rank, world_size in ((0, 2), (0, 1), (1, 3)):
         with pytest.raises(StaleError, match="another reader"):
-            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).load_state_dict(state)
+            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).load_state_dict(
+                state
+            )
     rows = (folder / "manifest.jsonl").read_text().splitlines()
     (tmp_path / "manifest.jsonl").write_text("\n".join(rows[:-1]) + "\n")
     with pytest.raises(StaleError, match="another reader"):
@@ -166,10 +186,15 @@ def test_ranks_of_different_numbers_are_refused_or_made_even(tmp_path, tars, ran
             ShardReader(folder, world_size=ranks, uneven=uneven)
         assert all(word in str(caught.value) for word in counts.split("|"))
         return
-    readers = [ShardReader(folder, rank=rank, world_size=ranks, uneven=uneven) for rank in range(ranks)]
+    readers = [
+        ShardReader(folder, rank=rank, world_size=ranks, uneven=uneven) for rank in range(ranks)
+    ]
     found = [firsts(reader) for reader in readers]
     assert [reader.samples for reader in readers] == list(map(len, found)) == counts
-    own = [firsts(ShardReader(folder, rank=rank, world_size=ranks, uneven="keep")) for rank in range(ranks)]
+    own = [
+        firsts(ShardReader(folder, rank=rank, world_size=ranks, uneven="keep"))
+        for rank in range(ranks)
+    ]
     for taken, whole in zip(found, own, strict=True):
         assert taken == (whole + whole)[: len(taken)]
     for reader, taken in zip(readers, found, strict=True):
@@ -215,7 +240,11 @@ def test_golden_shards_hold_what_their_readers_saw(golden_tars, name):
     facts, contexts = json.loads((golden_tars / f"{name}.read.json").read_text())["tar"], []
     for shard in sorted((golden_tars / name).glob("*.tar")):
         data = shard.read_bytes()
-        members = (one for one in iterate_members(data, shard) if name != "npy" or one.name.endswith(".npy"))
+        members = (
+            one
+            for one in iterate_members(data, shard)
+            if name != "npy" or one.name.endswith(".npy")
+        )
         contexts += [read_member(data, member, shard) for member in members]
     assert {row.dtype for row in contexts} == {np.dtype(np.uint16 if name == "npy" else np.int64)}
     assert (len(contexts), sum(map(len, contexts))) == (facts["contexts"], facts["tokens"])
@@ -250,7 +279,14 @@ def test_shards_that_are_not_whole(dataset, golden_tars):
         list(iterate_shard(golden_tars / "npy" / "shard-000000.tar"))
 
 
-ROWS = ["", "[]", "{", '{"shard": "a"}', '{"shard": 1, "num_sequences": 2}', '{"shard": "../x", "num_sequences": 1}']
+ROWS = [
+    "",
+    "[]",
+    "{",
+    '{"shard": "a"}',
+    '{"shard": 1, "num_sequences": 2}',
+    '{"shard": "../x", "num_sequences": 1}',
+]
 
 
 @pytest.mark.parametrize("line", ROWS)

@@ -1,4 +1,6 @@
-"""Recipes, manifests and local roots; what holds for buckets too is in tests/storage/test_outputs_conform.py."""
+"""Recipes, manifests and local roots; what holds for buckets too is in
+tests/storage/test_outputs_conform.py.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.storage.access import FileAccess
 
-RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
+RECIPE = Recipe(
+    "shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1}
+)
 
 
 @pytest.fixture
@@ -47,7 +51,9 @@ def write(folder, text=b"tokens"):
 
 def test_canonical_json_has_one_spelling():
     value = {"b": [1, 2.5, None, True], "a": {"é": "\u2028\ud83d\ude00"}}
-    assert canonical_json(value) == (b'{"a":{"\\u00e9":"\\u2028\\ud83d\\ude00"},"b":[1,2.5,null,true]}')
+    assert canonical_json(value) == (
+        b'{"a":{"\\u00e9":"\\u2028\\ud83d\\ude00"},"b":[1,2.5,null,true]}'
+    )
     assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
     options = dict(reversed(RECIPE.options.items()))
     assert Recipe("shards", "web", 1, RECIPE.parents, options).digest == RECIPE.digest
@@ -90,7 +96,8 @@ def test_manifest_bytes_are_literal():
         b'{\n "digest": "%s",\n "facts": {\n  "a": 2,\n  "z": 1\n },\n "files": {\n'
         b'  "a": {\n   "bytes": 1,\n   "sha256": "ff"\n  },\n  "b": {\n   "bytes": 2\n  }\n },\n "nanoset": 1,\n'
         b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  "version": 1\n },\n'
-        b' "sha256": "%s"\n}\n' % (Recipe("s", "n", 1).digest.encode(), hashlib.sha256(content).hexdigest().encode())
+        b' "sha256": "%s"\n}\n'
+        % (Recipe("s", "n", 1).digest.encode(), hashlib.sha256(content).hexdigest().encode())
     )
 
 
@@ -102,11 +109,18 @@ def test_publish_and_find(root):
     assert (manifest.stage, manifest.name, manifest.digest) == ("shards", "web", RECIPE.digest)
     assert manifest.facts == {"documents": 2}
     nothing = hashlib.sha256(b"").hexdigest()
-    assert manifest.files == {"tokens.bin": FileFact(6, "c0ffee"), "sub/empty": FileFact(0, nothing)}
+    assert manifest.files == {
+        "tokens.bin": FileFact(6, "c0ffee"),
+        "sub/empty": FileFact(0, nothing),
+    }
     assert manifest.path("tokens.bin").read_bytes() == b"tokens"
     assert Recipe(**manifest.recipe) == RECIPE
     assert root.find(RECIPE) == manifest
-    assert sorted(path.name for path in manifest.folder.iterdir()) == [MANIFEST, "sub", "tokens.bin"]
+    assert sorted(path.name for path in manifest.folder.iterdir()) == [
+        MANIFEST,
+        "sub",
+        "tokens.bin",
+    ]
 
 
 def truncate(folder):
@@ -165,7 +179,9 @@ def test_current_follows_the_pointer(root):
     assert root.current("shards", "web") == one
     root.make_current(two)
     assert root.current("shards", "web") == two
-    assert (root.folder / "shards/web/current.json").read_bytes() == b'{"digest":"%s"}\n' % two.digest.encode()
+    assert (
+        root.folder / "shards/web/current.json"
+    ).read_bytes() == b'{"digest":"%s"}\n' % two.digest.encode()
     assert (root.folder / "shards/web/current").resolve() == two.folder.resolve()
 
 
@@ -181,7 +197,11 @@ def test_a_folder_in_the_place_of_the_current_link_is_named_and_nothing_changes(
 
 def test_outputs_of_a_corpus_that_is_called_current_are_seen(root):
     made = root.make_current(root.commit(Recipe("shards", "current", 1), write))
-    found = {output.name: output for output in all_outputs(root.access) if output.stage_folder == "shards"}
+    found = {
+        output.name: output
+        for output in all_outputs(root.access)
+        if output.stage_folder == "shards"
+    }
     assert list(found) == ["current"]
     assert found["current"].versions == {made.digest}
 
@@ -197,7 +217,9 @@ def test_a_pointer_is_written_only_where_it_must_be(root):
     assert pointer.stat().st_ino == before
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"digest": 3}', b'{"digest": "../../elsewhere"}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"digest": 3}', b'{"digest": "../../elsewhere"}']
+)
 def test_foreign_pointer_is_refused(root, text):
     manifest = root.commit(RECIPE, write)
     pointer = manifest.folder.parent / CURRENT
@@ -209,7 +231,9 @@ def test_foreign_pointer_is_refused(root, text):
 
 
 def test_versions_are_read_as_they_are_asked_for(root):
-    made = [root.commit(dataclasses.replace(RECIPE, version=version), write) for version in range(4)]
+    made = [
+        root.commit(dataclasses.replace(RECIPE, version=version), write) for version in range(4)
+    ]
     for number, manifest in enumerate(made):
         os.utime(manifest.folder / MANIFEST, (number + 1, number + 1))
     (made[1].folder / MANIFEST).write_text("{")
@@ -224,7 +248,9 @@ def test_versions_are_read_as_they_are_asked_for(root):
 
 def test_the_path_of_a_file_fetches_that_file_alone(root, monkeypatch):
     fetched = []
-    monkeypatch.setattr(FileAccess, "fetch", lambda access, path, **facts: fetched.append(path.name))
+    monkeypatch.setattr(
+        FileAccess, "fetch", lambda access, path, **facts: fetched.append(path.name)
+    )
     facts = {name: FileFact(0) for name in ("a", "a.bin", "b.bin", "b.idx", "bc")}
     manifest = Manifest(root.folder, {}, "", {}, facts, root.access)
     for name, wanted in (("a", ["a"]), ("b", ["b.bin", "b.idx"]), ("c", [])):
@@ -284,7 +310,10 @@ def test_manifests_without_a_checksum_count(root):
     "more",
     [
         *({name: {"bytes": 1}} for name in ("../../x", "/etc/passwd", "a/../../x", "", "a\0b")),
-        *({"tokens.bin": {"bytes": 6, "pieces": name}} for name in ("nothing", "tokens.bin", "../x")),
+        *(
+            {"tokens.bin": {"bytes": 6, "pieces": name}}
+            for name in ("nothing", "tokens.bin", "../x")
+        ),
     ],
 )
 def test_files_of_a_manifest_and_lists_of_their_pieces_lie_in_its_folder(root, more):
@@ -328,7 +357,11 @@ def test_loading_a_file_of_an_output(root):
 
 def shard(access: FileAccess, number: int, **options) -> Manifest:
     recipe = Recipe(
-        "shards", "web", 2, {"source": f"{number:020x}"}, {"tokenizer": "f" * 64, "note": "ü" * 500} | options
+        "shards",
+        "web",
+        2,
+        {"source": f"{number:020x}"},
+        {"tokenizer": "f" * 64, "note": "ü" * 500} | options,
     )
     files = {
         "tokens.bin": FileFact(number, f"{number:064x}"),
@@ -336,7 +369,9 @@ def shard(access: FileAccess, number: int, **options) -> Manifest:
         "x.bin": FileFact(1, None, "x.bin.pieces"),
     }
     facts = {"tokens": number, "reasons": {"blank_line": 3}, "length_histogram": [999] * 32}
-    return Manifest(OutputRoot(access).place(recipe), recipe.to_json(), recipe.digest, facts, files, access)
+    return Manifest(
+        OutputRoot(access).place(recipe), recipe.to_json(), recipe.digest, facts, files, access
+    )
 
 
 def test_packed_manifests_are_the_same_again(root, tmp_path):
@@ -349,12 +384,16 @@ def test_packed_manifests_are_the_same_again(root, tmp_path):
     with pytest.raises(IndexError):
         kept[len(made)]
     elsewhere = dataclasses.replace(made[1], folder=tmp_path / "elsewhere")
-    assert unpack(pack(elsewhere), access).folder == made[1].folder, "another process made it in a folder of its own"
+    assert unpack(pack(elsewhere), access).folder == made[1].folder, (
+        "another process made it in a folder of its own"
+    )
 
 
 def test_little_is_kept_of_each_packed_manifest(root):
     tracemalloc.start()
-    kept = PackedManifests((pack(shard(root.access, number)) for number in range(1000)), root.access)
+    kept = PackedManifests(
+        (pack(shard(root.access, number)) for number in range(1000)), root.access
+    )
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert size < 1000 * len(kept)

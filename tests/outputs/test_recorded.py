@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import ConfigError, StorageError
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, make_once, record_of, record_path
+from nanoset_core.outputs.recorded import (
+    RecordedOutput,
+    check_apart,
+    make_once,
+    record_of,
+    record_path,
+)
 
 
 @pytest.fixture
@@ -50,7 +56,9 @@ def test_what_another_call_made_is_refused_and_named(tmp_path, source):
     with pytest.raises(ConfigError, match="source was another file, or written again since"):
         once(tmp_path / "x", source)
     (tmp_path / "more").write_bytes(b"")
-    with pytest.raises(ConfigError, match="more was not among the files; source was one of the files"):
+    with pytest.raises(
+        ConfigError, match="more was not among the files; source was one of the files"
+    ):
         once(tmp_path / "x", tmp_path / "more")
     assert (tmp_path / "x").read_text() == "out"
     assert once(tmp_path / "x", source, "other", overwrite=True) == ({"length": 5}, True)
@@ -136,7 +144,9 @@ def test_a_list_that_somebody_else_wrote_or_edited_stays(tmp_path, source):
 
 @pytest.mark.parametrize("name", ["x.bin", "x.rejects"])
 def test_other_bytes_of_the_same_size_are_seen_by_their_checksum(tmp_path, source, name):
-    output = replace(of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), hashed=True)
+    output = replace(
+        of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), hashed=True
+    )
     write_pair(output, "one", rejects=True)
     assert output.find()
     (tmp_path / name).write_bytes(bytes(3))
@@ -148,7 +158,9 @@ def test_other_bytes_of_the_same_size_are_seen_by_their_checksum(tmp_path, sourc
 
 
 def killed_at(step, call):
-    """Run `call` in a process of its own that is gone before it renames or removes its file number `step`."""
+    """Run `call` in a process of its own that is gone before it renames or removes its file number
+    `step`.
+    """
     child = os.fork()
     if child == 0:
         steps = iter(range(1000))
@@ -176,7 +188,12 @@ def test_a_pair_that_is_replaced_is_never_one_half_of_each(tmp_path, source, ste
     write_pair(old, "old", rejects=True)
     assert killed_at(step, lambda: write_pair(new, "new", overwrite=True)) == (9 if step < 6 else 0)
     found = held(tmp_path)
-    assert {found.get(".bin"), found.get(".idx")} in ({"old"}, {"new"}, {"old", None}, {"new", None})
+    assert {found.get(".bin"), found.get(".idx")} in (
+        {"old"},
+        {"new"},
+        {"old", None},
+        {"new", None},
+    )
     assert ".bin" in found, "there is no moment without the tokens"
     if found.get(".idx") == "old":
         assert found[".rejects"] == "old"
@@ -238,4 +255,8 @@ def test_what_a_killed_call_left_goes_and_what_others_keep_there_stays(tmp_path,
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9, 1e9))
     write_pair(of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), "new")
-    assert sorted(path.name for path in tmp_path.glob(".tmp-*")) == [".tmp-mine", ".tmp-other.idx-old", ".tmp-x-mine"]
+    assert sorted(path.name for path in tmp_path.glob(".tmp-*")) == [
+        ".tmp-mine",
+        ".tmp-other.idx-old",
+        ".tmp-x-mine",
+    ]

@@ -1,4 +1,6 @@
-"""What was found current a moment ago is not asked for again, until somebody here changes it or it is too old."""
+"""What was found current a moment ago is not asked for again, until somebody here changes it or it
+is too old.
+"""
 
 from __future__ import annotations
 

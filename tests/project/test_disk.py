@@ -1,4 +1,6 @@
-"""What a build takes of the disk is told before it starts, and refused where it is clearly not there."""
+"""What a build takes of the disk is told before it starts, and refused where it is clearly not
+there.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,15 @@ def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_projec
     assert disk_need(project, []) == dict.fromkeys(first, 0)
     build_all(project.config.file)
     again = disk_need(project, nodes)
-    bins = sum(path.stat().st_size for path in {*map(Path.resolve, project.outputs.folder.glob("datasets/*/*/*.bin"))})
+    bins = sum(
+        path.stat().st_size
+        for path in {*map(Path.resolve, project.outputs.folder.glob("datasets/*/*/*.bin"))}
+    )
     assert (again["shards"], again["datasets"]) == (0, pytest.approx(bins, abs=8))
     shutil.rmtree(project.outputs.folder / "tokenized")
-    assert disk_need(project, nodes)["shards"] < first["shards"] / 2, "a build that was cut short goes on"
+    assert disk_need(project, nodes)["shards"] < first["shards"] / 2, (
+        "a build that was cut short goes on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,10 @@ def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_projec
     [
         ("corpora: {web: 0.5, books: 0}", lambda web, books: web / 2),
         ("corpora: {web: 0.5, books: 0.5}\n    mix: weights", lambda web, books: 2 * books),
-        ("corpora: {web: 1, books: 1}\n    mix: weights\n    contexts: 10", lambda web, books: 10 * 33),
+        (
+            "corpora: {web: 1, books: 1}\n    mix: weights\n    contexts: 10",
+            lambda web, books: 10 * 33,
+        ),
     ],
 )
 def test_tars_hold_what_is_taken_of_the_corpora(make_project, settings, share):
@@ -52,15 +62,21 @@ def test_tars_hold_what_is_taken_of_the_corpora(make_project, settings, share):
     web, books = (sum(path.stat().st_size for path in (config.parent / "raw" / name).rglob("*.*")) / 4
                   for name in ("web", "books"))  # fmt: skip
     assert books < web
-    assert disk_need(project, every_node(project))["tars"] == pytest.approx(2 * share(web, books), abs=8)
+    assert disk_need(project, every_node(project))["tars"] == pytest.approx(
+        2 * share(web, books), abs=8
+    )
 
 
 def test_exports_take_what_they_write_and_nothing_for_links(make_project):
-    exports = "views: {few: {of: web, documents: 9}}\nexports:\n  one: {of: web, format: datatrove}\n"
+    exports = (
+        "views: {few: {of: web, documents: 9}}\nexports:\n  one: {of: web, format: datatrove}\n"
+    )
     project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
     need = disk_need(project, every_node(project))
     assert need["exports"] == 0
-    more = "  two: {of: web, format: mds, sequence_length: 9}\n  three: {of: few, format: olmo-core}\n"
+    more = (
+        "  two: {of: web, format: mds, sequence_length: 9}\n  three: {of: few, format: olmo-core}\n"
+    )
     file = project.config.file
     file.write_text(file.read_text().replace("format: datatrove}\n", "format: datatrove}\n" + more))
     project = Project.open(file)

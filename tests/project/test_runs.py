@@ -15,10 +15,18 @@ CHAIN = [Node(stage, Key("web")) for stage in (INVENTORY, TOKENIZED, DATASET, PB
 def state(*stale, **marks):
     """A chain of four steps, of which those at some places are stale."""
     steps = {
-        node: Step(node, str(place), ("stale",) if place in stale else (), (CHAIN[place - 1],) if place else ())
+        node: Step(
+            node,
+            str(place),
+            ("stale",) if place in stale else (),
+            (CHAIN[place - 1],) if place else (),
+        )
         for place, node in enumerate(CHAIN)
     }
-    return GraphState(steps, **{name: frozenset(CHAIN[place] for place in places) for name, places in marks.items()})
+    return GraphState(
+        steps,
+        **{name: frozenset(CHAIN[place] for place in places) for name, places in marks.items()},
+    )
 
 
 def taken(found, select=lambda place: True, run_of=lambda step: step.node.stage.kind, **settings):

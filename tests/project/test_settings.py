@@ -76,19 +76,32 @@ def test_paths_start_at_the_file(tmp_path):
     assert (config.raw_folder, config.root_folder) == (tmp_path / "raw", tmp_path / "data")
     assert config.tokenizer_file == tmp_path / "tokenizer.json"
     assert config.workers == available_processors() == len(os.sched_getaffinity(0))
-    elsewhere = MINIMAL.replace(": raw", ": /raw").replace(": data", ": ../out").replace("path: tok", "path: ~/tok")
+    elsewhere = (
+        MINIMAL.replace(": raw", ": /raw")
+        .replace(": data", ": ../out")
+        .replace("path: tok", "path: ~/tok")
+    )
     config = load(tmp_path, elsewhere)
     assert (config.raw_folder, config.root_folder) == (Path("/raw"), tmp_path.parent / "out")
     assert config.tokenizer_file == Path.home() / "tokenizer.json"
-    assert load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw")).raw_folder == tmp_path / "data" / "raw"
+    assert (
+        load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw")).raw_folder
+        == tmp_path / "data" / "raw"
+    )
 
 
 def test_what_is_said_of_the_tokenizers_file(tmp_path):
     text = "raw: raw\nroot: out\ntokenization: {append_eod: false}\ntokenizer: {path: a.tiktoken, pattern: o200k"
-    expected = TokenizerFile(tmp_path / "a.tiktoken", pattern="o200k", special_tokens=("<a>", "<b>"))
+    expected = TokenizerFile(
+        tmp_path / "a.tiktoken", pattern="o200k", special_tokens=("<a>", "<b>")
+    )
     assert load(tmp_path, f"{text}, special_tokens: [<a>, <b>]}}\n").tokenizer_file == expected
-    megatron = load(tmp_path, f"{text}, merges: m.txt, num_special_tokens: 9, vocab_size: 99, legacy: true}}\n")
-    expected = TokenizerFile(tmp_path / "a.tiktoken", tmp_path / "m.txt", "o200k", None, 9, 99, legacy=True)
+    megatron = load(
+        tmp_path, f"{text}, merges: m.txt, num_special_tokens: 9, vocab_size: 99, legacy: true}}\n"
+    )
+    expected = TokenizerFile(
+        tmp_path / "a.tiktoken", tmp_path / "m.txt", "o200k", None, 9, 99, legacy=True
+    )
     assert megatron.tokenizer_file == expected
 
 
@@ -99,7 +112,9 @@ def test_the_tokenizer_may_be_a_folder_that_holds_one(tmp_path):
     config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer"))
     assert config.tokenizer_file == folder / "tokenizer.json"
     (folder / "tokenizer.json").rename(folder / "own.tiktoken")
-    config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer, pattern: gpt2"))
+    config = load(
+        tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer, pattern: gpt2")
+    )
     assert config.tokenizer_file == TokenizerFile(folder / "own.tiktoken", pattern="gpt2")
 
 
@@ -114,10 +129,18 @@ def test_what_keys_mean_together(tmp_path):
     blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"
     spec = load(tmp_path, per_split(blends, schedule=schedule)).nanosets["pretrain"]
     assert spec.samples == {"train": 2000, "valid": 30, "test": 10}
-    assert (spec.blend_of("train"), spec.blend_of("valid"), spec.shares) == ({"web": 0.5, "code": 0.5}, "code", None)
+    assert (spec.blend_of("train"), spec.blend_of("valid"), spec.shares) == (
+        {"web": 0.5, "code": 0.5},
+        "code",
+        None,
+    )
     text = webdataset(corpora="{web: 0.7, code: 1}", mix="weights", contexts=100)
     mixed = load(tmp_path, text).webdatasets["shuffled"]
-    assert (mixed.names, mixed.numbers, mixed.contexts) == (("web", "code"), {"web": 0.7, "code": 1.0}, 100)
+    assert (mixed.names, mixed.numbers, mixed.contexts) == (
+        ("web", "code"),
+        {"web": 0.7, "code": 1.0},
+        100,
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,9 +164,15 @@ nanosets:
 
 
 def test_phases_may_have_mixtures(tmp_path):
-    text = phases("{mix: {web: 1, code: {epochs: 2}}, until: 2}, {mix: {g: {mix: {code: {}, math: {}}}}}", schedule=RUN)
+    text = phases(
+        "{mix: {web: 1, code: {epochs: 2}}, until: 2}, {mix: {g: {mix: {code: {}, math: {}}}}}",
+        schedule=RUN,
+    )
     first, second = load(tmp_path, text).nanosets.values()
-    assert (dict(first.blend), dict(second.blend)) == ({"web": 1, "code": 1}, {"code": 1, "math": 1})
+    assert (dict(first.blend), dict(second.blend)) == (
+        {"web": 1, "code": 1},
+        {"code": 1, "math": 1},
+    )
     assert first.mixture.parts["code"].epochs == 2
     assert list(second.mixture.parts) == ["g"]
 
@@ -160,10 +189,15 @@ def test_phases_become_nanosets(tmp_path):
 
 
 def test_identifiers_from_a_description(tmp_path):
-    (tmp_path / "d.txt").write_text('{"class": "GPTDataset", "dataset_path": "/d", "tokenizer": {"class": "T"}}')
+    (tmp_path / "d.txt").write_text(
+        '{"class": "GPTDataset", "dataset_path": "/d", "tokenizer": {"class": "T"}}'
+    )
     spec = load(tmp_path, nanoset(tokenizer_identifiers="d.txt")).nanosets["pretrain"]
     assert spec.tokenizer_identifiers == {"class": "T"}
-    assert "tokenizer_identifiers" in refused(tmp_path, nanoset(tokenizer_identifiers="none.txt")).where
+    assert (
+        "tokenizer_identifiers"
+        in refused(tmp_path, nanoset(tokenizer_identifiers="none.txt")).where
+    )
 
 
 def test_cannot_be_changed(tmp_path):
@@ -210,7 +244,10 @@ def test_not_a_configuration(tmp_path, text, what, found):
 
 
 def test_merged_keys_are_no_duplicates(tmp_path):
-    text = MINIMAL + "nanosets:\n  a: &a {blend: web, sequence_length: 8}\n  b: {<<: *a, sequence_length: 9}\n"
+    text = (
+        MINIMAL
+        + "nanosets:\n  a: &a {blend: web, sequence_length: 8}\n  b: {<<: *a, sequence_length: 9}\n"
+    )
     config = load(tmp_path, text)
     assert config.nanosets["b"].sequence_length == 9
     assert config.nanosets["b"].blend == "web"
@@ -319,7 +356,9 @@ def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, r
     assert remedy in problem.remedy
 
 
-@pytest.mark.parametrize("split", ["0.99999,1e-05", "98 1 1", "98,-1,1", "98,,1", "98,abc1,1", "1_000,1"])
+@pytest.mark.parametrize(
+    "split", ["0.99999,1e-05", "98 1 1", "98,-1,1", "98,,1", "98,abc1,1", "1_000,1"]
+)
 @pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
 def test_a_split_that_is_not_plain_numbers_is_refused(tmp_path, split, preset):
     problem = refused(tmp_path, nanoset(split=f'"{split}"', preset=preset))
@@ -341,7 +380,10 @@ def test_a_mask_that_looks_for_end_tokens_is_refused_if_documents_have_none(tmp_
     assert "append_eod" in problem.remedy
     load(tmp_path, nanoset(**{mask: "true"}))
     load(tmp_path, nanoset() + without)
-    load(tmp_path, nanoset(**{mask: "true"}) + "tokenization: {append_eod: false, special_tokens: add}\n")
+    load(
+        tmp_path,
+        nanoset(**{mask: "true"}) + "tokenization: {append_eod: false, special_tokens: add}\n",
+    )
 
 
 def test_every_range_and_every_choice_is_checked():
@@ -359,15 +401,27 @@ def test_every_range_and_every_choice_is_checked():
             good = tuple(map(bare(hints[0]), ends))
             wrong = (good[0] - 1, *(end + 1 for end in good[1:]))
         for value in good:
-            assert not [found for found in errors_of(one.section, {name: value}) if found.where == f"f: {name}"]
+            assert not [
+                found
+                for found in errors_of(one.section, {name: value})
+                if found.where == f"f: {name}"
+            ]
         for value in wrong if good else ():
-            (error,) = (found for found in errors_of(one.section, {name: value}) if found.where == f"f: {name}")
+            (error,) = (
+                found
+                for found in errors_of(one.section, {name: value})
+                if found.where == f"f: {name}"
+            )
             assert error.what in ("this value is out of range", "this value is not known")
             assert error.remedy
     assert get_args(setting(NanosetSpec, "preset").hint) == tuple(PRESETS)
     assert len(ranges) > 25
     assert len(choices) > 10
-    assert {"nanosets.<name>.max_epochs", "webdatasets.<name>.memory_mib", "tokenization.range_mib"} <= ranges
+    assert {
+        "nanosets.<name>.max_epochs",
+        "webdatasets.<name>.memory_mib",
+        "tokenization.range_mib",
+    } <= ranges
 
 
 def errors_of(section, value):
@@ -399,22 +453,41 @@ nanosets:
 executor: {kind: dask}
 webdatasets: {d: {corpora: [web], tail: pad, contexts: 5}}
 """
-    together = [(3, "tokenizer.pad"), (8, "nanosets.a.blend.web"), (11, "nanosets.b.blend"), (12, "nanosets.b.split")]
+    together = [
+        (3, "tokenizer.pad"),
+        (8, "nanosets.a.blend.web"),
+        (11, "nanosets.b.blend"),
+        (12, "nanosets.b.split"),
+    ]
     assert found_in(refused(tmp_path, text)) == [
         *together, (14, "nanosets.c"), (19, "executor.address"), (20, "webdatasets.d.contexts")
     ]  # fmt: skip
-    for old, new in (("auto", "fast"), ("length: 1", "length: 0"), ("nce_length: 2", "nce_lenght: 2")):
+    for old, new in (
+        ("auto", "fast"),
+        ("length: 1", "length: 0"),
+        ("nce_length: 2", "nce_lenght: 2"),
+    ):
         text = text.replace(old, new)
-    alone = [(4, "tokenization.engine"), (9, "nanosets.a.sequence_length"), (13, "nanosets.b.sequence_lenght")]
+    alone = [
+        (4, "tokenization.engine"),
+        (9, "nanosets.a.sequence_length"),
+        (13, "nanosets.b.sequence_lenght"),
+    ]
     assert found_in(refused(tmp_path, text)) == alone
 
 
 def found_in(problem):
-    return [(int(line), key) for line, key in re.findall(r"^  \S+:(\d+): (\S+): ", str(problem), re.MULTILINE)]
+    return [
+        (int(line), key)
+        for line, key in re.findall(r"^  \S+:(\d+): (\S+): ", str(problem), re.MULTILINE)
+    ]
 
 
 def project(tmp_path, tokenizer: str) -> Project:
-    load(tmp_path, f"raw: raw\nroot: data\ntokenizer: {{path: {GOLDEN / 'tokenizer.json'}, {tokenizer}}}\n")
+    load(
+        tmp_path,
+        f"raw: raw\nroot: data\ntokenizer: {{path: {GOLDEN / 'tokenizer.json'}, {tokenizer}}}\n",
+    )
     return Project.open(tmp_path / "nanoset.yaml")
 
 
@@ -432,17 +505,21 @@ def test_special_tokens_by_name_and_those_that_the_tokenizer_lacks(tmp_path):
 
 
 def test_corpora_have_keys_and_folders_of_their_own(tmp_path):
-    corpora = (
-        "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: url}, books: {}}\n"
-    )
+    corpora = "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: url}, books: {}}\n"
     config = load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}\n" + corpora)
     asked = ("web", "code", "web_title", "books")
     assert [config.folder_name(corpus) for corpus in asked] == ["web", "code", "web", "books"]
     assert config.corpus_folder("web_title") == tmp_path / "raw" / "web"
-    keys = [(config.documents_of(corpus).text_key, config.documents_of(corpus).id_key) for corpus in asked]
+    keys = [
+        (config.documents_of(corpus).text_key, config.documents_of(corpus).id_key)
+        for corpus in asked
+    ]
     assert keys == [("text", "uid"), ("content", "uid"), ("title", "url"), ("text", "uid")]
     assert {config.documents_of(corpus).max_line_mib for corpus in asked} == {2}
-    assert config.documents_of("web") == load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}").documents
+    assert (
+        config.documents_of("web")
+        == load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}").documents
+    )
 
 
 COLUMNS = "documents: {columns: [url, meta.score]}\ncorpora: {code: {columns: [stars]}}\n"
@@ -456,7 +533,12 @@ def test_a_corpus_has_the_columns_of_all_or_its_own(tmp_path):
 
 @pytest.mark.parametrize("name", ["file", "line", "byte_offset", "id", "tokens"])
 def test_a_column_of_a_taken_name_is_refused(tmp_path, name):
-    error = refused(tmp_path, f"{MINIMAL}documents: {{columns: [{name}]}}\ncorpora: {{web: {{columns: [{name}]}}}}\n")
-    assert f"documents.columns.{name}: a column of this name is there for every document" in str(error)
+    error = refused(
+        tmp_path,
+        f"{MINIMAL}documents: {{columns: [{name}]}}\ncorpora: {{web: {{columns: [{name}]}}}}\n",
+    )
+    assert f"documents.columns.{name}: a column of this name is there for every document" in str(
+        error
+    )
     assert f"corpora.web.columns.{name}: a column of this name" in str(error)
     assert "named twice" in str(refused(tmp_path, f"{MINIMAL}documents: {{columns: [url, url]}}\n"))

@@ -26,10 +26,15 @@ def test_what_is_written_can_be_read(tmp_path):
     config = load_config(write_config(tmp_path).path)
     assert config.nanosets["pretrain"].blend == "web"
     assert config.webdatasets == {}, "they are written as a comment"
-    before, comment, after = re.split(r"(    # trainer:\n(?:    #   .*\n)+)", config.file.read_text())
+    before, comment, after = re.split(
+        r"(    # trainer:\n(?:    #   .*\n)+)", config.file.read_text()
+    )
     config.file.write_text(before + comment.replace("    # ", "    ") + after)
     named = load_config(config.file).nanosets["pretrain"].trainer
-    assert (named.tokenizer_type, named.tokenizer_model) == ("HuggingFaceTokenizer", "/models/llama")
+    assert (named.tokenizer_type, named.tokenizer_model) == (
+        "HuggingFaceTokenizer",
+        "/models/llama",
+    )
 
 
 def test_an_editor_finds_the_schema(tmp_path):
@@ -49,11 +54,18 @@ def test_without_text_no_name_is_invented(tmp_path):
     (tmp_path / "raw/c4/a.json.bz2").touch()
     start = write_config(tmp_path)
     config = load_config(start.path)
-    assert (dict(config.nanosets), dict(config.webdatasets), list(start.text.aside)) == ({}, {}, ["c4"])
+    assert (dict(config.nanosets), dict(config.webdatasets), list(start.text.aside)) == (
+        {},
+        {},
+        ["c4"],
+    )
     lines = start.path.read_text().splitlines()
     assert "#     blend: {CORPUS: 1.0}" in lines
     # What is commented out is right once it is not.
-    uncommented = [line[2:] if line.startswith(("# nanosets:", "# webdatasets:", "#  ")) else line for line in lines]
+    uncommented = [
+        line[2:] if line.startswith(("# nanosets:", "# webdatasets:", "#  ")) else line
+        for line in lines
+    ]
     (tmp_path / "nanoset.yaml").write_text("\n".join(uncommented))
     assert load_config(tmp_path / "nanoset.yaml").webdatasets["shuffled"].corpora == ("CORPUS",)
 

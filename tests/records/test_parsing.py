@@ -43,7 +43,9 @@ class Whole(Base):
     parts: tuple[Part, ...] = ()
     """In order."""
     named: Mapping[str, Part] = field(default_factory=FrozenDict)
-    limits: Mapping[Literal["train", "valid"], Annotated[int, Range(1, 5)]] = field(default_factory=FrozenDict)
+    limits: Mapping[Literal["train", "valid"], Annotated[int, Range(1, 5)]] = field(
+        default_factory=FrozenDict
+    )
     limit: Annotated[float, Range(1, 3)] | Mapping[str, Annotated[float, Range(1, 3)]] | None = None
     own: Part = field(default_factory=Part)
 
@@ -77,7 +79,11 @@ def test_settings_say_what_their_fields_say():
     share = found["named.<name>.share"]
     assert (share.section, range_of(share.hint), share.default) == (Part, Range(0, 1), None)
     assert share.help == "Share of it, from 0 to 1."
-    assert (found["kind"].hint, found["kind"].default, found["kind"].help) == (Literal["a", "b"], "a", "")
+    assert (found["kind"].hint, found["kind"].default, found["kind"].help) == (
+        Literal["a", "b"],
+        "a",
+        "",
+    )
     assert (found["own"].default, found["named"].default) == (Part(), {})
 
 
@@ -94,10 +100,17 @@ def read(**values):
 
 
 def test_values_come_in_their_types():
-    given = {"inner": {"count": 3, "share": 1}, "kind": "b", "names": ["x", "y"], "table": {"t": {"count": 1}}}
+    given = {
+        "inner": {"count": 3, "share": 1},
+        "kind": "b",
+        "names": ["x", "y"],
+        "table": {"t": {"count": 1}},
+    }
     value = read(**given, blend={"web": 2}, anything={"a": [1, {"b": None}]})
     blend, anything = {"web": 2.0}, {"a": (1, {"b": None})}
-    assert value == Outer("n", Inner(3, 1.0), "b", False, ("x", "y"), {"t": Inner(1)}, blend, anything)
+    assert value == Outer(
+        "n", Inner(3, 1.0), "b", False, ("x", "y"), {"t": Inner(1)}, blend, anything
+    )
     assert type(value.inner.share) is type(value.blend["web"]) is float
     assert (read(blend="web").blend, read(blend=["web", "code"]).blend) == ("web", ("web", "code"))
     assert read(inner=None).inner is None
@@ -118,23 +131,101 @@ def test_nothing_in_the_result_can_be_changed():
         ({"whole": {"seed": 10}}, "whole.seed", "10", "0 to 9", "set it to 9 or less"),
         ({"whole": {"seed": -1}}, "whole.seed", "-1", "0 to 9", "set it to 0 or more"),
         ({"whole": {"workers": 0}}, "whole.workers", "0", "at least 1", "set it to 1 or more"),
-        ({"whole": {"parts": [{}, {"share": 1.5}]}}, "whole.parts[1].share", "1.5", "0 to 1", "set it to 1 or less"),
-        ({"whole": {"limit": {"web": 0.5}}}, "whole.limit.web", "0.5", "1 to 3", "set it to 1 or more"),
-        ({"whole": {"limit": True}}, "whole.limit", "True", "a number or a mapping of which", "write a number"),
-        ({"whole": {"limits": {"train": 6}}}, "whole.limits.train", "6", "1 to 5", "set it to 5 or less"),
-        ({"whole": {"limits": {"trian": 5}}}, "whole.limits.trian", None, "one of train, valid", "mean 'train'?"),
+        (
+            {"whole": {"parts": [{}, {"share": 1.5}]}},
+            "whole.parts[1].share",
+            "1.5",
+            "0 to 1",
+            "set it to 1 or less",
+        ),
+        (
+            {"whole": {"limit": {"web": 0.5}}},
+            "whole.limit.web",
+            "0.5",
+            "1 to 3",
+            "set it to 1 or more",
+        ),
+        (
+            {"whole": {"limit": True}},
+            "whole.limit",
+            "True",
+            "a number or a mapping of which",
+            "write a number",
+        ),
+        (
+            {"whole": {"limits": {"train": 6}}},
+            "whole.limits.train",
+            "6",
+            "1 to 5",
+            "set it to 5 or less",
+        ),
+        (
+            {"whole": {"limits": {"trian": 5}}},
+            "whole.limits.trian",
+            None,
+            "one of train, valid",
+            "mean 'train'?",
+        ),
         ({"nmae": 1}, "nmae", None, "one of name, inner", "did you mean 'name'?"),
         ({"hidden": 1}, "hidden", None, "one of name, inner", "remove it"),
         ({3: 1}, "3", None, "one of name, inner", "remove it"),
-        ({"inner": {"count": 1, "cuont": 2}}, "inner.cuont", None, "one of count, share", "did you mean 'count'?"),
+        (
+            {"inner": {"count": 1, "cuont": 2}},
+            "inner.cuont",
+            None,
+            "one of count, share",
+            "did you mean 'count'?",
+        ),
         ({"inner": {}}, "inner.count", None, "a whole number", "add it"),
-        ({"inner": 3}, "inner", "3 (int)", "a mapping of keys to values", "write a mapping of keys"),
-        ({"inner": {"count": 1.0}}, "inner.count", "1.0 (float)", "a whole number", "without a fraction: 1"),
-        ({"inner": {"count": "1e6"}}, "inner.count", "'1e6' (str)", "a whole number", "YAML takes 1e-3 for text"),
-        ({"inner": {"count": None}}, "inner.count", "no value", "a whole number", 'write "count: …"'),
-        ({"inner": {"count": 1, "share": True}}, "inner.share", "True (bool)", "a number", "write a number"),
-        ({"inner": {"count": 1, "share": float("nan")}}, "inner.share", "nan (float)", "a number", "write a number"),
-        ({"inner": {"count": 1, "share": 10**400}}, "inner.share", "(int)", "a number", "write a number"),
+        (
+            {"inner": 3},
+            "inner",
+            "3 (int)",
+            "a mapping of keys to values",
+            "write a mapping of keys",
+        ),
+        (
+            {"inner": {"count": 1.0}},
+            "inner.count",
+            "1.0 (float)",
+            "a whole number",
+            "without a fraction: 1",
+        ),
+        (
+            {"inner": {"count": "1e6"}},
+            "inner.count",
+            "'1e6' (str)",
+            "a whole number",
+            "YAML takes 1e-3 for text",
+        ),
+        (
+            {"inner": {"count": None}},
+            "inner.count",
+            "no value",
+            "a whole number",
+            'write "count: …"',
+        ),
+        (
+            {"inner": {"count": 1, "share": True}},
+            "inner.share",
+            "True (bool)",
+            "a number",
+            "write a number",
+        ),
+        (
+            {"inner": {"count": 1, "share": float("nan")}},
+            "inner.share",
+            "nan (float)",
+            "a number",
+            "write a number",
+        ),
+        (
+            {"inner": {"count": 1, "share": 10**400}},
+            "inner.share",
+            "(int)",
+            "a number",
+            "write a number",
+        ),
         ({"name": 20}, "name", "20 (int)", "text", 'put it in quotes: "20"'),
         ({"name": date(2024, 1, 2)}, "name", "(date)", "text", 'put it in quotes: "2024-01-02"'),
         ({"kind": "c"}, "kind", "'c' (str)", "one of 'a', 'b'", "choose one of these"),
@@ -142,9 +233,21 @@ def test_nothing_in_the_result_can_be_changed():
         ({"flag": "yes"}, "flag", "'yes' (str)", "true or false", "write true or false"),
         ({"names": "x"}, "names", "'x' (str)", "a list of which each is text", "in brackets: [x]"),
         ({"names": ["x", 3]}, "names[1]", "3 (int)", "text", 'put it in quotes: "3"'),
-        ({"table": []}, "table", "[] (list)", "a mapping of which each value is", "write a mapping"),
+        (
+            {"table": []},
+            "table",
+            "[] (list)",
+            "a mapping of which each value is",
+            "write a mapping",
+        ),
         ({"table": {1: {"count": 1}}}, "table.1", "1 (int)", "text", 'put it in quotes: "1"'),
-        ({"blend": 3}, "blend", "3 (int)", "text or a list of which each is text or a mapping", 'quotes: "3"'),
+        (
+            {"blend": 3},
+            "blend",
+            "3 (int)",
+            "text or a list of which each is text or a mapping",
+            'quotes: "3"',
+        ),
         ({"blend": ["web", None]}, "blend[1]", "no value", "text", "give it a value"),
         ({"anything": {"a": date(2024, 1, 2)}}, "anything.a", "(date)", "text", "put it in quotes"),
         ({"anything": [float("nan")]}, "anything[0]", "nan (float)", "text", "put it in quotes"),
@@ -172,7 +275,11 @@ def test_all_errors_come_at_once():
 @pytest.mark.parametrize("templates", [False, True])
 def test_the_schema_takes_what_the_parser_takes(templates):
     validator = Draft202012Validator(json_schema(Outer, templates=templates))
-    good = {"name": "n", "inner": {"count": 1}, "whole": {"limits": {"train": 1}, "parts": [{"share": None}]}}
+    good = {
+        "name": "n",
+        "inner": {"count": 1},
+        "whole": {"limits": {"train": 1}, "parts": [{"share": None}]},
+    }
     assert not list(validator.iter_errors(good))
     for wrong in (
         {"nmae": 1},
@@ -183,7 +290,10 @@ def test_the_schema_takes_what_the_parser_takes(templates):
     ):
         assert list(validator.iter_errors(good | wrong)), wrong
     assert list(validator.iter_errors({}))
-    assert bool(list(validator.iter_errors(good | {"whole": {"seed": "{{ env.SEED }}"}}))) is not templates
+    assert (
+        bool(list(validator.iter_errors(good | {"whole": {"seed": "{{ env.SEED }}"}})))
+        is not templates
+    )
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])
@@ -199,7 +309,9 @@ def test_none_is_a_value_where_it_may_be_one():
         weight: float | None
         anything: Any
 
-    assert parse(Weighed, {"weight": None, "anything": None}, "", "file.yaml") == Weighed(None, None)
+    assert parse(Weighed, {"weight": None, "anything": None}, "", "file.yaml") == Weighed(
+        None, None
+    )
     with pytest.raises(ConfigError, match="a key is missing") as caught:
         parse(Weighed, {"anything": None}, "", "file.yaml")
     found = caught.value.where, caught.value.expected, caught.value.remedy

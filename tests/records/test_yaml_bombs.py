@@ -1,4 +1,6 @@
-"""YAML that would unpack to more than fits into memory, or that Python cannot show: an error, at once."""
+"""YAML that would unpack to more than fits into memory, or that Python cannot show: an error, at
+once.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,21 @@ def merge_bomb(levels: int = 9, width: int = 9) -> str:
 
 
 def key_bomb() -> str:
-    return "a0: &a0 [x, x]\n" + "\n".join(f"a{n}: &a{n} {{? *a{n - 1} : *a{n - 1}}}" for n in range(1, 40))
+    return "a0: &a0 [x, x]\n" + "\n".join(
+        f"a{n}: &a{n} {{? *a{n - 1} : *a{n - 1}}}" for n in range(1, 40)
+    )
 
 
 def many_aliases() -> str:
     return "a: &a [" + "x, " * 2000 + "]\nb: [" + "*a, " * 2000 + "]"
 
 
-BOMBS = {"lists": list_bomb(), "merge keys": merge_bomb(), "keys": key_bomb(), "wide": many_aliases()}
+BOMBS = {
+    "lists": list_bomb(),
+    "merge keys": merge_bomb(),
+    "keys": key_bomb(),
+    "wide": many_aliases(),
+}
 BOMBS |= {"sequences": list_bomb(40, 2), "merges of two": merge_bomb(60, 2)}
 
 
@@ -55,7 +64,9 @@ def test_aliases_and_merge_keys_count_as_what_they_stand_for(tmp_path: Path, rea
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["[" * 5000, "a: " + "{a: " * 5000, "- " * 3000 + "x", "? " * 3000 + "x"])
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "a: " + "{a: " * 5000, "- " * 3000 + "x", "? " * 3000 + "x"]
+)
 def test_values_within_values_are_bounded(text):
     with pytest.raises(ConfigError, match=r"nested too deeply|not YAML") as caught:
         parse_yaml(text, "file", remedy="correct it")
@@ -87,7 +98,8 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "number", ["9" * 5000, "0x" + "f" * 5000, "0b" + "1" * 20_000, "-" + "7" * 4301, "1:" * 2000 + "1"]
+    "number",
+    ["9" * 5000, "0x" + "f" * 5000, "0b" + "1" * 20_000, "-" + "7" * 4301, "1:" * 2000 + "1"],
 )
 @pytest.mark.parametrize(
     "place", ["    samples: {train: %s}", "    seed: %s", "    sequence_length: [%s]", "    %s: 1"]
@@ -109,7 +121,9 @@ def test_a_long_value_is_shown_by_its_beginning(tmp_path: Path):
 
 def test_many_mistakes_are_listed_up_to_a_limit(tmp_path: Path):
     file = tmp_path / "nanoset.yaml"
-    file.write_text(CONFIG + "corpora: {" + "".join(f"a{n}: {{x: 1}}, " for n in range(10_000)) + "}")
+    file.write_text(
+        CONFIG + "corpora: {" + "".join(f"a{n}: {{x: 1}}, " for n in range(10_000)) + "}"
+    )
     with pytest.raises(ConfigError, match="more") as caught:
         load_config(file)
     assert len(str(caught.value)) < 100_000

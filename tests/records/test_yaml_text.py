@@ -51,8 +51,17 @@ def test_aliases_are_values(tmp_path):
 def test_errors_are_told_with_their_lines_in_their_order(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("# settings\na:\n  web.v2: {x: 1}\n  b:\n  - {c: 1}\n  - {c: 2,\n     d: 3}\n")
-    lines = {"a.b[1].d": 7, "a.web.v2.x": 3, "a.b[1].missing.e": 6, "other": 2, "a.b[1].c": 6, "a.b[9]": 4}
-    found = located(file, file.read_text(), [ConfigError("wrong", where=f"{file}: {key}") for key in lines])
+    lines = {
+        "a.b[1].d": 7,
+        "a.web.v2.x": 3,
+        "a.b[1].missing.e": 6,
+        "other": 2,
+        "a.b[1].c": 6,
+        "a.b[9]": 4,
+    }
+    found = located(
+        file, file.read_text(), [ConfigError("wrong", where=f"{file}: {key}") for key in lines]
+    )
     expected = sorted(lines.items(), key=lambda item: item[1])
     assert found.what.splitlines() == [
         f"{len(lines)} mistakes:",

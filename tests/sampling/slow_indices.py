@@ -1,4 +1,6 @@
-"""Blends and index arrays as plain loops, close to the trainers' own code: the kernels must return the same."""
+"""Blends and index arrays as plain loops, close to the trainers' own code: the kernels must return
+the same.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ def slow_blend(weights, size):
     numbers = []
     for sample in range(size):
         time = max(float(sample), 1.0)
-        errors = [weight * time - float(count) for weight, count in zip(weights, counts, strict=True)]
+        errors = [
+            weight * time - float(count) for weight, count in zip(weights, counts, strict=True)
+        ]
         dataset = errors.index(max(errors))
         picks.append(dataset)
         numbers.append(counts[dataset])
@@ -35,7 +39,9 @@ def slow_blend_of_many_datasets(weights, size):
 
 
 def slow_exhaustive_blend(sizes):
-    """Return (dataset, number within it) of each sample; `helpers.cpp`, `build_exhaustive_blending_indices`."""
+    """Return (dataset, number within it) of each sample; `helpers.cpp`,
+    `build_exhaustive_blending_indices`.
+    """
     counts = [0] * len(sizes)
     picks = []
     numbers = []

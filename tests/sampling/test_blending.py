@@ -14,21 +14,31 @@ from nanoset_core.sampling.blending import (
     build_blending_indices,
     build_exhaustive_blending_indices,
 )
-from nanoset_core.sampling.greedy import SpeculationCost, simplex_projection, speculate, take_one_by_one
+from nanoset_core.sampling.greedy import (
+    SpeculationCost,
+    simplex_projection,
+    speculate,
+    take_one_by_one,
+)
 
 WEIGHTS = st.one_of(
     st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6),  # not normalised
     st.lists(st.integers(1, 9), min_size=1, max_size=8),  # many ties
-    st.lists(st.floats(-7, 0).map(lambda decade: 10.0**decade), min_size=2, max_size=8),  # rarely taken datasets
+    # rarely taken datasets
+    st.lists(st.floats(-7, 0).map(lambda decade: 10.0**decade), min_size=2, max_size=8),
     st.integers(1, 40).map(lambda datasets: [1.0] * datasets),
-    st.tuples(st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4), st.sampled_from([0.0, 1e-300, 1e-7])).map(
-        lambda pair: [*pair[0], pair[1]]
-    ),
+    st.tuples(
+        st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4), st.sampled_from([0.0, 1e-300, 1e-7])
+    ).map(lambda pair: [*pair[0], pair[1]]),
 )
 SIZES = st.one_of(
     st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12),
-    st.tuples(st.integers(1, 60), st.integers(1, 12)).map(lambda pair: [pair[1]] * pair[0]),  # equal ones
-    st.tuples(st.integers(500, 1500), st.integers(1, 8)).map(lambda pair: [pair[0]] + [1] * pair[1]),  # rare ones
+    # equal ones
+    st.tuples(st.integers(1, 60), st.integers(1, 12)).map(lambda pair: [pair[1]] * pair[0]),
+    # rare ones
+    st.tuples(st.integers(500, 1500), st.integers(1, 8)).map(
+        lambda pair: [pair[0]] + [1] * pair[1]
+    ),
     st.lists(st.integers(1, 3), min_size=100, max_size=300),
 )
 
@@ -82,7 +92,12 @@ def test_exhaustive_blends_are_those_of_the_compiled_helper(case):
 
 
 @settings(max_examples=150, deadline=None)
-@given(weights=WEIGHTS, normal=st.booleans(), size=st.integers(0, 900), block_samples=st.sampled_from([4, 16, 64]))
+@given(
+    weights=WEIGHTS,
+    normal=st.booleans(),
+    size=st.integers(0, 900),
+    block_samples=st.sampled_from([4, 16, 64]),
+)
 def test_blends_are_those_of_the_plain_loop(weights, normal, size, block_samples):
     weights = np.array(weights, dtype=np.float64)
     if normal:
@@ -97,7 +112,12 @@ def test_blends_are_those_of_the_plain_loop(weights, normal, size, block_samples
 
 
 @settings(max_examples=60, deadline=None)
-@given(weights=WEIGHTS, size=st.integers(0, 500), in_rows=st.booleans(), chunk=st.sampled_from([1, 40, 1 << 15]))
+@given(
+    weights=WEIGHTS,
+    size=st.integers(0, 500),
+    in_rows=st.booleans(),
+    chunk=st.sampled_from([1, 40, 1 << 15]),
+)
 def test_blocks_that_all_start_wrong_are_repaired_in_either_layout(weights, size, in_rows, chunk):
     weights = np.array(weights) / np.sum(weights)
 
@@ -124,7 +144,13 @@ def test_blends_of_many_datasets_are_those_of_the_plain_loop(datasets, concentra
 
 @pytest.mark.parametrize(
     "weights",
-    [[10.0**-decade for decade in range(8)], [0.5, 0.25, 0.125, 0.125], [1 / 3] * 3, [0.999999, 1e-6], [0.3, 0.3, 0.4]],
+    [
+        [10.0**-decade for decade in range(8)],
+        [0.5, 0.25, 0.125, 0.125],
+        [1 / 3] * 3,
+        [0.999999, 1e-6],
+        [0.3, 0.3, 0.4],
+    ],
 )
 def test_a_blend_in_blocks_of_the_usual_size_is_that_of_the_plain_loop(weights):
     weights = np.array(weights) / np.sum(weights)
@@ -188,7 +214,9 @@ def test_an_entry_is_numbered_by_how_often_its_value_came_before(values, chunk):
         counter.number(picks[half:], numbers[half:])
 
     assert counter.counts.tolist() == [values.count(value) for value in range(5)]
-    assert numbers.tolist() == [values[:position].count(value) for position, value in enumerate(values)]
+    assert numbers.tolist() == [
+        values[:position].count(value) for position, value in enumerate(values)
+    ]
 
 
 def test_occurrences_are_numbered_beyond_2_to_the_31():

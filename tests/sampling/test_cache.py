@@ -21,12 +21,18 @@ from nanoset_core.sampling.plan import plan_split
 
 @pytest.fixture
 def config(tmp_path):
-    blend = {write_pair(tmp_path / "a", GROWING[:40]): 2.0, write_pair(tmp_path / "b", GROWING[:40], 100): 1.0}
+    blend = {
+        write_pair(tmp_path / "a", GROWING[:40]): 2.0,
+        write_pair(tmp_path / "b", GROWING[:40], 100): 1.0,
+    }
     return NanosetConfig(blend, sequence_length=8, split="1,0,0", train_split_samples=90)
 
 
 def snapshot(folder):
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.iterdir()
+    }
 
 
 def write_all(config, folder):
@@ -63,14 +69,18 @@ def test_the_description_comes_last(config, tmp_path, monkeypatch):
     order = []
     rename = os.replace
     monkeypatch.setattr(
-        os, "replace", lambda source, target: (order.append(os.path.basename(target)), rename(source, target))
+        os,
+        "replace",
+        lambda source, target: (order.append(os.path.basename(target)), rename(source, target)),
     )
     plan, _ = write_all(config, tmp_path / "cache")
     member = plan.members[0]
     assert order[4:9] == [*member.cache_files[:3], member.sidecar, member.files["description"]]
 
 
-@pytest.mark.parametrize("part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"])
+@pytest.mark.parametrize(
+    "part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"]
+)
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
 def test_damaged_files_are_made_anew(config, tmp_path, part, damage):
     folder = tmp_path / "cache"
@@ -96,7 +106,10 @@ CHANGES = [
 
 @pytest.mark.parametrize(
     ("preset", "change"),
-    [*(("megatron", change) for change in CHANGES), *(("nanotron", change) for change in CHANGES[:2])],
+    [
+        *(("megatron", change) for change in CHANGES),
+        *(("nanotron", change) for change in CHANGES[:2]),
+    ],
     ids=str,
 )
 def test_options_that_the_name_does_not_hold_are_not_mixed_up(config, tmp_path, change, preset):
@@ -105,12 +118,18 @@ def test_options_that_the_name_does_not_hold_are_not_mixed_up(config, tmp_path, 
         base |= {"split": "0,1,0", "valid_split_samples": 90}
     folder = str(tmp_path / "cache")
     for options in (base, base | change, base):
-        shared = NanosetBuilder(NanosetConfig.from_json(options | {"path_to_cache": folder})).build()
-        alone = NanosetBuilder(NanosetConfig.from_json(options | {"path_to_cache": str(tmp_path / "new")})).build()
+        shared = NanosetBuilder(
+            NanosetConfig.from_json(options | {"path_to_cache": folder})
+        ).build()
+        alone = NanosetBuilder(
+            NanosetConfig.from_json(options | {"path_to_cache": str(tmp_path / "new")})
+        ).build()
         for ours, fresh in zip(shared, alone, strict=True):
             assert (ours is None) == (fresh is None)
             if ours is not None:
-                np.testing.assert_array_equal(ours.batch(range(len(ours))), fresh.batch(range(len(fresh))))
+                np.testing.assert_array_equal(
+                    ours.batch(range(len(ours))), fresh.batch(range(len(fresh)))
+                )
         for path in (tmp_path / "new").iterdir():
             path.unlink()
 
@@ -129,7 +148,9 @@ def test_data_that_grew_is_not_read_through_an_old_index(config, tmp_path, prese
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nemo"])
-def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(config, tmp_path, preset, monkeypatch):
+def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(
+    config, tmp_path, preset, monkeypatch
+):
     folder = tmp_path / "cache"
     config = NanosetConfig.from_json(config.to_json() | {"preset": preset})
     plan, _ = write_all(config, folder)
@@ -193,9 +214,15 @@ def test_plain_datasets_have_no_blend(config):
 
 
 def test_folders_beside_the_data(config, tmp_path):
-    folders = {"megatron": "a/cache/GPTDataset_indices", "nanotron": "a/cache/Nanoset_indices", "nemo": ""}
+    folders = {
+        "megatron": "a/cache/GPTDataset_indices",
+        "nanotron": "a/cache/Nanoset_indices",
+        "nemo": "",
+    }
     for preset, folder in folders.items():
-        alone = NanosetConfig(next(iter(config.data_path)), sequence_length=8, split="1,0,0", preset=preset)
+        alone = NanosetConfig(
+            next(iter(config.data_path)), sequence_length=8, split="1,0,0", preset=preset
+        )
         assert cache_dir_of(plan_split(alone, "train").members[0], alone) == tmp_path / folder
 
 
@@ -205,11 +232,15 @@ def test_sidecar_says_what_the_set_is_from(config, tmp_path):
     noted = json.loads((tmp_path / "cache" / member.sidecar).read_bytes())
     index = hashlib.sha256((tmp_path / "a.idx").read_bytes()).hexdigest()
     assert noted["made_from"]["idx_sha256"] == member.idx_sha256 == index
-    assert {name: note["sha256"] for name, note in noted["files"].items()}.items() <= digests.items()
+    assert {
+        name: note["sha256"] for name, note in noted["files"].items()
+    }.items() <= digests.items()
 
 
 def test_what_another_process_wrote_meanwhile_stays(config, tmp_path, monkeypatch):
-    """Its own files, complete by then, are withdrawn for no moment: it may be about to say how large they are."""
+    """Its own files, complete by then, are withdrawn for no moment: it may be about to say how
+    large they are.
+    """
     folder, plan = tmp_path / "cache", plan_split(config, "train")
     real = cache.build_member_indices
 
@@ -223,4 +254,6 @@ def test_what_another_process_wrote_meanwhile_stays(config, tmp_path, monkeypatc
     monkeypatch.setattr(cache, "build_member_indices", overtaken)
     digests = member_set(plan.members[0], config, folder).write()
     assert snapshot(folder) == overtaken.before
-    assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in digests} == digests
+    assert {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in digests
+    } == digests

@@ -1,4 +1,6 @@
-"""What a split reads of a corpus through several datasets, and limits on the epochs of its documents."""
+"""What a split reads of a corpus through several datasets, and limits on the epochs of its
+documents.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def other(whole) -> str:
 
 
 def config_of(weights, samples, **options):
-    return NanosetConfig(weights, sequence_length=10, split="1,0,0", train_split_samples=samples, **options)
+    return NanosetConfig(
+        weights, sequence_length=10, split="1,0,0", train_split_samples=samples, **options
+    )
 
 
 def covered(config, corpora):
@@ -51,16 +55,22 @@ def covered(config, corpora):
         member.prefix: MemberReads.of(plan, config, member, row.samples_given)
         for member, row in zip(plan.members, rows, strict=True)
     }
-    (found,) = corpus_coverage(corpora.parts({member.prefix: member.rows for member in plan.members}), reads, config)
+    (found,) = corpus_coverage(
+        corpora.parts({member.prefix: member.rows for member in plan.members}), reads, config
+    )
     return plan, rows, found
 
 
 def most_built(config, corpora):
-    """Return how often the documents that are read most often may be read, the margin included: by a look at each."""
+    """Return how often the documents that are read most often may be read, the margin included: by
+    a look at each.
+    """
     members = plan_split(config, "train").members
     counts = np.zeros(len(corpora.lengths))
     for member in members:
-        needed = (member.samples_requested * 10 + 1) / member.tokens if member.samples_requested else 0.0
+        needed = (
+            (member.samples_requested * 10 + 1) / member.tokens if member.samples_requested else 0.0
+        )
         for document in corpora.documents(member.prefix, member.rows):
             counts[document] += needed
     return counts.max()
@@ -117,7 +127,10 @@ def test_unique_tokens_are_those_of_the_samples_that_trainers_read(whole, half, 
         for sample in range(plan.samples):
             _, pieces = train.sources(sample)
             tokens = np.concatenate(
-                [np.arange(starts[sequence] + begin, starts[sequence] + end) for sequence, begin, end in pieces]
+                [
+                    np.arange(starts[sequence] + begin, starts[sequence] + end)
+                    for sequence, begin, end in pieces
+                ]
             )
             is_read[tokens[:10]] = True  # the last token of a sample is a label alone
         unique.append(is_read.sum())
@@ -143,10 +156,14 @@ def test_a_limit_counts_the_readings_of_all_members(whole, half):
     corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
     config = config_of({whole: 0.67, half: 0.33}, 350)
     limits = {whole: 1.0, half: 1.0}
-    assert not apply_epoch_limits(config, limits, "raise").exceeded, "neither member alone is read more than once"
+    assert not apply_epoch_limits(config, limits, "raise").exceeded, (
+        "neither member alone is read more than once"
+    )
     with pytest.raises(InputError) as caught:
         apply_epoch_limits(config, limits, "raise", corpora=corpora)
-    assert caught.value.found == "documents that whole and half share 1.27 times in train (at most 1)"
+    assert (
+        caught.value.found == "documents that whole and half share 1.27 times in train (at most 1)"
+    )
 
 
 def test_a_limit_of_one_member_holds_for_all_its_documents(whole, half):
@@ -191,18 +208,24 @@ def test_stop_asks_for_the_most_samples_that_the_limits_allow(whole, half):
     samples=st.integers(50, 900),
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo"]),
 )
-def test_redistribute_keeps_limits_of_documents(whole, half, other, weights, limits, samples, preset):
+def test_redistribute_keeps_limits_of_documents(
+    whole, half, other, weights, limits, samples, preset
+):
     shared = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
     alone = SlowCorpora(LENGTHS, {other: range(160)})
 
     class Both:
         def parts(self, rows):
-            inside = {prefix: own for prefix, own in rows.items() if prefix in shared.documents_by_prefix}
+            inside = {
+                prefix: own for prefix, own in rows.items() if prefix in shared.documents_by_prefix
+            }
             return [*shared.parts(inside), *alone.parts({other: rows[other]})]
 
     prefixes = (whole, half, other)
     config = config_of(dict(zip(prefixes, weights, strict=True)), samples, preset=preset)
-    most = {prefix: limit for prefix, limit in zip(prefixes, limits, strict=True) if limit is not None}
+    most = {
+        prefix: limit for prefix, limit in zip(prefixes, limits, strict=True) if limit is not None
+    }
     try:
         limited = apply_epoch_limits(config, most, "redistribute", corpora=Both())
     except InputError:

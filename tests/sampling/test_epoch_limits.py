@@ -40,17 +40,29 @@ def blend(data, weights, samples, split="train", preset="megatron"):
 
 def within(config, limits):
     members = plan_split(config, "train").members
-    return all(m.samples_requested <= most_samples(m.tokens, limits.get(m.prefix, 1e9), config) for m in members)
+    return all(
+        m.samples_requested <= most_samples(m.tokens, limits.get(m.prefix, 1e9), config)
+        for m in members
+    )
 
 
 def room(config, limits):
-    """Samples that all limits together allow beyond those asked for: the largest share of each, by trying."""
+    """Samples that all limits together allow beyond those asked for: the largest share of each, by
+    trying.
+    """
     members = plan_split(config, "train").members
     allowed = [most_samples(member.tokens, limits[member.prefix], config) for member in members]
     size = config.train_split_samples
 
     def largest(most):
-        return next((n for n in range(size, -1, -1) if config.rules.member_sizes(size, n / size, 0.005)[1] <= most), 0)
+        return next(
+            (
+                n
+                for n in range(size, -1, -1)
+                if config.rules.member_sizes(size, n / size, 0.005)[1] <= most
+            ),
+            0,
+        )
 
     return sum(largest(most) for most in allowed) - size
 
@@ -61,17 +73,23 @@ def test_shares_are_the_same_whatever_python_runs(data, monkeypatch):
     def outcome():
         config = blend(data, (0.6, 0.4, 0.6), 450)
         weights = [row.weight for row in coverage(plan_split(config, "train"), config)]
-        return weights, fill_shares({"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0))
+        return weights, fill_shares(
+            {"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0)
+        )
 
     found = outcome()
     for other in (plain_sum, compensated_sum, math.fsum):
-        monkeypatch.setattr("builtins.sum", lambda values, other=other: exact_or(other, list(values)))
+        monkeypatch.setattr(
+            "builtins.sum", lambda values, other=other: exact_or(other, list(values))
+        )
         assert outcome() == found
 
 
 def exact_or(other, values):
     return (
-        other(values) if any(isinstance(value, float) for value in values) else functools.reduce(int.__add__, values, 0)
+        other(values)
+        if any(isinstance(value, float) for value in values)
+        else functools.reduce(int.__add__, values, 0)
     )
 
 
@@ -91,7 +109,9 @@ def test_repeat_changes_nothing_and_says_so(data):
     config = blend(data, (1, 1, 1), 300)
     limited = apply_epoch_limits(config, {data["b"]: 2.0}, "repeat")
     assert limited.config == config
-    assert [(one.prefix, one.split, one.limit) for one in limited.exceeded] == [(data["b"], "train", 2.0)]
+    assert [(one.prefix, one.split, one.limit) for one in limited.exceeded] == [
+        (data["b"], "train", 2.0)
+    ]
 
 
 def test_stop_asks_for_the_most_that_the_limits_allow(data):
@@ -120,7 +140,11 @@ def test_a_dataset_alone(data):
 )
 def test_redistribute_keeps_limits_samples_and_proportions(data, weights, samples, limits, preset):
     config = blend(data, weights, samples, preset=preset)
-    most = {prefix: limit for prefix, limit in zip(data.values(), limits, strict=True) if limit is not None}
+    most = {
+        prefix: limit
+        for prefix, limit in zip(data.values(), limits, strict=True)
+        if limit is not None
+    }
     if (
         len(most) == len(data)
         and apply_epoch_limits(config, most, "repeat").exceeded
@@ -139,17 +163,23 @@ def test_redistribute_keeps_limits_samples_and_proportions(data, weights, sample
     before, after = config.data_path, limited.config.data_path
     assert sum(after.values()) == pytest.approx(1)
     raised = [
-        prefix for prefix in before if after[prefix] / sum(after.values()) > before[prefix] / sum(before.values())
+        prefix
+        for prefix in before
+        if after[prefix] / sum(after.values()) > before[prefix] / sum(before.values())
     ]
     ratios = {prefix: after[prefix] / before[prefix] for prefix in raised}
     free = [ratio for prefix, ratio in ratios.items() if prefix not in most]
-    assert free == pytest.approx([max(ratios.values())] * len(free)), "what has no limit gives the rest in proportion"
+    assert free == pytest.approx([max(ratios.values())] * len(free)), (
+        "what has no limit gives the rest in proportion"
+    )
     assert {one.prefix for one in limited.exceeded}.isdisjoint(raised)
 
 
 def test_limits_that_cannot_be_kept(data):
     with pytest.raises(InputError, match="too few samples"):
-        apply_epoch_limits(blend(data, (1, 1, 1), 1000), dict.fromkeys(data.values(), 1.0), "redistribute")
+        apply_epoch_limits(
+            blend(data, (1, 1, 1), 1000), dict.fromkeys(data.values(), 1.0), "redistribute"
+        )
 
 
 def test_one_set_of_weights_for_all_splits(data):
@@ -165,7 +195,9 @@ def test_one_set_of_weights_for_all_splits(data):
     assert {one.split for one in limited.exceeded} == {"train", "valid"}
     for split in ("train", "valid"):
         for member in plan_split(limited.config, split).members:
-            assert member.prefix not in limits or member.samples_requested <= most_samples(member.tokens, 1, config)
+            assert member.prefix not in limits or member.samples_requested <= most_samples(
+                member.tokens, 1, config
+            )
 
 
 @pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron"])
@@ -198,7 +230,9 @@ def test_epochs_of_a_dataset_that_is_too_short_for_a_sample(data):
 
 def test_what_is_never_seen(data):
     def only(samples, length=10):
-        config = NanosetConfig(data["b"], sequence_length=length, split="1,0,0", train_split_samples=samples)
+        config = NanosetConfig(
+            data["b"], sequence_length=length, split="1,0,0", train_split_samples=samples
+        )
         return coverage(plan_split(config, "train"), config)[0]
 
     assert only(None).tokens_unseen == (220 - 1) % 10  # 21 samples, and their last token

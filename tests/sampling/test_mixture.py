@@ -32,7 +32,9 @@ def part(**keys):
 
 def configured(corpora, samples=SAMPLES, **more):
     weights = dict.fromkeys(corpora, 1.0)
-    return NanosetConfig(weights, sequence_length=LENGTH, split="1,0,0", train_split_samples=samples, **more)
+    return NanosetConfig(
+        weights, sequence_length=LENGTH, split="1,0,0", train_split_samples=samples, **more
+    )
 
 
 def compiled(tree, tokens, **more):
@@ -53,10 +55,17 @@ def slowly(tree, tokens):
     run = SAMPLES * LENGTH
 
     def parts(keys):
-        return {name: {"share": one} if isinstance(one, float) else one for name, one in keys["mix"].items()}
+        return {
+            name: {"share": one} if isinstance(one, float) else one
+            for name, one in keys["mix"].items()
+        }
 
     def corpora(name, keys):
-        return [name] if "mix" not in keys else [c for n, k in parts(keys).items() for c in corpora(n, k)]
+        return (
+            [name]
+            if "mix" not in keys
+            else [c for n, k in parts(keys).items() for c in corpora(n, k)]
+        )
 
     def passes(corpus, times):
         return int((int(tokens[corpus] * times) - 1) // LENGTH) * LENGTH / run
@@ -85,7 +94,10 @@ def slowly(tree, tokens):
     def least(name, keys):
         own = fixed(name, keys) if "mix" not in keys else None
         if "mix" in keys:
-            return sum(fixed(n, k) if fixed(n, k) is not None else least(n, k) for n, k in parts(keys).items())
+            return sum(
+                fixed(n, k) if fixed(n, k) is not None else least(n, k)
+                for n, k in parts(keys).items()
+            )
         return own or 0
 
     def divide(name, keys, amount, limit):
@@ -111,7 +123,9 @@ def slowly(tree, tokens):
         assume(not any(1e-10 < one < 1e-8 for one in got.values()))  # nothing, but for rounding
         if min(got.values()) <= 1e-9:
             raise Impossible
-        return {c: one for n, k in parts(keys).items() for c, one in divide(n, k, got[n], limit).items()}
+        return {
+            c: one for n, k in parts(keys).items() for c, one in divide(n, k, got[n], limit).items()
+        }
 
     most("", {"mix": tree}, None)
     return divide("", {"mix": tree}, 1.0, None)
@@ -178,7 +192,12 @@ def test_a_plan_says_what_each_part_gets_and_why():
     rows = rows_of(tree, tokens)
     assert [(row.name, row.depth, row.decided_by) for row in rows.values()] == [
         *(("english", 0, "share"), ("web", 1, "share"), ("books", 1, "max_epochs")),
-        *(("code", 0, "share"), ("python", 1, "min_share"), ("rust", 1, "size"), ("math", 0, "tokens")),
+        *(
+            ("code", 0, "share"),
+            ("python", 1, "min_share"),
+            ("rust", 1, "size"),
+            ("math", 0, "tokens"),
+        ),
     ]
     assert rows["math"].given == 0.1
     assert (rows["math"].tokens, rows["math"].epochs, rows["math"].asked) == (160_000, 3.2, None)
@@ -193,7 +212,11 @@ def test_a_plan_says_what_each_part_gets_and_why():
 @pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron-000"])
 def test_targets_and_caps_are_kept_within_a_sample(preset):
     tokens = {"a": 400_000, "b": 100_000, "c": 7_000_000, "d": 90_050}
-    tree = {"a": {"epochs": 1}, "b": {"tokens": 123_456}, "rest": {"mix": {"c": 1, "d": {"share": 9, "max_epochs": 2}}}}
+    tree = {
+        "a": {"epochs": 1},
+        "b": {"tokens": 123_456},
+        "rest": {"mix": {"c": 1, "d": {"share": 9, "max_epochs": 2}}},
+    }
     mix, reader = part(mix=tree), Known(tokens)
     config = configured(mix.corpora, preset=preset)
     weights = dict(zip(mix.corpora, mixture_of(mix, config, reader).weights, strict=True))
@@ -222,10 +245,26 @@ def test_a_run_that_goes_on_has_read_a_part_of_what_is_allowed():
     ("tree", "where", "found"),
     [
         ({"a": {"tokens": 1e9}, "b": 1}, "mix.a", "6.25e+04% of train"),
-        ({"a": {"tokens": 1e6}, "b": {"epochs": 0.1}}, "mix", "no part is left for 36.25% of train"),
-        ({"a": {"share": 1, "max_epochs": 1}, "b": {"share": 1, "max_epochs": 1}}, "mix", "share 100% of train"),
-        ({"g": {"share": 1, "mix": {"a": {"tokens": 1e6}, "c": 1}}, "b": 9}, "mix.g.c", "mix.g has 62.5%"),
-        ({"g": {"share": 1, "mix": {"a": {"min_share": 0.9, "max_epochs": 1}, "c": {}}}, "b": 1}, "mix.g.a", "floors"),
+        (
+            {"a": {"tokens": 1e6}, "b": {"epochs": 0.1}},
+            "mix",
+            "no part is left for 36.25% of train",
+        ),
+        (
+            {"a": {"share": 1, "max_epochs": 1}, "b": {"share": 1, "max_epochs": 1}},
+            "mix",
+            "share 100% of train",
+        ),
+        (
+            {"g": {"share": 1, "mix": {"a": {"tokens": 1e6}, "c": 1}}, "b": 9},
+            "mix.g.c",
+            "mix.g has 62.5%",
+        ),
+        (
+            {"g": {"share": 1, "mix": {"a": {"min_share": 0.9, "max_epochs": 1}, "c": {}}}, "b": 1},
+            "mix.g.a",
+            "floors",
+        ),
         ({"a": {"tokens": 8e5}, "c": {"tokens": 8e5}, "b": 1}, "mix.b", "has 100"),
         ({"empty": 1, "b": 1}, "mix", "empty"),
     ],
@@ -244,8 +283,16 @@ def test_impossible_mixtures_are_refused_with_the_part_and_its_bounds(tree, wher
     [
         ({"a": {"share": 1, "tokens": 5}}, ".a", "each say how much"),
         ({"a": {"tokens": 5, "min_share": 0.1}, "b": 1}, ".a.min_share", "no effect"),
-        ({"a": {"min_share": 0.5, "max_share": 0.4}, "b": {}}, ".a.min_share", "floor is above the cap"),
-        ({"g": {"max_epochs": 2, "mix": {"a": {"epochs": 3}}}, "b": 1}, ".g.a.epochs", "more often"),
+        (
+            {"a": {"min_share": 0.5, "max_share": 0.4}, "b": {}},
+            ".a.min_share",
+            "floor is above the cap",
+        ),
+        (
+            {"g": {"max_epochs": 2, "mix": {"a": {"epochs": 3}}}, "b": 1},
+            ".g.a.epochs",
+            "more often",
+        ),
         ({"a": 1, "b": {}}, "", "some of these parts"),
         ({"a": {"min_share": 0.6}, "b": {"min_share": 0.6}}, "", "more than 1"),
         ({"a": {"max_share": 0.4}, "b": {"max_share": 0.4}}, "", "less than 1"),
@@ -255,7 +302,9 @@ def test_impossible_mixtures_are_refused_with_the_part_and_its_bounds(tree, wher
     ],
 )
 def test_mistakes_are_named_before_anything_is_read(tree, where, what):
-    assert (f"f: n.mix{where}", True) in [(error.where, what in error.what) for error in mistakes(part(mix=tree).mix)]
+    assert (f"f: n.mix{where}", True) in [
+        (error.where, what in error.what) for error in mistakes(part(mix=tree).mix)
+    ]
 
 
 def test_limits_and_targets_need_the_number_of_samples_and_shares_do_not():
@@ -271,4 +320,6 @@ def test_limits_and_targets_need_the_number_of_samples_and_shares_do_not():
 def test_the_order_written_is_that_of_the_blend():
     mix = part(mix={"z": 1, "g": {"share": 2, "mix": {"b": {}, "a": {}}}})
     assert list(unweighted(mix.mix)) == ["z", "b", "a"]
-    assert mix.to_json() == {"mix": {"z": {"share": 1.0}, "g": {"share": 2.0, "mix": {"b": {}, "a": {}}}}}
+    assert mix.to_json() == {
+        "mix": {"z": {"share": 1.0}, "g": {"share": 2.0, "mix": {"b": {}, "a": {}}}}
+    }

@@ -38,13 +38,17 @@ def ours(case, preset, prefixes):
     assert plan_split(config, "valid") is None
     datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
     members = [
-        Nanoset(dataset, member, config, build_member_indices(member, config, dataset.sequence_lengths))
+        Nanoset(
+            dataset, member, config, build_member_indices(member, config, dataset.sequence_lengths)
+        )
         for dataset, member in zip(datasets, plan.members, strict=True)
     ]
     train = BlendedNanoset(members, plan, config, blend)
     chosen = list(range(min(len(train), 9)))
     for one, many in zip((train[at] for at in chosen), train.__getitems__(chosen), strict=True):
-        assert {key: value.tolist() for key, value in one.items()} == {key: many[key].tolist() for key in many}
+        assert {key: value.tolist() for key, value in one.items()} == {
+            key: many[key].tolist() for key in many
+        }
     return facts(train, map(len, members))
 
 
@@ -58,7 +62,9 @@ def test_lengths_index_arrays_and_samples(case, tmp_path):
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory):
     if lacking := [name for name in CHECKOUTS if name not in os.environ]:
-        pytest.skip(f"{', '.join(lacking)}: no checkout of nanotron 2411b022 and datatrove 2c895af7 is named")
+        pytest.skip(
+            f"{', '.join(lacking)}: no checkout of nanotron 2411b022 and datatrove 2c895af7 is named"
+        )
     pytest.importorskip("numba", reason="numba, which nanotron needs, is not installed")
     make.single_process()
     return make.load(*(os.environ[name] for name in CHECKOUTS), tmp_path_factory.mktemp("helpers"))

@@ -1,4 +1,6 @@
-"""Plans: what they promise is what is built, and what cannot be is refused before anything is built."""
+"""Plans: what they promise is what is built, and what cannot be is refused before anything is
+built.
+"""
 
 import json
 from dataclasses import replace
@@ -38,7 +40,9 @@ def data(tmp_path):
     extra=st.booleans(),
     partial=st.booleans(),
 )
-def test_what_is_planned_is_what_is_built(tmp_path_factory, lengths, asked, length, preset, extra, partial):
+def test_what_is_planned_is_what_is_built(
+    tmp_path_factory, lengths, asked, length, preset, extra, partial
+):
     prefix, rules = write(tmp_path_factory.mktemp("plan") / "d", lengths), PRESETS[preset]
     for split, share in (("train", "1,0,0"), ("valid", "0,1,0")):
         if split == "valid" and (rules.windows or (preset == "nanotron" and asked is not None)):
@@ -56,13 +60,24 @@ def test_what_is_planned_is_what_is_built(tmp_path_factory, lengths, asked, leng
             member = plan_split(config, split).members[0]
         except ConfigError:
             too_few = sum(lengths) < length + int(config.add_extra_token)
-            none_at_all = (preset == "nanotron-000" or rules.windows) and (asked == 0 or (asked is None and too_few))
-            assert sum(lengths) == 0 or ((preset == "nanotron" or rules.windows) and too_few) or none_at_all
+            none_at_all = (preset == "nanotron-000" or rules.windows) and (
+                asked == 0 or (asked is None and too_few)
+            )
+            assert (
+                sum(lengths) == 0
+                or ((preset == "nanotron" or rules.windows) and too_few)
+                or none_at_all
+            )
             continue
         try:
             built = build_member_indices(member, config, np.array(lengths, dtype=np.int32))
         except ConfigError as refusal:
-            if not (partial and config.add_extra_token and 0 in lengths and "empty sequence" in refusal.what):
+            if not (
+                partial
+                and config.add_extra_token
+                and 0 in lengths
+                and "empty sequence" in refusal.what
+            ):
                 raise
             continue
         assert len(built.document_index) == member.epochs * len(lengths)
@@ -77,7 +92,11 @@ def test_what_is_planned_is_what_is_built(tmp_path_factory, lengths, asked, leng
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_plan_survives_json(data, preset):
     config = NanosetConfig(
-        dict(zip(data, (5, 3, 2), strict=True)), sequence_length=4, preset=preset, train_split_samples=30, split="8,1,1"
+        dict(zip(data, (5, 3, 2), strict=True)),
+        sequence_length=4,
+        preset=preset,
+        train_split_samples=30,
+        split="8,1,1",
     )
     plan = plan_split(config, "train")
     again = SplitPlan.from_json(json.loads(json.dumps(plan.to_json())))
@@ -88,7 +107,10 @@ def test_plan_survives_json(data, preset):
 
 def test_plan_of_a_blend(data):
     config = NanosetConfig(
-        dict(zip(data, (5, 3, 2), strict=True)), sequence_length=4, train_split_samples=100, split="1,0,0"
+        dict(zip(data, (5, 3, 2), strict=True)),
+        sequence_length=4,
+        train_split_samples=100,
+        split="1,0,0",
     )
     plan = plan_split(config, "train")
     assert [member.weight for member in plan.members] == [0.5, 0.3, 0.2]
@@ -106,11 +128,16 @@ def test_trainer_paths_are_what_is_described(data):
     member = plan_split(config, "train").members[0]
     assert json.loads(member.description)["dataset_path"] == "/lustre/a"
     assert member.prefix == data[0]
-    assert member.hash != plan_split(NanosetConfig(data[0], sequence_length=4), "train").members[0].hash
+    assert (
+        member.hash
+        != plan_split(NanosetConfig(data[0], sequence_length=4), "train").members[0].hash
+    )
 
 
 def test_splits_with_data_of_their_own(data):
-    config = NanosetConfig(blend_per_split=[{data[0]: 2.0}, data[1:], None], sequence_length=4, train_split_samples=60)
+    config = NanosetConfig(
+        blend_per_split=[{data[0]: 2.0}, data[1:], None], sequence_length=4, train_split_samples=60
+    )
     train, valid, test = (plan_split(config, split) for split in ("train", "valid", "test"))
     assert train.blend is None
     assert train.members[0].samples_requested == 60
@@ -136,7 +163,10 @@ def test_largest_epoch_size(data, preset, shares):
     config = NanosetConfig(weights, sequence_length=4, preset=preset, split="1,0,0")
 
     def one_epoch(size):
-        sizes = [config.rules.member_sizes(size, share, 0.005)[1] for share in config.rules.normalized(shares)]
+        sizes = [
+            config.rules.member_sizes(size, share, 0.005)[1]
+            for share in config.rules.normalized(shares)
+        ]
         return all(size <= limit for size, limit in zip(sizes, (49, 22, 11), strict=True))
 
     size = largest_epoch_size(config)
@@ -165,17 +195,67 @@ SHORT, LONG = {"short": [5, 5, 5]}, {"long": [50, 50, 50]}
         (SIZES, False, {"preset": "nanotron"}, "needs weights"),
         (SIZES, False, {"sequence_length": 60}, "no samples in the split"),
         (ONE, False, {"split": "98,1,1", "test_split_samples": 1}, "never return"),
-        (SIZES, True, {"split": "0,99,1", "valid_split_samples": 9, "test_split_samples": 1}, "never return"),
+        (
+            SIZES,
+            True,
+            {"split": "0,99,1", "valid_split_samples": 9, "test_split_samples": 1},
+            "never return",
+        ),
         (ONE, False, {"split": "98,1,1", "preset": "nanotron"}, "no sequences"),
-        (ONE, False, {"split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"}, "always one epoch"),
-        (ONE, False, {"sequence_length": 2000, "preset": "nanotron", "train_split_samples": 1}, "too few tokens"),
-        ({"a": [30] * 3}, False, {"preset": "nemo", "split": "0,1,1", "valid_split_samples": 1}, "outside of the data"),
-        ({"few": [30] * 4, "many": [30] * 400}, True, {"split": "98,1,1"} | OWN_TEST, "no samples in the split"),
-        (SHORT | LONG, True, NOTHING_OF_TEST | {"sequence_length": 9, "split": "1,1,1"}, "no samples in the split"),
-        ({"a": [3], "b": [3]}, False, {"sequence_length": 64, "train_split_samples": 10}, "no samples in the split"),
-        (SIZES, True, {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron"}, "needs samples"),
-        (SIZES, True, {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron-000"}, "needs samples"),
-        ({str(number): [9] for number in range(255)}, True, {"preset": "nemo", "train_split_samples": 9}, "too many"),
+        (
+            ONE,
+            False,
+            {"split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"},
+            "always one epoch",
+        ),
+        (
+            ONE,
+            False,
+            {"sequence_length": 2000, "preset": "nanotron", "train_split_samples": 1},
+            "too few tokens",
+        ),
+        (
+            {"a": [30] * 3},
+            False,
+            {"preset": "nemo", "split": "0,1,1", "valid_split_samples": 1},
+            "outside of the data",
+        ),
+        (
+            {"few": [30] * 4, "many": [30] * 400},
+            True,
+            {"split": "98,1,1"} | OWN_TEST,
+            "no samples in the split",
+        ),
+        (
+            SHORT | LONG,
+            True,
+            NOTHING_OF_TEST | {"sequence_length": 9, "split": "1,1,1"},
+            "no samples in the split",
+        ),
+        (
+            {"a": [3], "b": [3]},
+            False,
+            {"sequence_length": 64, "train_split_samples": 10},
+            "no samples in the split",
+        ),
+        (
+            SIZES,
+            True,
+            {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron"},
+            "needs samples",
+        ),
+        (
+            SIZES,
+            True,
+            {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron-000"},
+            "needs samples",
+        ),
+        (
+            {str(number): [9] for number in range(255)},
+            True,
+            {"preset": "nemo", "train_split_samples": 9},
+            "too many",
+        ),
     ],
 )
 def test_refusals(tmp_path, sizes, is_weighted, options, message):
@@ -189,7 +269,9 @@ def test_refusals(tmp_path, sizes, is_weighted, options, message):
 
 
 def test_presets_without_blends_per_split(data):
-    config = NanosetConfig(blend_per_split=[data[0], None, None], sequence_length=4, preset="nanotron")
+    config = NanosetConfig(
+        blend_per_split=[data[0], None, None], sequence_length=4, preset="nanotron"
+    )
     with pytest.raises(ConfigError, match="blends of their own"):
         plan_split(config, "train")
 
@@ -198,9 +280,18 @@ def test_nemo_skips_splits_without_sequences_or_samples(tmp_path):
     few, short = write(tmp_path / "few", [30] * 4), write(tmp_path / "short", [5, 5, 5])
     options = {"sequence_length": 9, "preset": "nemo"}
     assert plan_split(NanosetConfig(few, **options, split="98,1,1"), "test") is None
-    assert plan_split(NanosetConfig({few: 1.0}, **options | OWN_TEST, split="98,1,1"), "test") is None
-    assert plan_split(NanosetConfig({short: 1.0}, **options, split="1,1,1", test_split_samples=0), "test") is None
-    own = NanosetConfig(blend_per_split=[None, None, {short: 1.0, few: 1.0}], **options, test_split_samples=0)
+    assert (
+        plan_split(NanosetConfig({few: 1.0}, **options | OWN_TEST, split="98,1,1"), "test") is None
+    )
+    assert (
+        plan_split(
+            NanosetConfig({short: 1.0}, **options, split="1,1,1", test_split_samples=0), "test"
+        )
+        is None
+    )
+    own = NanosetConfig(
+        blend_per_split=[None, None, {short: 1.0, few: 1.0}], **options, test_split_samples=0
+    )
     assert plan_split(own, "test").samples == 0
 
 
@@ -226,8 +317,14 @@ def test_nemo_goes_by_rows_where_rounding_gives_a_sequence_to_a_split_without_a_
 def test_nemo_cuts_as_the_python_that_it_runs_on_does(tmp_path):
     prefix = write(tmp_path / "d", [30] * 5)
     options = {"sequence_length": 4, "preset": "nemo", "split": "0.7,0.2,0.1"}
-    before, since = (NanosetConfig(prefix, **options, compensated_sums=sums) for sums in (False, True))
-    assert [plan_split(before, split).members[0].rows for split in SPLITS] == [(0, 3), (3, 4), (4, 5)]
+    before, since = (
+        NanosetConfig(prefix, **options, compensated_sums=sums) for sums in (False, True)
+    )
+    assert [plan_split(before, split).members[0].rows for split in SPLITS] == [
+        (0, 3),
+        (3, 4),
+        (4, 5),
+    ]
     assert [plan_split(since, split) and plan_split(since, split).members[0].rows for split in SPLITS] == [
         (0, 4), (4, 5), None,
     ]  # fmt: skip
@@ -239,7 +336,9 @@ def test_nemo_cuts_as_the_python_that_it_runs_on_does(tmp_path):
             NanosetConfig(prefix, **options | {"preset": preset}, compensated_sums=True)
 
 
-@pytest.mark.parametrize(("python", "compensates"), [("3.9", False), ("3.11.7", False), ("3.12", True), ("3.14", True)])
+@pytest.mark.parametrize(
+    ("python", "compensates"), [("3.9", False), ("3.11.7", False), ("3.12", True), ("3.14", True)]
+)
 def test_versions_of_python(python, compensates):
     assert PRESETS["nemo"].compensates(python) is compensates
     assert PRESETS["nemo"].compensates(None) is False
@@ -248,7 +347,11 @@ def test_versions_of_python(python, compensates):
 def test_more_than_2_to_the_24_tokens_are_counted_exactly(tmp_path):
     with (tmp_path / "d.idx").open("wb") as file:
         write_idx(file, np.uint16, np.array([2**24 + 2]), np.array([0, 1]))
-    options = {"sequence_length": 2**23, "drop_last_partial_validation_sequence": False, "split": "0,1,0"}
+    options = {
+        "sequence_length": 2**23,
+        "drop_last_partial_validation_sequence": False,
+        "split": "0,1,0",
+    }
     plan = plan_split(NanosetConfig(tmp_path / "d", **options), "valid")
     assert plan.samples == 3  # in 32-bit floats, as the trainer has it, 2
 
@@ -271,7 +374,10 @@ IMPOSSIBLE = [
     *(("data_path, a", {"data_path": {"a": value}}) for value in (-1.0, float("inf"), "1")),
     ("data_path, b", {"data_path": {"a": 1.0, "b": 0}}),
     ("data_path", {"blend_per_split": ["d", None, None]}),
-    *(("blend_per_split", {"data_path": None, "blend_per_split": value}) for value in (["d"], [None] * 3)),
+    *(
+        ("blend_per_split", {"data_path": None, "blend_per_split": value})
+        for value in (["d"], [None] * 3)
+    ),
     ("blend_per_split, train", {"data_path": None, "blend_per_split": [[""], None, "d"]}),
     ("blend_per_split, valid, d", {"data_path": None, "blend_per_split": [None, {"d": 0}, "d"]}),
     ("eod_token", {"eod_mask_loss": True}),
@@ -305,7 +411,10 @@ def test_other_numbers_of_samples():
 def test_configurations_do_not_change():
     blend = {Path("a"): 2, "b": 1}
     config = NanosetConfig(
-        blend, sequence_length=8, trainer_paths={Path("a"): "/x/a"}, tokenizer_identifiers={"k": [1]}
+        blend,
+        sequence_length=8,
+        trainer_paths={Path("a"): "/x/a"},
+        tokenizer_identifiers={"k": [1]},
     )
     blend["c"] = 3
     assert config.blend("train") == (["a", "b"], [2.0, 1.0])
@@ -318,7 +427,9 @@ def test_configurations_do_not_change():
 
 
 def test_a_blend_of_no_samples(data):
-    config = NanosetConfig(dict.fromkeys(data, 1.0), sequence_length=4, train_split_samples=0, split="1,0,0")
+    config = NanosetConfig(
+        dict.fromkeys(data, 1.0), sequence_length=4, train_split_samples=0, split="1,0,0"
+    )
     plan = plan_split(config, "train")
     assert plan.samples == 0
     assert [member.epochs for member in plan.members] == [1, 1, 1]
@@ -326,10 +437,16 @@ def test_a_blend_of_no_samples(data):
 
 
 def test_a_nanotron_dataset_without_samples_that_the_blend_does_not_take(tmp_path):
-    # nanotron builds and reads this blend: its two samples of valid are those of the first two datasets.
+    # nanotron builds and reads this blend: its two samples of valid are those of the first two
+    # datasets.
     lengths = {"first": [9, 9], "second": [9, 9], "third": [9, 5]}
     prefixes = [write(tmp_path / name, sizes) for name, sizes in lengths.items()]
-    options = {"sequence_length": 6, "split": "5,5,0", "train_split_samples": 20, "preset": "nanotron"}
+    options = {
+        "sequence_length": 6,
+        "split": "5,5,0",
+        "train_split_samples": 20,
+        "preset": "nanotron",
+    }
     config = NanosetConfig(dict(zip(prefixes, (0.5, 0.45, 0.05), strict=True)), **options)
     plan = plan_split(config, "valid")
     assert [member.samples_given for member in plan.members] == [1, 1, 0]
@@ -339,7 +456,9 @@ def test_a_nanotron_dataset_without_samples_that_the_blend_does_not_take(tmp_pat
     assert indices.dataset_sample_index.tolist() == [0, 0]
     _, valid, _ = NanosetBuilder(config).build()
     assert valid.batch([0, 1]).tolist() == [list(range(9, 16))] * 2
-    taken = plan_split(NanosetConfig(dict(zip(prefixes, (0.5, 0.05, 0.45), strict=True)), **options), "valid")
+    taken = plan_split(
+        NanosetConfig(dict(zip(prefixes, (0.5, 0.05, 0.45), strict=True)), **options), "valid"
+    )
     with pytest.raises(SampleIndexError, match="third"):
         build_blend_indices(taken)
     write(tmp_path / "third", [9, 1])  # nanotron refuses to build indices of a single token

@@ -24,18 +24,25 @@ def test_megatron_sizes(row):
     preset = get_preset("megatron")
     shares = preset.normalized(row["weights"])
     assert shares == row["mcore"]["normalized"]
-    sizes = [[preset.member_sizes(size, share, row["surplus"]) for size in row["sizes"]] for share in shares]
+    sizes = [
+        [preset.member_sizes(size, share, row["surplus"]) for size in row["sizes"]]
+        for share in shares
+    ]
     assert [[target for target, _ in each] for each in sizes] == row["mcore"]["target"]
     assert [[buffer for _, buffer in each] for each in sizes] == row["mcore"]["buffer"]
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "nemo" in row], ids=lambda row: f"{row['weights']}")
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if "nemo" in row], ids=lambda row: f"{row['weights']}"
+)
 @pytest.mark.parametrize("name", ["nemo", "megatron-0.10", "nanotron-000"])
 def test_sizes_with_a_fixed_margin(row, name):
     preset = get_preset(name)
     shares = preset.normalized(row["weights"])
     assert shares == row["nemo"][0]
-    assert [[preset.member_sizes(size, share, 0.005)[1] for size in row["sizes"]] for share in shares] == row["nemo"][1]
+    assert [
+        [preset.member_sizes(size, share, 0.005)[1] for size in row["sizes"]] for share in shares
+    ] == row["nemo"][1]
 
 
 @pytest.mark.parametrize("case", cases("nemo"), ids=name_of)
@@ -56,14 +63,26 @@ def test_nemo_arrays_and_names(case, monkeypatch):
         shuffle_documents=params["shuffle_documents"],
     )
     whole = plan_split(config, "train").members[0]
-    stem = params["cache_name"].replace("<prefix>", params["prefix"].split("/")[-1]).replace("<split>", "train")
+    stem = (
+        params["cache_name"]
+        .replace("<prefix>", params["prefix"].split("/")[-1])
+        .replace("<split>", "train")
+    )
     expected = [stem.replace("(doc|sample|shuffle)", part) for part in ("doc", "sample", "shuffle")]
     assert list(whole.cache_files) == expected
     # The golden arrays leave out the first sequence, which no split string does.
-    changes = {"tokens": tokens, "epochs": params["epochs"], "separate_last_epoch": params["separate_last_epoch"]}
+    changes = {
+        "tokens": tokens,
+        "epochs": params["epochs"],
+        "separate_last_epoch": params["separate_last_epoch"],
+    }
     member = replace(whole, rows=(begin, end), **changes)
     built = build_member_indices(member, config, dataset.sequence_lengths)
-    for ours, part in ((built.document_index, "doc"), (built.sample_index, "sample"), (built.shuffle_index, "shuffle")):
+    for ours, part in (
+        (built.document_index, "doc"),
+        (built.sample_index, "sample"),
+        (built.shuffle_index, "shuffle"),
+    ):
         np.testing.assert_array_equal(ours, golden[f"{part}_idx"])
         assert ours.dtype == golden[f"{part}_idx"].dtype
 
@@ -96,10 +115,18 @@ def test_blend_sizes():
         for name in PRESETS
         for per_split in (False, True)
     }
-    shared = {"megatron": 101, "megatron-0.10": 103, "nemo": 103, "nanotron": 100, "nanotron-000": 103}
+    shared = {
+        "megatron": 101,
+        "megatron-0.10": 103,
+        "nemo": 103,
+        "nanotron": 100,
+        "nanotron-000": 103,
+    }
     shared |= {"nanotron-main": 100, "nanotron-main-bytes": 100}
     own = shared | {"nemo": 100}
-    assert sizes == {(name, per_split): (own if per_split else shared)[name] for name, per_split in sizes}
+    assert sizes == {
+        (name, per_split): (own if per_split else shared)[name] for name, per_split in sizes
+    }
 
 
 def test_nanotron_repeats_one_more_time_than_it_has_to():
@@ -158,7 +185,9 @@ OWN = {"class": "T", "tokenizer_path": ["a"]}
 MEMBER = {"class": "GPTDataset", "dataset_path": "/d", "num_samples": 5, "tokenizer": OWN}
 
 
-@pytest.mark.parametrize("value", [OWN, MEMBER, {"class": "BlendedDataset", "datasets": [MEMBER, MEMBER]}])
+@pytest.mark.parametrize(
+    "value", [OWN, MEMBER, {"class": "BlendedDataset", "datasets": [MEMBER, MEMBER]}]
+)
 def test_identifiers_are_read_from_what_a_trainer_wrote(tmp_path, value):
     path = tmp_path / "description.txt"
     path.write_text(json.dumps(value, indent=4))

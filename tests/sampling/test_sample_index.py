@@ -36,7 +36,9 @@ def test_the_sample_index_is_that_of_the_compiled_helper(case, threads, monkeypa
 
 
 class CopiedByTake(np.ndarray):
-    """Sizes at a byte that is no multiple of 4, as in an .idx: np.take would copy all of them, for 65,536 documents."""
+    """Sizes at a byte that is no multiple of 4, as in an .idx: np.take would copy all of them, for
+    65,536 documents.
+    """
 
     def take(self, *arguments, **options):
         assert self.flags.aligned, "all sizes are copied for each block"
@@ -49,7 +51,9 @@ def test_sizes_of_an_idx_are_copied_once(monkeypatch):
     within = np.frombuffer(bytes(34) + sizes.tobytes(), "<i4", offset=34)
     documents = np.random.RandomState(0).permutation(100).astype(np.int32)
     built = build_sample_index(within.view(CopiedByTake), documents, 8, 1, int(sizes.sum()))
-    np.testing.assert_array_equal(built, build_sample_index(sizes, documents, 8, 1, int(sizes.sum())))
+    np.testing.assert_array_equal(
+        built, build_sample_index(sizes, documents, 8, 1, int(sizes.sum()))
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -92,7 +96,9 @@ def test_the_sample_index_is_that_of_a_walk_over_the_documents(
                 build()
             return
         built = build()
-    np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, length, total, extra, drop_last))
+    np.testing.assert_array_equal(
+        built, slow_sample_index(sizes, documents, length, total, extra, drop_last)
+    )
 
 
 def test_blocks_may_hold_more_tokens_than_32_bits_count():
@@ -101,23 +107,29 @@ def test_blocks_may_hold_more_tokens_than_32_bits_count():
     total = int(sizes.sum(dtype=np.int64))
     length = 2**29
     built = build_sample_index(sizes, documents, length, 1, total)
-    np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, length, total, 1, True))
+    np.testing.assert_array_equal(
+        built, slow_sample_index(sizes, documents, length, total, 1, True)
+    )
     assert built[:, 1].max() > 2**30
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_of_few_tokens_may_start_beyond_2_to_the_31(monkeypatch, threads):
-    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 64)  # a block's sums fit 32 bits, their base does not
+    # a block's sums fit 32 bits, their base does not
+    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 64)
     sizes = np.random.RandomState(0).randint(0, 2**21, 4500).astype(np.int32)
     documents = np.random.RandomState(1).permutation(4500).astype(np.int32)
     total = int(sizes.sum(dtype=np.int64))
     assert total > 2**32
     built = build_sample_index(sizes, documents, 2**20 - 3, 1, total, threads=threads)
-    np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, 2**20 - 3, total, 1, True))
+    np.testing.assert_array_equal(
+        built, slow_sample_index(sizes, documents, 2**20 - 3, total, 1, True)
+    )
 
 
 @pytest.mark.parametrize(
-    ("documents", "longest", "dtype"), [(2**31 - 1, 5, np.int32), (2**31, 5, np.int64), (5, 2**31, np.int64)]
+    ("documents", "longest", "dtype"),
+    [(2**31 - 1, 5, np.int32), (2**31, 5, np.int64), (5, 2**31, np.int64)],
 )
 def test_rows_are_of_64_bits_where_the_trainer_s_are(documents, longest, dtype):
     assert indices._index_dtype(documents, longest) == dtype
@@ -151,8 +163,16 @@ def test_tokens_that_do_not_add_up_are_refused():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 4), st.booleans(), st.integers(0, 2**32 - 1))
-def test_the_document_index_is_that_of_the_trainer_with_as_many_draws(start, count, epochs, separate, seed):
+@given(
+    st.integers(0, 30),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_document_index_is_that_of_the_trainer_with_as_many_draws(
+    start, count, epochs, separate, seed
+):
     ours = np.random.RandomState(seed)
     theirs = np.random.RandomState(seed)
 

@@ -56,7 +56,9 @@ def test_nemo_cuts_otherwise_on_python_3_12_and_newer():
     # NeMo's get_train_valid_test_split_("0.7,0.2,0.1", 5), run on Python 3.11 and on 3.12
     borders = {}
     for compensated in (False, True):
-        cuts = rows_by_cuts(parse_split("0.7,0.2,0.1", exactly_three=True, compensated=compensated), 5)
+        cuts = rows_by_cuts(
+            parse_split("0.7,0.2,0.1", exactly_three=True, compensated=compensated), 5
+        )
         borders[compensated] = [cuts[0][0], *(end for _, end in cuts)]
     assert borders == {False: [0, 3, 4, 5], True: [0, 4, 5, 5]}
 
@@ -65,7 +67,9 @@ def test_nemo_cuts_otherwise_on_python_3_12_and_newer():
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
 def test_the_sums_are_those_of_python_whatever_python_runs(values):
     expected = sum(values)
-    assert repr((compensated_sum if sys.version_info >= (3, 12) else plain_sum)(values)) == repr(expected)
+    assert repr((compensated_sum if sys.version_info >= (3, 12) else plain_sum)(values)) == repr(
+        expected
+    )
 
 
 @pytest.mark.parametrize(

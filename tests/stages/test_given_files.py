@@ -21,7 +21,9 @@ def project(make_project):
     return Project.open(file)
 
 
-@pytest.mark.parametrize("pattern", ["lists/a/*.txt", "lists/**/*.txt", "lists", "lists/a", "l*/a/*", "./lists/a"])
+@pytest.mark.parametrize(
+    "pattern", ["lists/a/*.txt", "lists/**/*.txt", "lists", "lists/a", "l*/a/*", "./lists/a"]
+)
 def test_a_pattern_gives_files_in_natural_order(project, pattern):
     found = given_files(project, pattern, "views.clean.exclude")
     assert [path.rpartition("/")[2] for path in found.names] == ["2.txt", "10.txt"]

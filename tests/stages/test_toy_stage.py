@@ -1,4 +1,6 @@
-"""One object and one entry in a table make a stage: everything that asks about outputs takes it from there."""
+"""One object and one entry in a table make a stage: everything that asks about outputs takes it
+from there.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Counts(PerCorpus):
         return {"dataset": Node(DATASET, key)}
 
     def recipe(self, project, key, parents):
-        return Recipe(self.layout.folder, key.subject, self.version, {"dataset": parents["dataset"]})
+        return Recipe(
+            self.layout.folder, key.subject, self.version, {"dataset": parents["dataset"]}
+        )
 
     def make(self, project, key):
         dataset = current_dataset(project, key.subject)
@@ -75,7 +79,9 @@ COUNTS = Counts()
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    shape = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
+    shape = AssetShape(
+        "document_counts", "Counts of a corpus.", check="They are those of the dataset."
+    )
     monkeypatch.setitem(SHAPES, COUNTS, shape)
     monkeypatch.setattr(stages, "_added", [])
     stages.add_stage(COUNTS)
@@ -87,7 +93,9 @@ def folder(tmp_path, tokenizer_file):
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     nanosets = CONFIG[CONFIG.index("nanosets:") : CONFIG.index("webdatasets:")]
-    (folder / "nanoset.yaml").write_text(CONFIG.replace("groups: 3", "groups: 1").replace(nanosets, ""))
+    (folder / "nanoset.yaml").write_text(
+        CONFIG.replace("groups: 3", "groups: 1").replace(nanosets, "")
+    )
     return folder
 
 
@@ -110,7 +118,9 @@ def status(folder):
     return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
 
 
-@pytest.mark.parametrize(("kind", "asset"), [("counts", "counts"), ("raw_jsonl", "document_counts"), ("one", "packed")])
+@pytest.mark.parametrize(
+    ("kind", "asset"), [("counts", "counts"), ("raw_jsonl", "document_counts"), ("one", "packed")]
+)
 def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset, monkeypatch):
     named = type("Named", (Counts,), {"kind": kind})()
     monkeypatch.setitem(SHAPES, named, AssetShape(asset))
@@ -152,15 +162,23 @@ def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):
     old = project.outputs.current("datasets", "web").digest
     change_web(made)
     make_corpora(project, "web")
-    assert not [item for item in collect(project).garbage if item.path.name == old], "the counts are still of it"
+    assert not [item for item in collect(project).garbage if item.path.name == old], (
+        "the counts are still of it"
+    )
     make(made)
     outputs = {item.output for item in collect(project).garbage}
     assert {"counts/web", "datasets/web"} <= outputs
     shutil.rmtree(made / "data/counts")
     config = made / "nanoset.yaml"
     make(made)
-    config.write_text(config.read_text().replace("corpora: [web, code, books]", "corpora: [web, code]"))
-    left = [item for item in collect(Project.open(config)).left_alone if item.path == made / "data/counts/books"]
+    config.write_text(
+        config.read_text().replace("corpora: [web, code, books]", "corpora: [web, code]")
+    )
+    left = [
+        item
+        for item in collect(Project.open(config)).left_alone
+        if item.path == made / "data/counts/books"
+    ]
     assert [item.why.partition(";")[0] for item in left] == ["nanoset.yaml no longer asks for it"]
 
 

@@ -1,4 +1,5 @@
-"""A server for all tests of this room, a new bucket for each; and one project that was built once, here and there.
+"""A server for all tests of this room, a new bucket for each; and one project that was built once,
+here and there.
 
 S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see chosen_server.
 """
@@ -76,7 +77,9 @@ def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_root(place: S3Store) -> dict[str, str]:
-    """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a bucket."""
+    """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a
+    bucket.
+    """
     root = f"root: {place.url()}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
     return {"root: data": root, **PACKED}
 
@@ -133,7 +136,9 @@ def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_fil
 
 @pytest.fixture(scope="session")
 def stored(there: There) -> dict[str, s3_server.Kept]:
-    """What another machine sent to a bucket when it built the same project, to be restored to others."""
+    """What another machine sent to a bucket when it built the same project, to be restored to
+    others.
+    """
     return there.stored
 
 

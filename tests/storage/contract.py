@@ -1,4 +1,6 @@
-"""What every store keeps to: each kind runs these tests against itself, by a subclass with a fixture `store`."""
+"""What every store keeps to: each kind runs these tests against itself, by a subclass with a
+fixture `store`.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,35 @@ NAMES = (
     "ünïcode/漢字.txt",
     "~tilde/-dash/_.json",
 )
-HOSTILE = ("", ".", "..", "/a", "a/", "a//b", "../a", "a/../../b", "./a", "a\0b", "x" * 300, "a/" + "y" * 5000)
+HOSTILE = (
+    "",
+    ".",
+    "..",
+    "/a",
+    "a/",
+    "a//b",
+    "../a",
+    "a/../../b",
+    "./a",
+    "a\0b",
+    "x" * 300,
+    "a/" + "y" * 5000,
+)
 
 
 class StoreContract:
-    """A subclass gives the fixture `store`: an empty one; files above `part_bytes` go there in parts."""
+    """A subclass gives the fixture `store`: an empty one; files above `part_bytes` go there in
+    parts.
+    """
 
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError
 
     @pytest.fixture(params=["put", "put_parts", "put_file"])
-    def write(self, request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Callable[..., None]:
+    def write(
+        self, request: pytest.FixtureRequest, store: Store, tmp_path: Path
+    ) -> Callable[..., None]:
         """One of the ways to write an object."""
 
         def put_parts(name: str, data: bytes) -> None:
@@ -93,7 +112,10 @@ class StoreContract:
         listed = list(store.list())
         assert [found.name for found in listed] == sorted(NAMES, key=str.encode)
         assert listed == [store.stat(name) for name in sorted(NAMES, key=str.encode)]
-        assert [found.name for found in store.list("folder")] == ["folder/+&=#?%41.txt", "folder/sub folder/a b.txt"]
+        assert [found.name for found in store.list("folder")] == [
+            "folder/+&=#?%41.txt",
+            "folder/sub folder/a b.txt",
+        ]
         folders, files = store.level("folder")
         assert (list(folders), list(files)) == (["sub folder"], ["+&=#?%41.txt"])
         assert {"folder", "ünïcode", "~tilde"} == set(store.level()[0])
@@ -117,7 +139,13 @@ class StoreContract:
         for begin, end in ((0, 100_001), (99_999, 100_001), (100_000, 100_001), (200_000, 200_001)):
             with pytest.raises(SourceChangedError):
                 store.read_range("data", begin, end, mark)
-        for begin, end in ((0, 1), (99_999, 100_000), (17, 50_000), (0, 100_001), (99_999, 100_007)):
+        for begin, end in (
+            (0, 1),
+            (99_999, 100_000),
+            (17, 50_000),
+            (0, 100_001),
+            (99_999, 100_007),
+        ):
             assert store.open_range("data", begin, end) == (data[begin:end], store.stat("data"))
         for begin, end in ((100_000, 100_001), (200_000, 200_001)):
             assert store.open_range("data", begin, end) == (b"", store.stat("data"))
@@ -164,7 +192,9 @@ class StoreContract:
         data, asked = os.urandom(MIB), []
         store.put("data", data)
         read_range = type(store).read_range
-        monkeypatch.setattr(type(store), "read_range", lambda *about: asked.append(about[2:4]) or read_range(*about))
+        monkeypatch.setattr(
+            type(store), "read_range", lambda *about: asked.append(about[2:4]) or read_range(*about)
+        )
         begin, end = 100_000, 500_001
         for first in (0, begin):  # it says where it will begin, or does not
             asked.clear()
@@ -250,12 +280,19 @@ class StoreContract:
         store.put("file", data)
         bounds = [0, 1, 40_000, 40_001, 100_000]
         pieces = [
-            PieceDigest(hashlib.sha256(data[begin:end]).hexdigest(), end - begin) for begin, end in pairwise(bounds)
+            PieceDigest(hashlib.sha256(data[begin:end]).hexdigest(), end - begin)
+            for begin, end in pairwise(bounds)
         ]
         assert store.fetch("file", tmp_path / "copy", pieces=pieces)
         assert (tmp_path / "copy").read_bytes() == data
         (tmp_path / "copy").unlink()
-        for others in (pieces[:-1], [*pieces, pieces[0]], [pieces[1], *pieces[1:]], pieces[::-1], []):
+        for others in (
+            pieces[:-1],
+            [*pieces, pieces[0]],
+            [pieces[1], *pieces[1:]],
+            pieces[::-1],
+            [],
+        ):
             with pytest.raises(StorageError, match="other bytes"):
                 store.fetch("file", tmp_path / "copy", pieces=others)
             assert not (tmp_path / "copy").exists()
@@ -281,7 +318,10 @@ class StoreContract:
         sources = list(store.list("parts"))
         heard: list[int] = []
         digest = store.compose(
-            "whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data], joined=heard.append
+            "whole",
+            sources,
+            sha256=[hashlib.sha256(part).hexdigest() for part in data],
+            joined=heard.append,
         )
         assert sum(heard) == sum(map(len, data))
         assert digest in (None, store.sha256("whole"))

@@ -110,7 +110,10 @@ def test_everything_is_on_the_disk_before_the_rename(tmp_path, monkeypatch):
         (scratch / "sub" / "a").write_bytes(b"a")
         (scratch / "b").write_bytes(b"b")
         name = scratch.name
-    before, after = events[: events.index(("rename", "digest"))], events[events.index(("rename", "digest")) + 1 :]
+    before, after = (
+        events[: events.index(("rename", "digest"))],
+        events[events.index(("rename", "digest")) + 1 :],
+    )
     assert {name for kind, name in before if kind == "fsync"} == {"a", "b", "sub", name}
     assert before[-1] == ("fsync", name)
     assert after == [("fsync", tmp_path.name)]
@@ -262,7 +265,9 @@ def test_scratch_of_a_killed_process_goes(tmp_path, owner):
         ("current.json-12345678", 1.1, False),
     ],
 )
-def test_what_other_machines_and_older_versions_left_goes_by_its_age(tmp_path, name, hours, is_left):
+def test_what_other_machines_and_older_versions_left_goes_by_its_age(
+    tmp_path, name, hours, is_left
+):
     path = tmp_path / f"{UNFINISHED}{name}"
     path.mkdir() if name.endswith("/") else path.touch()
     then = time.time() - hours * 3600
@@ -288,7 +293,9 @@ def test_files_and_links_go_once_their_process_is_gone(tmp_path):
             of_another_process(path, left, start="" if left == str(gone.pid) else "7")
     living = open_unfinished(tmp_path / "current.json")
     sweep_abandoned(tmp_path)
-    assert list(tmp_path.iterdir()) == [Path(living.name)], "another process of the same number is not its owner"
+    assert list(tmp_path.iterdir()) == [Path(living.name)], (
+        "another process of the same number is not its owner"
+    )
     living.close()
 
 
@@ -329,7 +336,9 @@ def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
 
 @pytest.mark.parametrize("place", ["this", "restarted", "elsewhere", "container"])
 @pytest.mark.parametrize("is_on_disk", [True, False])
-def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(tmp_path, monkeypatch, place, is_on_disk):
+def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(
+    tmp_path, monkeypatch, place, is_on_disk
+):
     here = atomic._machine()
     host, boot, own = here[:4], here[4:8], here[8:]
     machine = {
@@ -340,7 +349,10 @@ def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(tmp_path, monkeyp
     }[place]
     assert len(here) == 12
     assert own
-    left = tmp_path / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{atomic._start_of(os.getpid())}-123456"
+    left = (
+        tmp_path
+        / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{atomic._start_of(os.getpid())}-123456"
+    )
     left.mkdir()
     monkeypatch.setattr(os, "major", lambda _: int(is_on_disk))
     sweep_abandoned(tmp_path)

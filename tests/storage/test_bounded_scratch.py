@@ -1,4 +1,6 @@
-"""Builds whose outputs are in a bucket, on machines with less room than these take, or from which copies vanish."""
+"""Builds whose outputs are in a bucket, on machines with less room than these take, or from which
+copies vanish.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def bounded(config: Path, mib: int = 1) -> Path:
 
 
 def run_on_a_small_disk(code: str, config: Path, size: int) -> str:
-    """Run code in a process for which copies and temporary files are on a disk of so many bytes; → its errors."""
+    """Run code in a process for which copies and temporary files are on a disk of so many bytes; →
+    its errors.
+    """
     disk = config.parent / ".nanoset"
     disk.mkdir(exist_ok=True)
     mount = f'mount -t tmpfs -o size={size} none "{disk}" && mkdir "$TMPDIR" && exec "$0" "$@"'
@@ -60,14 +64,20 @@ def larger_corpus(config: Path, rows: list[dict[str, str]]) -> None:
     """Give the project a larger corpus, longer contexts, and two workers."""
     text = config.read_text().replace("range_mib: 0.02, workers: 1", "range_mib: 0.5, workers: 2")
     text = text.replace("groups: 3", "groups: 1").replace(", samples: {train: 400}", "")
-    config.write_text(text.replace("sequence_length: 33", "sequence_length: 4097").replace("shard: 128", "shard: 16"))
+    config.write_text(
+        text.replace("sequence_length: 33", "sequence_length: 4097").replace(
+            "shard: 128", "shard: 16"
+        )
+    )
     shutil.rmtree(config.parent / "raw" / "web")
     (config.parent / "raw" / "web").mkdir()
     for part in range(48):
         (config.parent / "raw" / "web" / f"{part}.jsonl").write_bytes(jsonl(rows[part::48]))
 
 
-def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, remote_project, place):
+def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(
+    make_project, remote_project, place
+):
     """The tokens of each stage take twice as much; files without names count, too."""
     if not can_hide():
         pytest.skip("no process may have file systems of its own here")
@@ -79,9 +89,13 @@ def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, 
     assert run_on_a_small_disk(BUILD_AND_VERIFY, remote, SCRATCH_MIB << 20) == ""
     build_all(local)
     wanted, stored = outputs_of(local), objects(place)
-    assert wanted.keys() == stored.keys() - {name for name in stored if name.endswith(".bin.pieces")}
+    assert wanted.keys() == stored.keys() - {
+        name for name in stored if name.endswith(".bin.pieces")
+    }
     other = {name for name in wanted if stored[name] != wanted[name]}
-    assert {name.rpartition("/")[2] for name in other} <= {"manifest.json"}, "a dataset's names the pieces of its .bin"
+    assert {name.rpartition("/")[2] for name in other} <= {"manifest.json"}, (
+        "a dataset's names the pieces of its .bin"
+    )
     assert {name.split("/")[0] for name in other} <= {"datasets"}
 
 
@@ -140,7 +154,11 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
     for room, make, what in (
         (10_000, lambda again: tokenize_corpus(again, "web"), "a shard is larger"),
         (2_000, lambda again: make_dataset(again, "web"), "the .idx of web"),
-        (10_000, lambda again: mapping.write_mappings(again, "pretrain", "train"), "the index files of a dataset"),
+        (
+            10_000,
+            lambda again: mapping.write_mappings(again, "pretrain", "train"),
+            "the index files of a dataset",
+        ),
         (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
         (400, lambda again: open_dataset(current_dataset(again, "web")), "web_text_document.idx"),
     ):

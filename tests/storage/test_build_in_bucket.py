@@ -1,4 +1,6 @@
-"""A whole project whose outputs live in a bucket: the same bytes as locally, from any machine, whatever is lost."""
+"""A whole project whose outputs live in a bucket: the same bytes as locally, from any machine,
+whatever is lost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from nanoset_core.storage.location import StorageSpec
 
 
 def test_the_bucket_holds_what_a_local_root_would(stored, built_here):
-    digests = {name: hashlib.sha256(kept.data).hexdigest() for name, kept in stored.items() if MEMORY not in name}
+    digests = {
+        name: hashlib.sha256(kept.data).hexdigest()
+        for name, kept in stored.items()
+        if MEMORY not in name
+    }
     assert digests == outputs_of(built_here)
 
 
@@ -56,7 +62,14 @@ def test_the_folders_of_nemos_index_files_are_in_the_bucket(local_copy, remote_p
     assert objects(filled) == outputs_of(local_copy)
     assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(filled))
     shutil.rmtree(config.parent / ".nanoset")
-    assert len(load_nanoset(filled.url(), "pretrain", "train", StorageSpec(endpoint_url=filled.endpoint_url))) >= 100
+    assert (
+        len(
+            load_nanoset(
+                filled.url(), "pretrain", "train", StorageSpec(endpoint_url=filled.endpoint_url)
+            )
+        )
+        >= 100
+    )
     assert all(report.passed for report in verify_project(Project.open(config), ["pretrain"]))
 
 
@@ -76,7 +89,9 @@ def test_samples_are_those_of_a_local_root(built_here, filled, tmp_path):
 
 def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
     storage = StorageSpec(endpoint_url=filled.endpoint_url, mirror=str(tmp_path / "elsewhere"))
-    blended, plain = (load_nanoset(filled.url(), name, "train", storage) for name in ("pretrain", "plain"))
+    blended, plain = (
+        load_nanoset(filled.url(), name, "train", storage) for name in ("pretrain", "plain")
+    )
     datasets = (blended, plain, plain.dataset)
     # Each by itself: what one of them needs in the other process, another must not bring along.
     (tmp_path / "pickled").write_bytes(pickle.dumps([pickle.dumps(opened) for opened in datasets]))
@@ -84,13 +99,19 @@ def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
         "import pickle, sys\n"
         "for opened in pickle.load(open(sys.argv[1], 'rb')): print(len(pickle.dumps(pickle.loads(opened)[1])))"
     )
-    said = subprocess.run([sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True)
-    assert said.stdout == "".join(f"{len(pickle.dumps(opened[1]))}\n" for opened in datasets), said.stderr
+    said = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True
+    )
+    assert said.stdout == "".join(f"{len(pickle.dumps(opened[1]))}\n" for opened in datasets), (
+        said.stderr
+    )
 
 
 def test_raw_text_that_is_known_by_its_etags_is_read_where_it_is(make_project, built_here, place):
     raw = upload_raw(built_here.parent / "raw", place)
-    storage = f"pbin: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
+    storage = (
+        f"pbin: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
+    )
     config = make_project("remote", {"raw: raw": f"raw: {raw.url()}\n{storage}"})
     shutil.rmtree(config.parent / "raw")
     build_all(config)
@@ -112,7 +133,9 @@ def test_everything_in_a_bucket(built_here, remote_project, place):
         assert not found.findings
 
 
-def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(remote_project, filled, monkeypatch):
+def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(
+    remote_project, filled, monkeypatch
+):
     config, before = remote_project(), objects(filled)
     digest = Project.open(config).outputs.current("packed", "web").digest
 

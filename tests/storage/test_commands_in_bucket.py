@@ -1,4 +1,6 @@
-"""Commands that need no project take s3:// in and out: the same bytes as on this machine, whole or not at all."""
+"""Commands that need no project take s3:// in and out: the same bytes as on this machine, whole or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from storage.answering import answering, say
 from storage.conftest import total
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, NanosetError, StorageError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    MissingError,
+    NanosetError,
+    StorageError,
+)
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.settings import load_config
@@ -50,8 +59,12 @@ def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     (folder / "pairs").mkdir()
     rows = sentences("web", 40)
     (folder / "text" / "a.jsonl").write_bytes(jsonl(rows[:20]))
-    (folder / "text" / "deep" / "b-10.jsonl.gz").write_bytes(gzip.compress(jsonl(rows[20:30]), mtime=0))
-    (folder / "text" / "deep" / "b-9.jsonl.gz").write_bytes(gzip.compress(jsonl(rows[30:]), mtime=0))
+    (folder / "text" / "deep" / "b-10.jsonl.gz").write_bytes(
+        gzip.compress(jsonl(rows[20:30]), mtime=0)
+    )
+    (folder / "text" / "deep" / "b-9.jsonl.gz").write_bytes(
+        gzip.compress(jsonl(rows[30:]), mtime=0)
+    )
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "drop.txt").write_text("3\n1\n")
     for name, first in (("p", 1), ("q", 5)):
@@ -65,14 +78,23 @@ def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
 
 
 @pytest.fixture
-def bucket(new_clients: None, place: S3Store, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def bucket(
+    new_clients: None, place: S3Store, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> S3Store:
     """A place in a bucket with the same below `in`, as the AWS configuration reaches it."""
     assert place.endpoint_url is not None
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    files = {path.relative_to(given).as_posix(): path.read_bytes() for path in given.rglob("*") if path.is_file()}
-    s3_server.restore(place, {f"in/{name}": s3_server.Kept(data, {}, (None, None)) for name, data in files.items()})
+    files = {
+        path.relative_to(given).as_posix(): path.read_bytes()
+        for path in given.rglob("*")
+        if path.is_file()
+    }
+    s3_server.restore(
+        place,
+        {f"in/{name}": s3_server.Kept(data, {}, (None, None)) for name, data in files.items()},
+    )
     return place
 
 
@@ -122,7 +144,9 @@ def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(command, bucket, given, tmp_path, monkeypatch):
+def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(
+    command, bucket, given, tmp_path, monkeypatch
+):
     wanted = made_here(command, given, tmp_path / "here")
     remotely(command, bucket)
     assert without_names(made_there(bucket)) == without_names(wanted)
@@ -131,7 +155,9 @@ def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(command, 
     monkeypatch.setattr(S3Store, "delete", None)
     assert "there already" in remotely(command, bucket).output
     assert s3_server.snapshot(bucket) == before
-    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], "scratch is gone"
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], (
+        "scratch is gone"
+    )
 
 
 MAP = (
@@ -172,10 +198,14 @@ def test_a_pair_is_shown_and_checked(bucket, given):
     tokenized = f"tokenize --input IN/text --output-prefix OUT/x {TEXT}"
     run(tokenized, url, f"{bucket.url()}/out")
     pair = "OUT/x_text_document"
-    assert run(f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url()}/out").output
+    assert run(
+        f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url()}/out"
+    ).output
     data = bucket.read("out/x_text_document.bin") or b""
     bucket.put("out/x_text_document.bin", data[:-2] + b"\0\0")
-    outcome = CliRunner().invoke(nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out"))
+    outcome = CliRunner().invoke(
+        nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out")
+    )
     assert outcome.exit_code == 1
     assert f"{bucket.url()}/out/x_text_document.bin" in outcome.output.replace("\n", "")
     outcome = CliRunner().invoke(nanoset, arguments("verify IN/nothing", url, ""))
@@ -185,7 +215,9 @@ def test_a_pair_is_shown_and_checked(bucket, given):
 
 def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
     path = given / "large.pbin"
-    write_pbin(path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2)
+    write_pbin(
+        path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2
+    )
     bucket.put("in/large.pbin", path.read_bytes())
     url = f"{bucket.url()}/in"
     assert run("pbin describe IN/large.pbin", url, "").output == run(
@@ -200,11 +232,17 @@ def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
 def final(bucket: S3Store) -> set[str]:
     """Names of objects without which nobody takes the others for an output."""
     names = s3_server.snapshot(bucket.below("out"))
-    return {name for name in names if name.endswith((".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin"))}
+    return {
+        name
+        for name in names
+        if name.endswith((".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin"))
+    }
 
 
 @pytest.mark.parametrize("command", ["merge", "shuffle pairs"])
-def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, bucket, given, tmp_path, monkeypatch):
+def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(
+    command, bucket, given, tmp_path, monkeypatch
+):
     wanted = made_here(command, given, tmp_path / "here")
     changes: list[str] = []
     stop_at: list[int] = [0]
@@ -230,10 +268,14 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
             bucket.client().delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
         changes.clear()
         stop_at[0] = number
-        outcome = CliRunner().invoke(nanoset, arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out"))
+        outcome = CliRunner().invoke(
+            nanoset, arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
+        )
         assert outcome.exit_code != 0
         if final(bucket) == whole:
-            found_there = {name: data for name, data in made_there(bucket).items() if ".begun" not in name}
+            found_there = {
+                name: data for name, data in made_there(bucket).items() if ".begun" not in name
+            }
             assert without_names(found_there) == without_names(wanted)
         stop_at[0] = 0
         remotely(command, bucket)
@@ -242,7 +284,12 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
 
 @pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
 def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
-    names = {"tokenize": "x_text_document.bin", "merge": "x.idx", "shuffle pairs": "x/a.tar", "pbin merge": "x.pbin"}
+    names = {
+        "tokenize": "x_text_document.bin",
+        "merge": "x.idx",
+        "shuffle pairs": "x/a.tar",
+        "pbin merge": "x.pbin",
+    }
     key = f"out/{names[command]}"
     bucket.put(key, b"of somebody else")
     error = refused(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
@@ -290,7 +337,9 @@ def forbidden(new_clients: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         yield
 
 
-@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle tars", "pack pair", "pbin merge"])
+@pytest.mark.parametrize(
+    "command", ["tokenize", "merge", "shuffle tars", "pack pair", "pbin merge"]
+)
 def test_without_rights_it_says_so_before_any_work(command, endpoint, given, forbidden):
     for source, target in ((str(given), "s3://b/out"), ("s3://b/in", "s3://b/out")):
         error = refused(command, source, target)
@@ -300,10 +349,18 @@ def test_without_rights_it_says_so_before_any_work(command, endpoint, given, for
 
 
 def test_what_cannot_be_asked_for(bucket, given, tmp_path):
-    error = refused("tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT", f"{bucket.url()}/in", given)
+    error = refused(
+        "tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT",
+        f"{bucket.url()}/in",
+        given,
+    )
     assert isinstance(error, MissingError)
     both = f"--input {bucket.url()}/in/text {given}/text"
-    error = refused(f"tokenize {both} --output-prefix OUT/x --tokenizer IN/tokenizer.json", str(given), str(tmp_path))
+    error = refused(
+        f"tokenize {both} --output-prefix OUT/x --tokenizer IN/tokenizer.json",
+        str(given),
+        str(tmp_path),
+    )
     assert isinstance(error, InputError)
     assert "several places" in str(error)
     outcome = CliRunner().invoke(
@@ -313,7 +370,9 @@ def test_what_cannot_be_asked_for(bucket, given, tmp_path):
     assert "is in a bucket" in outcome.output
     assert not (tmp_path / "s3:").exists()
     error = refused(
-        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none", f"{bucket.url()}/in", str(tmp_path)
+        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none",
+        f"{bucket.url()}/in",
+        str(tmp_path),
     )
     assert isinstance(error, MissingError)
     assert error.where == f"{bucket.url()}/in/none"
@@ -362,9 +421,14 @@ def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
     assert total(ranges) < 1000, "nothing but indices passed through this process"
     for ending in ("bin", "idx"):
         assert bucket.read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
-    assert "there already" in run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url).output
+    assert (
+        "there already"
+        in run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url).output
+    )
     bucket.put("large/part-1.bin", b"shorter")
-    error = refused("merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url()}/large", url)
+    error = refused(
+        "merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url()}/large", url
+    )
     assert isinstance(error, FormatError)
     assert error.where == f"{bucket.url()}/large/part-1.bin"
 

@@ -1,4 +1,6 @@
-"""Datasets that a bucket puts together of the shards in it: the bytes of a local merge, which nobody has brought."""
+"""Datasets that a bucket puts together of the shards in it: the bytes of a local merge, which
+nobody has brought.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
     chosen = random.Random(0)
     words = ["".join(chosen.choices("bcdfghjklmnpqrstvwxz", k=3)) for _ in range(2000)]
     (folder / "raw" / CORPUS).mkdir(parents=True)
-    for number, documents in enumerate((145, 145, 8)):  # two shards that can be copied, one that cannot
+    # two shards that can be copied, one that cannot
+    for number, documents in enumerate((145, 145, 8)):
         rows = [{"text": " ".join(chosen.choices(words, k=5000))} for _ in range(documents)]
         (folder / "raw" / CORPUS / f"part-{number}.jsonl").write_bytes(jsonl(rows))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
@@ -107,7 +110,9 @@ class Wire:
 
     def _received(self, response_dict, event_name, **_):
         if not event_name.endswith("HeadObject"):
-            self.bytes[event_name.rpartition(".")[2]] += int(response_dict["headers"].get("content-length", 0))
+            self.bytes[event_name.rpartition(".")[2]] += int(
+                response_dict["headers"].get("content-length", 0)
+            )
 
     def __enter__(self):
         self.events.register("before-send.s3", self._sent)
@@ -137,7 +142,9 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     local = read_manifest(here.parent / "data" / dataset)
     assert (made.recipe, made.facts) == (local.recipe, local.facts)
     assert (made.files[BIN].sha256, made.files[BIN].size) == (None, local.files[BIN].size)
-    pieces = [(shard.files["tokens.bin"].sha256, shard.files["tokens.bin"].size) for shard in tokens]
+    pieces = [
+        (shard.files["tokens.bin"].sha256, shard.files["tokens.bin"].size) for shard in tokens
+    ]
     assert read_pieces(made.path(made.files[BIN].pieces)) == pieces
     with Wire(place) as wire:
         assert make_dataset(project, CORPUS).digest == made.digest
@@ -149,7 +156,10 @@ def test_another_machine_brings_it_checked(project, place, here):
     forget_copies(project)
     made = project.outputs.current("datasets", CORPUS)
     assert verify_corpus_dataset(project, CORPUS).passed
-    assert made.path(BIN).read_bytes() == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
+    assert (
+        made.path(BIN).read_bytes()
+        == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
+    )
     store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
     data = bytearray(store.read(name))
     data[6_000_000] ^= 1
@@ -165,7 +175,9 @@ def test_another_machine_brings_it_checked(project, place, here):
     assert "of bytes 5,6" in wrong.found
 
 
-def test_deep_verification_reads_each_token_once_and_keeps_none(project, place, monkeypatch, ranges):
+def test_deep_verification_reads_each_token_once_and_keeps_none(
+    project, place, monkeypatch, ranges
+):
     """In ranges side by side, with less room for copies than the dataset takes."""
     made = make_dataset(project, CORPUS)
     config = project.config.file
@@ -199,11 +211,16 @@ def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, h
     with path.open("r+b") as file:
         file.seek(7_345_678)
         file.write(b"\xff\xff")
-    assert any("other bytes" in finding.what for finding in verify_corpus_dataset(twin, CORPUS, deep=True).findings)
+    assert any(
+        "other bytes" in finding.what
+        for finding in verify_corpus_dataset(twin, CORPUS, deep=True).findings
+    )
 
 
 @pytest.mark.parametrize("moment", ["while it is joined", "before its manifest"])
-def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, monkeypatch, moment):
+def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(
+    project, place, monkeypatch, moment
+):
     class Killed(BaseException):
         pass
 
@@ -225,7 +242,9 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
         else:
             patch.setattr(s3_joining, "MOST_PARTS", 2)
             patch.setattr(S3Store, "stat", killed_when_joined)
-            patch.setattr(S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name))
+            patch.setattr(
+                S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name)
+            )
         with pytest.raises(Killed):
             make_dataset(project, CORPUS)
     left = names(place)
@@ -233,7 +252,9 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
     assert not [name for name in left if name.endswith("manifest.json")]
     assert project.outputs.current("datasets", CORPUS) is None
     planned = plan_gc(project)
-    assert [item.kind for item in planned.garbage if item.output == f"datasets/{CORPUS}"] == ["unfinished"]
+    assert [item.kind for item in planned.garbage if item.output == f"datasets/{CORPUS}"] == [
+        "unfinished"
+    ]
     collect(project)
     assert not names(place)
     make_dataset(project, CORPUS)
@@ -265,7 +286,9 @@ def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
     make_dataset(project, CORPUS)
 
 
-def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(here, project, place, tmp_path):
+def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
+    here, project, place, tmp_path
+):
     """On each machine anew: what one dropped, the next one appends to, and verifies."""
     make_dataset(project, CORPUS)
     config = project.config.file
@@ -288,8 +311,14 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(he
     with Wire(place) as wire:
         made = make_dataset(project, CORPUS)
     shards = current_shards(project, project.outputs.current("tokenized", CORPUS))
-    (new,) = (shard.files["tokens.bin"].size for shard in shards if shard.files["tokens.bin"].within is None)
-    assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, "only the new shard passed through"
+    (new,) = (
+        shard.files["tokens.bin"].size
+        for shard in shards
+        if shard.files["tokens.bin"].within is None
+    )
+    assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, (
+        "only the new shard passed through"
+    )
     wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
     assert s3_server.objects(place)[name] == wanted[name]
     assert verify_corpus_dataset(project, CORPUS, deep=True).passed
@@ -304,5 +333,7 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(he
     tokenize_corpus(again, CORPUS)
     make_dataset(again, CORPUS)
     assert s3_server.objects(place)[name] == wanted[name]
-    assert collect(project).size == made.files[BIN].size, "shards that were made again dropped theirs again"
+    assert collect(project).size == made.files[BIN].size, (
+        "shards that were made again dropped theirs again"
+    )
     assert verify_shards(project, CORPUS, deep=True).passed

@@ -29,7 +29,9 @@ def test_nothing_is_written_to_the_bucket_or_here_before_a_build(remote_project,
     assert sorted(tmp_path.rglob("*")) == files
 
 
-def test_nothing_is_written_to_the_bucket_or_here_over_what_another_machine_built(remote_project, filled, tmp_path):
+def test_nothing_is_written_to_the_bucket_or_here_over_what_another_machine_built(
+    remote_project, filled, tmp_path
+):
     config = remote_project()
     (config.parent / "raw/web/new.jsonl").write_text('{"text": "a new document"}\n')
     objects = s3_server.objects(filled)

@@ -1,4 +1,6 @@
-"""Raw text by fsspec: the same outputs as from this machine, one version of each file, and errors in a sentence."""
+"""Raw text by fsspec: the same outputs as from this machine, one version of each file, and errors
+in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,28 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from s3_server import new_bucket, upload_raw
-from sample_project import EOD, FEWER, build_all, encoded, jsonl, outputs_of, sentences, write_project, write_raw
+from sample_project import (
+    EOD,
+    FEWER,
+    build_all,
+    encoded,
+    jsonl,
+    outputs_of,
+    sentences,
+    write_project,
+    write_raw,
+)
 from web_server import web_server
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, SourceChangedError, StorageError
+from nanoset_core.errors import (
+    ConfigError,
+    InputError,
+    MissingError,
+    NanosetError,
+    SourceChangedError,
+    StorageError,
+)
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
 from nanoset_core.stages.inventory.make import make_inventory
@@ -36,7 +55,9 @@ MIB = 1 << 20
 
 
 class Place:
-    """A folder that fsspec reads: below a local one that a web server serves, or in fsspec's memory."""
+    """A folder that fsspec reads: below a local one that a web server serves, or in fsspec's
+    memory.
+    """
 
     def __init__(self, url: str, put: Callable[[str, bytes], Any]) -> None:
         self.url, self.put = url, put
@@ -94,25 +115,43 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def test_a_place_says_what_is_there(place):
-    files = {"a.jsonl": b"1", "b/c.jsonl": b"22", "b/d/e.jsonl": b"", "b.jsonl": b"333", ".hidden": b"4"}
+    files = {
+        "a.jsonl": b"1",
+        "b/c.jsonl": b"22",
+        "b/d/e.jsonl": b"",
+        "b.jsonl": b"333",
+        ".hidden": b"4",
+    }
     for name, data in files.items():
         place.put(name, data)
     store = pickle.loads(pickle.dumps(place.store))
     listed = list(store.list())
     assert [found.name for found in listed] == sorted(files, key=str.encode)
-    assert {found.name: found.size for found in listed} == {name: len(data) for name, data in files.items()}
+    assert {found.name: found.size for found in listed} == {
+        name: len(data) for name, data in files.items()
+    }
     assert listed == [store.stat(found.name) for found in listed]
     assert all(0 < found.written_ns <= store.now() for found in listed)
     assert store.level() == (["b"], [".hidden", "a.jsonl", "b.jsonl"])
     assert (store.read("b.jsonl"), store.read("b/d/e.jsonl")) == (b"333", b"")
-    assert [store.stat("b"), store.stat("none"), store.read("none"), list(store.list("none"))] == [None, None, None, []]
+    assert [store.stat("b"), store.stat("none"), store.read("none"), list(store.list("none"))] == [
+        None,
+        None,
+        None,
+        [],
+    ]
     assert [store.holds(name) for name in ("", "b", "none")] == [True, True, False]
     assert store.below("b") == FilesystemStore(f"{place.url}/b")
     assert [found.name for found in store.below("b").list()] == ["c.jsonl", "d/e.jsonl"]
     with pytest.raises(MissingError):
         store.read_range("none", 0, 1)
     folder = remote_location(place.url, where="raw", only_read=True)
-    assert [name for name, *_ in folder.files()] == ["a.jsonl", "b.jsonl", "b/c.jsonl", "b/d/e.jsonl"]
+    assert [name for name, *_ in folder.files()] == [
+        "a.jsonl",
+        "b.jsonl",
+        "b/c.jsonl",
+        "b/d/e.jsonl",
+    ]
 
 
 def test_a_file_is_read_by_ranges_and_is_of_one_version(place, monkeypatch):
@@ -155,7 +194,9 @@ def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -
     return outputs_of(config)
 
 
-def test_a_project_gives_the_same_outputs_as_from_this_machine(place, tmp_path, tokenizer_file, built_here):
+def test_a_project_gives_the_same_outputs_as_from_this_machine(
+    place, tmp_path, tokenizer_file, built_here
+):
     config = write_project(tmp_path / "project", tokenizer_file, FEWER)
     place.put_all(tmp_path / "project" / "raw")
     shutil.rmtree(tmp_path / "project" / "raw")
@@ -180,14 +221,20 @@ def test_tables_give_the_same_documents_as_from_this_machine(place, tmp_path, na
 def test_a_folder_is_shared_by_files_as_on_this_machine(place, endpoint, tmp_path, tokenizer_file):
     """Also in a bucket."""
     config = write_project(tmp_path / "project", tokenizer_file, FEWER)
-    text = config.read_text() + "corpora: {web: {files: [part-0/]}, web_rest: {folder: web, exclude: [part-0]}}\n"
+    text = (
+        config.read_text()
+        + "corpora: {web: {files: [part-0/]}, web_rest: {folder: web, exclude: [part-0]}}\n"
+    )
     bucket = upload_raw(tmp_path / "project" / "raw", new_bucket(endpoint))
     place.put_all(tmp_path / "project" / "raw")
 
     def inventories(source: str) -> list[str]:
         config.write_text(text.replace("raw: raw", source))
         project = Project.open(config)
-        assert [len(scan_corpora(project).corpora[name].texts) for name in ("web", "web_rest")] == [2, 2]
+        assert [len(scan_corpora(project).corpora[name].texts) for name in ("web", "web_rest")] == [
+            2,
+            2,
+        ]
         return [make_inventory(project, name).digest for name in ("web", "web_rest")]
 
     here = inventories("raw: raw")
@@ -196,14 +243,20 @@ def test_a_folder_is_shared_by_files_as_on_this_machine(place, endpoint, tmp_pat
 
 
 @pytest.mark.parametrize("fingerprint", ["etag", "etag-pieces"])
-def test_files_may_be_known_by_their_versions_alone(web, served, tmp_path, tokenizer_file, fingerprint):
+def test_files_may_be_known_by_their_versions_alone(
+    web, served, tmp_path, tokenizer_file, fingerprint
+):
     config = write_project(tmp_path / "project", tokenizer_file, FEWER)
     web.put_all(tmp_path / "project" / "raw")
     config.write_text(
-        config.read_text().replace("raw: raw", f"raw: {web.url}\nstorage: {{fingerprint: {fingerprint}}}")
+        config.read_text().replace(
+            "raw: raw", f"raw: {web.url}\nstorage: {{fingerprint: {fingerprint}}}"
+        )
     )
     make_inventory(Project.open(config), "web")
-    assert not [asked for asked in served.asked if asked.startswith("GET") and asked.endswith("jsonl")]
+    assert not [
+        asked for asked in served.asked if asked.startswith("GET") and asked.endswith("jsonl")
+    ]
 
 
 COMMANDS = {
@@ -216,7 +269,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_write_the_same_bytes_as_from_this_machine(command, place, tmp_path, tokenizer_file):
+def test_commands_write_the_same_bytes_as_from_this_machine(
+    command, place, tmp_path, tokenizer_file
+):
     (tmp_path / "raw").mkdir()
     write_raw(tmp_path / "raw")
     place.put_all(tmp_path / "raw")
@@ -227,7 +282,9 @@ def test_commands_write_the_same_bytes_as_from_this_machine(command, place, tmp_
         given = [*text.split(), "--tokenizer", str(tokenizer_file), "--eod", EOD, "--workers", "1"]
         CliRunner().invoke(nanoset, given, catch_exceptions=False, standalone_mode=False)
         return {
-            path.name: path.read_bytes() for path in target.rglob("*") if path.is_file() and "json" not in path.name
+            path.name: path.read_bytes()
+            for path in target.rglob("*")
+            if path.is_file() and "json" not in path.name
         }
 
     here = made(str(tmp_path / "raw"), tmp_path / "here")
@@ -245,7 +302,11 @@ def test_failures_that_pass_are_asked_for_again(web, served):
 def refusals(store: FilesystemStore) -> list[NanosetError]:
     """What reading and listing say of a place that refuses."""
     told = []
-    for ask in (lambda: store.read_range("data", 0, 5), lambda: store.stat("data"), lambda: store.level()):
+    for ask in (
+        lambda: store.read_range("data", 0, 5),
+        lambda: store.stat("data"),
+        lambda: store.level(),
+    ):
         with pytest.raises(StorageError) as caught:
             ask()
         told.append(caught.value)
@@ -270,7 +331,9 @@ def test_without_rights_it_says_so(tmp_path, monkeypatch):
             assert "credentials that may read" in error.remedy
 
 
-def test_a_server_without_ranges_is_refused_unless_the_files_are_read_at_once(tmp_path, monkeypatch):
+def test_a_server_without_ranges_is_refused_unless_the_files_are_read_at_once(
+    tmp_path, monkeypatch
+):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
     (tmp_path / "small").write_bytes(b"s" * 100)
@@ -285,17 +348,33 @@ def test_a_server_without_ranges_is_refused_unless_the_files_are_read_at_once(tm
 
 
 def test_a_hub_is_asked_anew_for_the_version_of_a_file(monkeypatch):
-    """Its file system remembers listings, and tells of a file alone neither hash nor version unless it is asked to."""
+    """Its file system remembers listings, and tells of a file alone neither hash nor version unless
+    it is asked to.
+    """
     asked = []
 
     class Hub:
         def ls(self, path: str, **given: object) -> list[dict[str, object]]:
             asked.append(given)
-            return [{"name": f"{path}/a.jsonl", "type": "file", "size": 3, "blob_id": "0a1b", "last_commit": None}]
+            return [
+                {
+                    "name": f"{path}/a.jsonl",
+                    "type": "file",
+                    "size": 3,
+                    "blob_id": "0a1b",
+                    "last_commit": None,
+                }
+            ]
 
         def info(self, path: str, **given: object) -> dict[str, object]:
             asked.append(given)
-            return {"name": path, "type": "file", "size": 3, "blob_id": "0a1b", "last_commit": object()}
+            return {
+                "name": path,
+                "type": "file",
+                "size": 3,
+                "blob_id": "0a1b",
+                "last_commit": object(),
+            }
 
         def _strip_protocol(self, url: str) -> str:
             return url.removeprefix("hf://")
@@ -348,7 +427,11 @@ def test_urls_that_name_no_raw_text(url, what):
 def test_nothing_is_written_there(memory, tmp_path, tokenizer_file):
     with pytest.raises(ConfigError, match="only local folders and S3"):
         remote_location(memory.url, where="root")
-    for write in (memory.store.delete, memory.store.check_writable, lambda name: memory.store.put(name, b"")):
+    for write in (
+        memory.store.delete,
+        memory.store.check_writable,
+        lambda name: memory.store.put(name, b""),
+    ):
         with pytest.raises(ConfigError, match="outputs cannot be kept there"):
             write("name")
 
@@ -396,7 +479,10 @@ def test_a_redirect_to_another_host_is_said(served, redirecting, caplog):
     (served.folder / "a.jsonl").write_text('{"text": "a"}\n')
     inputs = resolve_inputs([f"{redirecting.url}/a.jsonl"])
     assert [file.path for file in inputs.files] == ["a.jsonl"]
-    assert f"{redirecting.url} redirects to another host: what is read comes from {served.url}" in caplog.text
+    assert (
+        f"{redirecting.url} redirects to another host: what is read comes from {served.url}"
+        in caplog.text
+    )
 
 
 def test_a_redirect_that_may_not_be_followed_is_refused_before_it_is(redirecting, monkeypatch):

@@ -14,7 +14,14 @@ from nanoset_core.storage.store import Stored
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.survey import list_corpora
 
-KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
+KEYS = [
+    "a/../../../x.jsonl",
+    "a//x.jsonl",
+    "./x.jsonl",
+    "a\nb.jsonl",
+    "\x1b[2Jx.jsonl",
+    "x" * 300 + ".jsonl",
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -30,7 +37,9 @@ def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
 
 @pytest.mark.parametrize("names_only", [False, True])
 @pytest.mark.parametrize(("folder", "named"), [("", "/"), (".", "./"), ("..", "../")])
-def test_a_key_beside_the_corpora_that_no_folder_could_hold_is_named(place, monkeypatch, names_only, folder, named):
+def test_a_key_beside_the_corpora_that_no_folder_could_hold_is_named(
+    place, monkeypatch, names_only, folder, named
+):
     """raw//x.jsonl, raw/./x.jsonl and raw/../x.jsonl were not read, without a word."""
     place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
     level = S3Store.level
@@ -49,7 +58,9 @@ def test_a_key_beside_the_corpora_that_no_folder_could_hold_is_named(place, monk
 def test_a_mark_of_a_folder_that_holds_bytes_is_named(place, monkeypatch):
     place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
     _add(monkeypatch, "raw/web/x.jsonl/", size=0)
-    assert [file.path for file in contents_of(RemoteFolder(place, "raw/web")).ordered] == ["fine.jsonl"]
+    assert [file.path for file in contents_of(RemoteFolder(place, "raw/web")).ordered] == [
+        "fine.jsonl"
+    ]
     _add(monkeypatch, "raw/web/y.jsonl/", size=7)
     with pytest.raises(InputError, match="no path of a file"):
         contents_of(RemoteFolder(place, "raw/web"))
@@ -70,7 +81,10 @@ def test_what_lies_in_a_bucket_beside_text_is_told(place):
     contents = contents_of(RemoteFolder(place, "raw/web"))
     texts = [notice.text for notice in contents.notices()]
     assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
-    assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).aside) == ["c4", "notes.txt"]
+    assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).aside) == [
+        "c4",
+        "notes.txt",
+    ]
 
 
 def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch, tmp_path):
@@ -91,14 +105,18 @@ def test_a_key_that_is_also_a_folder_hides_nothing_from_a_collection(place, tmp_
     for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
         place.put(key, b"{}")
     listing = FileAccess(tmp_path / "mirror", place).listing()
-    assert [entry.name for entry in listing.entries(listing.folder) if entry.is_folder] == ["datasets"]
+    assert [entry.name for entry in listing.entries(listing.folder) if entry.is_folder] == [
+        "datasets"
+    ]
     assert listing.names(listing.folder / "datasets") == {"web"}
     assert listing.size(listing.folder / "datasets/web") is None
     assert listing.read_current(listing.folder / "datasets/web/current.json") == b"{}"
 
 
 def _add(monkeypatch: pytest.MonkeyPatch, key: str, size: int | None = None) -> None:
-    """Let the bucket list one object more; servers differ in which of such keys they can be made to take."""
+    """Let the bucket list one object more; servers differ in which of such keys they can be made to
+    take.
+    """
     listed = S3Store.list
 
     def more(bucket: S3Store, folder: str = ""):

@@ -29,7 +29,9 @@ def test_the_same_path_is_the_same_file(folder):
     assert first_repeated([path, path]) == (path, path)
 
 
-@pytest.mark.parametrize("spelling", ["./a", "d/../a", "{folder}/a", "{folder}/./d//../a", "file://{folder}/a"])
+@pytest.mark.parametrize(
+    "spelling", ["./a", "d/../a", "{folder}/a", "{folder}/./d//../a", "file://{folder}/a"]
+)
 def test_another_spelling_of_a_path_is_the_same_file(folder, spelling):
     other = location(spelling.format(folder=folder))
     assert file_identity(location("a")) == file_identity(other)
@@ -71,7 +73,11 @@ def test_urls_that_no_server_distinguishes_are_the_same(first, second):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("s3://bucket/a", "s3://bucket/A"), ("s3://bucket/a b", "s3://bucket/a%20b"), ("https://h/a", "https://h:444/a")],
+    [
+        ("s3://bucket/a", "s3://bucket/A"),
+        ("s3://bucket/a b", "s3://bucket/a%20b"),
+        ("https://h/a", "https://h:444/a"),
+    ],
 )
 def test_urls_that_servers_distinguish_are_different(first, second):
     assert file_identity(location(first)) != file_identity(location(second))

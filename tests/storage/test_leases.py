@@ -95,7 +95,9 @@ def test_builds_wait_for_a_collection_and_say_so(access, other, caplog):
     builder.join()
     assert not held(access)
     (line,) = said()
-    assert line.startswith(f"waits until `nanoset gc` of {access.store.url()} has ended: process {os.getpid()} on ")
+    assert line.startswith(
+        f"waits until `nanoset gc` of {access.store.url()} has ended: process {os.getpid()} on "
+    )
     assert line.endswith(f"; `kill {os.getpid()}` ends it")
 
 
@@ -104,7 +106,9 @@ def test_builds_of_the_same_name_take_turns_and_say_for_whom_they_wait(access, o
     entered = threading.Event()
 
     def build():
-        with leased(other, ["web", "code"], "web", on_wait=lambda name, work: awaited.append((name, work))):
+        with leased(
+            other, ["web", "code"], "web", on_wait=lambda name, work: awaited.append((name, work))
+        ):
             entered.set()
 
     with leased(access, ["web"], "web", on_wait=pytest.fail):
@@ -132,7 +136,10 @@ def test_a_build_waits_for_a_run_in_dagster_but_that_one_does_not_wait(access, o
     entered = threading.Event()
 
     def build():
-        with leased(other, ["web"], "web", on_wait=lambda *_: None), leased(access, ["web", "code"], "code"):
+        with (
+            leased(other, ["web"], "web", on_wait=lambda *_: None),
+            leased(access, ["web", "code"], "code"),
+        ):
             entered.set()
 
     with leased(access, ["web"], "web"):
@@ -197,7 +204,9 @@ def test_no_build_is_named_with_its_process_and_what_to_do(access, other):
         pytest.raises(StorageError, match="while a build is under way") as found,
     ):
         leases.check_no_build(other, "nothing can be erased", "run it again")
-    assert str(found.value.found).startswith(f"process {os.getpid()} on {platform.node()}, since 20")
+    assert str(found.value.found).startswith(
+        f"process {os.getpid()} on {platform.node()}, since 20"
+    )
     assert str(found.value.found).endswith(", makes web")
     assert f"`kill {os.getpid()}` ends it" in str(found.value.remedy)
     leases.check_no_build(other, "nothing can be erased", "run it again")
@@ -239,7 +248,8 @@ def test_a_lease_says_what_is_made_and_how_far_that_has_come(access, other, monk
             Work(host, "index_mappings pretrain train", 0.333),
             f"index_mappings pretrain train 33%, on {host}",
         )
-        with leased(other, ["pretrain", "code"]):  # of an earlier version, or by hand: all names are made
+        # of an earlier version, or by hand: all names are made
+        with leased(other, ["pretrain", "code"]):
             assert under_way(access).keys() == {"pretrain", "code"}
     assert under_way(other) == {}
 
@@ -340,12 +350,25 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
     before = s3_server.objects(filled)
     with leased(elsewhere.outputs.access, ["web"]):
         (left,) = plan_gc(project).left_alone
-        assert (left.path, "a build works on it (process " in left.why) == (project.outputs.folder / folder, True)
+        assert (left.path, "a build works on it (process " in left.why) == (
+            project.outputs.folder / folder,
+            True,
+        )
         assert {row.name for row in project_status(project) if row.busy} == {"web"}
-        gone = {path.relative_to(project.outputs.folder).as_posix() for path in collect(project).unfinished}
-        assert gone == {f"datasets/code/{current}/.tmp-code.bin-1", f"datasets/code/{current}/code.idx"}
+        gone = {
+            path.relative_to(project.outputs.folder).as_posix()
+            for path in collect(project).unfinished
+        }
+        assert gone == {
+            f"datasets/code/{current}/.tmp-code.bin-1",
+            f"datasets/code/{current}/code.idx",
+        }
         assert uploads(filled) == {f"{folder}/web.idx", "somebody else's/file"}
-    said = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(config)], catch_exceptions=False).output
+    said = (
+        CliRunner()
+        .invoke(nanoset, ["gc", "--yes", "--config", str(config)], catch_exceptions=False)
+        .output
+    )
     assert "not seen are builds" in said
     assert uploads(filled) == {"somebody else's/file"}
     left = s3_server.objects(filled)

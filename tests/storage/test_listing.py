@@ -50,7 +50,9 @@ def walked(listing: FileAccess, folder: Path) -> list[tuple[str, int]]:
 def test_every_file_is_met_once_with_its_size_and_time(access):
     listing = access.listing()
     root = listing.folder
-    assert sorted(walked(listing, root)) == sorted((name, len(data)) for name, data in FILES.items())
+    assert sorted(walked(listing, root)) == sorted(
+        (name, len(data)) for name, data in FILES.items()
+    )
     assert [entry.name for entry in listing.entries(root / "datasets")] == ["web", "web-2"]
     assert listing.names(root / "datasets/web") == {"current.json", "0"}
     assert listing.entries(root / "nothing") == listing.entries(root / "plan.json") == []
@@ -140,4 +142,8 @@ def test_times_of_what_lies_in_the_folders_of_one(access):
     for found in (access, access.listing()):
         assert found.written_in(folder, "manifest.json").keys() == {"0"}
         assert found.written_in(folder, "manifest.json")["0"] > 0
-        assert found.written_in(folder, "gone.json") == found.written_in(access.folder / "no", "manifest.json") == {}
+        assert (
+            found.written_in(folder, "gone.json")
+            == found.written_in(access.folder / "no", "manifest.json")
+            == {}
+        )

@@ -19,17 +19,25 @@ OBJECT = {"Size": 1, "ETag": '"e"'}
 def bucket_that_lists(monkeypatch: pytest.MonkeyPatch, pages) -> S3Store:
     """A store whose server answers each request for a page with the next one."""
     waiting = iter(pages)
-    monkeypatch.setattr(S3Store, "ask", lambda self, operation, name, take, **about: take(next(waiting)))
+    monkeypatch.setattr(
+        S3Store, "ask", lambda self, operation, name, take, **about: take(next(waiting))
+    )
     return S3Store("b", "p", "http://server")
 
 
 def page(number: int, key: str | None) -> dict[str, object]:
     entries = [] if key is None else [{"Prefix": f"p/{key}/"}]
-    return {"IsTruncated": True, "NextContinuationToken": f"turn {number}", "CommonPrefixes": entries}
+    return {
+        "IsTruncated": True,
+        "NextContinuationToken": f"turn {number}",
+        "CommonPrefixes": entries,
+    }
 
 
 def test_a_page_that_comes_again_ends_a_listing(monkeypatch):
-    store = bucket_that_lists(monkeypatch, (page(number, f"k{number % 7}") for number in itertools.count()))
+    store = bucket_that_lists(
+        monkeypatch, (page(number, f"k{number % 7}") for number in itertools.count())
+    )
     with pytest.raises(StorageError, match="does not seem to end") as caught:
         store.level()
     assert "7 entries" in str(caught.value) or "8 entries" in str(caught.value)
@@ -51,7 +59,9 @@ def test_empty_pages_without_end_are_refused(monkeypatch):
 def test_new_keys_without_end_are_refused_and_reported_before(monkeypatch, caplog):
     monkeypatch.setattr(long_listings, "MOST_ENTRIES", 1000)
     monkeypatch.setattr(long_listings, "FIRST_WORD_SECONDS", 0.0)
-    store = bucket_that_lists(monkeypatch, (page(number, f"k{number}") for number in itertools.count()))
+    store = bucket_that_lists(
+        monkeypatch, (page(number, f"k{number}") for number in itertools.count())
+    )
     with pytest.raises(StorageError, match="more than 1,000 entries"):
         store.level()
     assert caplog.messages[0].startswith("s3://b/p at http://server: listed 1 entries in 0 s")
@@ -67,7 +77,9 @@ def test_folders_within_folders_without_end_are_refused(monkeypatch):
     monkeypatch.setattr(
         FilesystemStore,
         "_entries",
-        lambda self, folder: {f"{folder}/a".lstrip("/"): {"type": "directory", "name": f"{folder}/a"}},
+        lambda self, folder: {
+            f"{folder}/a".lstrip("/"): {"type": "directory", "name": f"{folder}/a"}
+        },
     )
     with pytest.raises(StorageError, match="folders within each other"):
         list(FilesystemStore("http://h/x").list())
@@ -79,7 +91,9 @@ def test_a_long_listing_is_reported_every_half_minute(monkeypatch, caplog):
     listing = LongListing("s3://b", "server")
     for number in range(20):
         listing.turn_page(1, str(number), str(number))
-    assert [message.partition("entries in ")[2].partition(" s")[0] for message in caplog.messages] == [
+    assert [
+        message.partition("entries in ")[2].partition(" s")[0] for message in caplog.messages
+    ] == [
         "10",
         "40",
         "70",

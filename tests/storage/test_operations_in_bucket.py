@@ -1,4 +1,6 @@
-"""`nanoset status`, `diff`, `gc`, `explain` and `verify` say of a bucket what they say of a folder, without copies."""
+"""`nanoset status`, `diff`, `gc`, `explain` and `verify` say of a bucket what they say of a folder,
+without copies.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ QUESTIONS = (
 
 @pytest.fixture
 def twins(local_copy, remote_project, filled):
-    """Two projects, alike but for their roots: built, changed, built again; the bucket's without copies."""
+    """Two projects, alike but for their roots: built, changed, built again; the bucket's without
+    copies.
+    """
     remote = remote_project()
     for config in (local_copy, remote):
         with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
@@ -113,7 +117,9 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
             tokenize_corpus(Project.open(config), "web")
         forget_copies(config)
         with shard_requests(filled) as asked:
-            row = next(row for row in project_status(Project.open(config)) if row.label == "corpus web")
+            row = next(
+                row for row in project_status(Project.open(config)) if row.label == "corpus web"
+            )
         assert row.rejects[0].endswith("/rejects.jsonl")
         assert asked["GetObject"] == 5 + 1, "each manifest once, and the one list of rejects"
         lists.append(asked["ListObjectsV2"])
@@ -146,7 +152,9 @@ def forget_copies(config: Path) -> None:
 
 def said(config: Path, question: str) -> str:
     """What is said, without where outputs are and when they were made."""
-    answer = CliRunner().invoke(nanoset, [*question.split(), "--config", str(config)], catch_exceptions=False)
+    answer = CliRunner().invoke(
+        nanoset, [*question.split(), "--config", str(config)], catch_exceptions=False
+    )
     assert answer.exit_code == 0, answer.output
     text = answer.output
     project = Project.open(config).config
@@ -210,8 +218,13 @@ LOST = (
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_what_is_lost_is_named_by_its_place_in_the_bucket(remote_project, filled, monkeypatch, lost):
-    config, places = remote_project(), set(fnmatch.filter([found.name for found in filled.list()], lost))
+def test_what_is_lost_is_named_by_its_place_in_the_bucket(
+    remote_project, filled, monkeypatch, lost
+):
+    config, places = (
+        remote_project(),
+        set(fnmatch.filter([found.name for found in filled.list()], lost)),
+    )
     assert places
     for name in places:
         filled.delete(name)
@@ -223,7 +236,8 @@ def test_what_is_lost_is_named_by_its_place_in_the_bucket(remote_project, filled
     ]
     said = [CliRunner().invoke(nanoset, words) for words in asked]
     texts = [
-        one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output for one in said
+        one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output
+        for one in said
     ]
     with contextlib.suppress(NanosetError):
         outputs = Project.open(config).outputs

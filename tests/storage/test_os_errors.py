@@ -43,7 +43,12 @@ def test_file_system_that_takes_nothing(tmp_path, number, what, remedy):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), RuntimeError("can't start new thread")]
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+    ],
 )
 def test_want_of_memory(tmp_path, error):
     with pytest.raises(NanosetError, match="not enough memory") as caught, explained(tmp_path):
@@ -52,7 +57,8 @@ def test_want_of_memory(tmp_path, error):
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("other"), OSError(errno.ENOENT, "no"), MissingError("gone"), ValueError()]
+    "error",
+    [RuntimeError("other"), OSError(errno.ENOENT, "no"), MissingError("gone"), ValueError()],
 )
 def test_everything_else_is_left_as_it_is(tmp_path, error):
     with pytest.raises(type(error)) as caught, explained(tmp_path):
@@ -62,10 +68,16 @@ def test_everything_else_is_left_as_it_is(tmp_path, error):
 
 def test_stages_and_surveys_say_it(make_project, monkeypatch):
     project = Project.open(make_project())
-    with pytest.raises(StorageError, match="the disk is full"), leased(project.outputs.access, ["web"]):
+    with (
+        pytest.raises(StorageError, match="the disk is full"),
+        leased(project.outputs.access, ["web"]),
+    ):
         refuse(errno.ENOSPC)
     monkeypatch.setattr(Path, "mkdir", lambda path, **options: refuse(errno.EROFS, str(path)))
     with pytest.raises(StorageError, match="read-only"):
         survey_corpus(project, "web")
-    with pytest.raises(StorageError, match="read-only"), leased(FileAccess(project.outputs.folder / "new"), ["web"]):
+    with (
+        pytest.raises(StorageError, match="read-only"),
+        leased(FileAccess(project.outputs.folder / "new"), ["web"]),
+    ):
         pass

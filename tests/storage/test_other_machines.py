@@ -1,4 +1,6 @@
-"""Machines without a common disk, whose raw text and outputs lie in one bucket: what one has found out, all know."""
+"""Machines without a common disk, whose raw text and outputs lie in one bucket: what one has found
+out, all know.
+"""
 
 from __future__ import annotations
 
@@ -130,5 +132,7 @@ def test_machines_with_copies_of_the_text_look_once_each(machine, place):
 
 
 def test_machines_take_turns_at_one_root(place, tmp_path):
-    """The same bytes as those of one machine, and nothing made twice that a manifest knew; for longer by hand."""
+    """The same bytes as those of one machine, and nothing made twice that a manifest knew; for
+    longer by hand.
+    """
     assert len(list(rounds(tmp_path, place, 2, seed=13))) == 2

@@ -1,4 +1,6 @@
-"""What every output root keeps to, on a local file system and in a bucket: whole or not at all, never stale."""
+"""What every output root keeps to, on a local file system and in a bucket: whole or not at all,
+never stale.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store, in_parallel
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
-NAMES = ("tokens.bin", "sub/folder/a b.txt", "ünïcode-漢.txt", "100%+&=#?.txt", "quote'\"`.txt", "empty")
+NAMES = (
+    "tokens.bin",
+    "sub/folder/a b.txt",
+    "ünïcode-漢.txt",
+    "100%+&=#?.txt",
+    "quote'\"`.txt",
+    "empty",
+)
 
 
 def fill(folder: Path, text: bytes = b"tokens") -> tuple[dict, dict]:
@@ -85,7 +94,9 @@ def test_published_whole_and_found_at_once(kept):
         assert found is not None
         assert other.current("datasets", "web") == found
         for name in NAMES:
-            assert found.path(name).read_bytes() == (b"" if name == "empty" else b"tokens" + name.encode())
+            assert found.path(name).read_bytes() == (
+                b"" if name == "empty" else b"tokens" + name.encode()
+            )
         assert not checked(found, deep=True).findings
     wanted = {f"datasets/web/{RECIPE.digest}/{name}" for name in (*NAMES, "manifest.json")}
     assert set(kept.stored()) == wanted | {"datasets/web/current.json"}
@@ -120,7 +131,13 @@ def test_made_again_in_the_place_of_the_old(kept):
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [("tokens.bin", None), ("tokens.bin", b"short"), ("manifest.json", None), ("manifest.json", b"{")]
+    ("name", "data"),
+    [
+        ("tokens.bin", None),
+        ("tokens.bin", b"short"),
+        ("manifest.json", None),
+        ("manifest.json", b"{"),
+    ],
 )
 def test_missing_and_cut_files_are_seen_at_once_and_made_good(kept, name, data):
     root = kept.root()
@@ -180,7 +197,9 @@ def test_an_upload_that_the_bucket_keeps_wrong_is_an_error(place, tmp_path, monk
 
 
 def test_killed_at_every_request(place, tmp_path):
-    """Before each request that a publication sends, in a process of its own: the next one completes it."""
+    """Before each request that a publication sends, in a process of its own: the next one completes
+    it.
+    """
     whole = {f"datasets/web/{RECIPE.digest}/{name}" for name in (*NAMES, "manifest.json")}
     whole |= {"datasets/web/current.json"}
     context, number, killed = multiprocessing.get_context("spawn"), 0, True

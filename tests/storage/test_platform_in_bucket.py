@@ -1,4 +1,6 @@
-"""Dagster's side over a bucket: the sensor sees what lands there, and one's own assets reach it too."""
+"""Dagster's side over a bucket: the sensor sees what lands there, and one's own assets reach it
+too.
+"""
 
 import time
 
@@ -44,12 +46,27 @@ def test_what_lands_in_a_bucket_is_registered_built_and_built_again(platform, ra
     time.sleep(SETTLE_SECONDS + 1)
     assert platform.tick() == ["poems", "web"]
     after = s3_server.objects(place)
-    assert before.items() <= (after | {name: before[name] for name in before if name.endswith("current.json")}).items()
-    made = {name.rpartition("/")[0] for name in after.keys() - before.keys() if name.startswith("shards/web/")}
+    assert (
+        before.items()
+        <= (
+            after | {name: before[name] for name in before if name.endswith("current.json")}
+        ).items()
+    )
+    made = {
+        name.rpartition("/")[0]
+        for name in after.keys() - before.keys()
+        if name.startswith("shards/web/")
+    }
     assert len(made) == 1, "one range of one corpus was tokenized"
-    told = [str(log) for run in platform.instance.get_runs() for log in platform.instance.all_logs(run.run_id)]
+    told = [
+        str(log)
+        for run in platform.instance.get_runs()
+        for log in platform.instance.all_logs(run.run_id)
+    ]
     assert any(place.bucket in line for line in told)
-    for secret in (s3_server.CREDENTIALS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")):
+    for secret in (
+        s3_server.CREDENTIALS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    ):
         assert not any(secret in line for line in told)
 
 
@@ -63,5 +80,7 @@ def test_own_assets_reach_the_bucket(platform, raw):
 
     host = dg.Definitions(assets=[listing], resources=bucket_resources(platform.config))
     mine = dg.Definitions.merge(platform.definitions, host)
-    result = mine.resolve_implicit_global_asset_job_def().execute_in_process(asset_selection=[listing.key])
+    result = mine.resolve_implicit_global_asset_job_def().execute_in_process(
+        asset_selection=[listing.key]
+    )
     assert "raw text/books/books.jsonl.zst" in result.output_for_node("listing")

@@ -62,7 +62,9 @@ class Here:
         yield from ((number, work(task)) for number, task in enumerate(self.tasks))
 
 
-def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, monkeypatch, ranges):
+def test_a_large_object_is_hashed_piece_by_piece_and_read_once(
+    place, tmp_path, monkeypatch, ranges
+):
     lines = b"".join(b'{"text": "%05d"}\n' % number for number in range(200_000))
     place.put("web/large.jsonl", lines)
     (tmp_path / "web").mkdir()
@@ -77,7 +79,9 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, 
     assert total(ranges) <= len(lines) + 2 * 13 * 4096
 
 
-SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
+SLOW_DOWN = (
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
+)
 INTERNAL = b"<Error><Code>InternalError</Code><Message>We did</Message></Error>"
 FAILURES = {
     "throttled": (503, len(SLOW_DOWN), SLOW_DOWN),
@@ -88,7 +92,9 @@ FAILURES = {
 
 @pytest.fixture
 def failing_store() -> Iterator[tuple[S3Store, list[tuple[int, int, bytes]], list[int]]]:
-    """A server of one object, `data`; → (its place, answers to give instead of it, the status of all given)."""
+    """A server of one object, `data`; → (its place, answers to give instead of it, the status of
+    all given).
+    """
     instead: list[tuple[int, int, bytes]] = []
     given: list[int] = []
 
@@ -105,7 +111,9 @@ def failing_store() -> Iterator[tuple[S3Store, list[tuple[int, int, bytes]], lis
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_store, monkeypatch, failure):
+def test_what_fails_in_passing_is_asked_ten_times_and_no_more(
+    endpoint, failing_store, monkeypatch, failure
+):
     monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
     place, instead, given = failing_store
     instead += [failure] * 9
@@ -113,7 +121,10 @@ def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_
         assert file.read() == b"data"
     assert len(given) == 10
     instead += [failure] * 200
-    with RemoteFolder(place, "k").open() as file, pytest.raises(StorageError, match="after 10 attempt"):
+    with (
+        RemoteFolder(place, "k").open() as file,
+        pytest.raises(StorageError, match="after 10 attempt"),
+    ):
         file.read()
     assert len(given) == 20
 
@@ -130,7 +141,9 @@ def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, ranges):
         assert blocks[begin : begin + 9000] == data[begin : begin + 9000]
     assert len(ranges) == before
     assert blocks[len(data) - 7 : len(data)] == data[-7:]
-    assert not list((tmp_path / "mirror").rglob("*")) or not any(path.is_file() for path in tmp_path.rglob("*.jsonl"))
+    assert not list((tmp_path / "mirror").rglob("*")) or not any(
+        path.is_file() for path in tmp_path.rglob("*.jsonl")
+    )
 
 
 def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path):
@@ -144,7 +157,9 @@ def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path)
 
 def test_folders_are_listed_fresh(place, data):
     folder = RemoteFolder(place)
-    assert sorted(entry.name for entry in folder.iterdir()) == sorted({name.split("/")[0] for name in NAMES})
+    assert sorted(entry.name for entry in folder.iterdir()) == sorted(
+        {name.split("/")[0] for name in NAMES}
+    )
     place.put("later/new.jsonl", b"x")
     assert (folder / "later").is_dir()
     assert [found[:2] for found in (folder / "later").files()] == [("new.jsonl", 1)]
@@ -153,7 +168,9 @@ def test_folders_are_listed_fresh(place, data):
 
 
 def test_keys_that_no_folder_could_hold_are_refused(place):
-    place.client().put_object(Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x")
+    place.client().put_object(
+        Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x"
+    )
     with pytest.raises(InputError, match=r"no path of a file"):
         list(RemoteFolder(place).files())
 
@@ -173,7 +190,9 @@ def test_a_dataset_by_its_url_is_that_of_its_files(new_clients, place, tmp_path,
         dataset = MMapIndexedDataset(f"{place.url()}/text_document")
         local = MMapIndexedDataset(prefix)
         assert len(dataset) == len(local) == number
-        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True))
+        assert all(
+            np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True)
+        )
         assert np.array_equal(dataset.tokens, local.tokens)
         assert len(pickle.loads(pickle.dumps(dataset))) == number
         written.append(dataset)
@@ -183,7 +202,9 @@ def test_a_dataset_by_its_url_is_that_of_its_files(new_clients, place, tmp_path,
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
-def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_byte_on(place, data, monkeypatch):
+def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_byte_on(
+    place, data, monkeypatch
+):
     monkeypatch.setattr(reading, "MOST_BYTES", 1 << 20)
     real, asked = S3Store.read_range, []
     all_there = threading.Barrier(reading.AHEAD)
@@ -199,5 +220,6 @@ def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_by
     with (RemoteFolder(place) / NAMES[0]).open(begin=first, end=end) as file:
         file.seek(first)
         assert file.read(end - first) == data[first:end]
-    behind = range(first + reading.FIRST_BYTES, end, 1 << 20)  # the first range came while it was opened
+    # the first range came while it was opened
+    behind = range(first + reading.FIRST_BYTES, end, 1 << 20)
     assert sorted(asked) == [(begin, min(begin + (1 << 20), end)) for begin in behind]

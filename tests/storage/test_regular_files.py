@@ -49,7 +49,10 @@ def test_other_errors_are_those_of_open(tmp_path):
         open_regular(tmp_path / "nothing")
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path)
-    with socket.socket(socket.AF_UNIX) as server, pytest.raises(OSError, match="No such device or address"):
+    with (
+        socket.socket(socket.AF_UNIX) as server,
+        pytest.raises(OSError, match="No such device or address"),
+    ):
         server.bind(str(tmp_path / "s"))
         open_regular(tmp_path / "s")
 
@@ -59,7 +62,23 @@ def test_inside(name):
     assert is_inside(name)
 
 
-OUTSIDE = ["", "/", "/etc/passwd", "..", "../a", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b", "\ud800", None, 7, b"a"]
+OUTSIDE = [
+    "",
+    "/",
+    "/etc/passwd",
+    "..",
+    "../a",
+    "a/../b",
+    "a/..",
+    "./a",
+    "a//b",
+    "a/",
+    "a\0b",
+    "\ud800",
+    None,
+    7,
+    b"a",
+]
 TOO_LONG = ["x" * 256, "a/" + "é" * 128, "a/" * 2048 + "a"]
 
 
@@ -103,13 +122,17 @@ HOSTILE = {
     "another file": b"PK\x03\x04" + bytes(40),
     "objects": forged("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", b"12345678"),
     "fields": forged("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,), }\n", b"12"),
-    "code": forged("{'descr': '<u2', 'fortran_order': False, 'shape': (__import__('os').getpid(),), }\n", b"12"),
+    "code": forged(
+        "{'descr': '<u2', 'fortran_order': False, 'shape': (__import__('os').getpid(),), }\n", b"12"
+    ),
     "open brackets": forged("{'descr': '<u2', 'fortran_order': False, 'shape': " + "(" * 5000),
     "more numbers than there are": forged(
         "{'descr': '<u2', 'fortran_order': False, 'shape': (1099511627776,), }", b"12"
     ),
     "fewer": forged("{'descr': '<u2', 'fortran_order': False, 'shape': (1,), }", b"1234"),
-    "a product beyond 64 bits": forged(f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({2**62}, 8), }}"),
+    "a product beyond 64 bits": forged(
+        f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({2**62}, 8), }}"
+    ),
     "an odd type": forged("{'descr': '<u3', 'fortran_order': False, 'shape': (1,), }", b"123"),
     "one key twice": forged("{'descr': '<u2', 'descr': '<u2', 'shape': (1,), }", b"12"),
     "columns first": forged("{'descr': '<u1', 'fortran_order': True, 'shape': (2, 2), }", b"1234"),

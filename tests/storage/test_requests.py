@@ -15,7 +15,12 @@ from dataclasses import replace
 from time import sleep
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
 from botocore.utils import parse_timestamp
 from storage.answering import answering, say
 
@@ -29,7 +34,10 @@ from nanoset_core.storage.s3_requests import with_retries
 
 
 def answered(status: int, code: str) -> ClientError:
-    response = {"Error": {"Code": code, "Message": "told so"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    response = {
+        "Error": {"Code": code, "Message": "told so"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return ClientError(response, "GetObject")
 
 
@@ -91,7 +99,9 @@ def test_what_does_not_pass_is_said_at_once(error, remedy):
     assert remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("error", [answered(404, "NoSuchKey"), answered(412, "PreconditionFailed")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [answered(404, "NoSuchKey"), answered(412, "PreconditionFailed")], ids=repr
+)
 def test_answers_are_no_failures(error):
     with pytest.raises(ClientError):
         with_retries(Failing(error, 1), "s3://b/k")
@@ -112,9 +122,13 @@ def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
     monkeypatch.setattr(unanswered, "_told_at", -math.inf)
     with_retries(Failing(PASSING[0], 1), "s3://b/first")
     assert not caplog.records
-    with_retries(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
+    with_retries(
+        Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second"
+    )
     (told,) = caplog.messages
-    assert told.startswith("s3://b/second: no good answer for 8 s, attempt 3 of 10: ReadTimeoutError: ")
+    assert told.startswith(
+        "s3://b/second: no good answer for 8 s, attempt 3 of 10: ReadTimeoutError: "
+    )
     assert "secret" not in told
     with_retries(Failing(PASSING[0], 9), "s3://b/third")
     assert len(caplog.messages) == 2
@@ -142,14 +156,20 @@ def test_a_store_that_is_not_there_is_named(monkeypatch):
 
 @pytest.fixture
 def deaf_store() -> Iterator[S3Store]:
-    """A server that says 404 to everything, as other services than S3 do; and some stores when an object is gone."""
+    """A server that says 404 to everything, as other services than S3 do; and some stores when an
+    object is gone.
+    """
 
     with answering(lambda to: say(to, 404, b"")) as address:
         yield S3Store("b", "p", address, region="us-east-1")
 
 
 def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
-    for request in (lambda: list(deaf_store.list()), deaf_store.level, lambda: deaf_store.put("k", b"data")):
+    for request in (
+        lambda: list(deaf_store.list()),
+        deaf_store.level,
+        lambda: deaf_store.put("k", b"data"),
+    ):
         with pytest.raises(StorageError, match=r"storage\.endpoint_url"):
             request()
     deaf_store.delete("k")
@@ -172,21 +192,28 @@ def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Failing], None]:
     return these
 
 
-def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_call(place, tmp_path, fail_at):
+def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_call(
+    place, tmp_path, fail_at
+):
     data = os.urandom(11 << 20)
     (tmp_path / "file").write_bytes(data)
     fail_at("upload_part", Failing(answered(404, "NoSuchUpload"), 1))
     store = replace(place, part_bytes=5 << 20)
     with pytest.raises(StorageError, match="does not hold what was sent") as caught:
         store.put_file("k", tmp_path / "file")
-    assert (caught.value.where, caught.value.found) == (store.url("k"), "another process aborted the upload")
+    assert (caught.value.where, caught.value.found) == (
+        store.url("k"),
+        "another process aborted the upload",
+    )
     assert store.stat("k") is None
     store.put_file("k", tmp_path / "file")
     assert place.sha256("k") == hashlib.sha256(data).hexdigest()
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeypatch, fail_at, same_size):
+def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(
+    place, monkeypatch, fail_at, same_size
+):
     store = replace(place, part_bytes=5 << 20)
     for name in ("a", "b"):
         store.put(name, name.encode() * (6 << 20))
@@ -209,12 +236,16 @@ def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeyp
 
 @pytest.fixture
 def completions(place: S3Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let uploads in parts be completed as functions say, one a request; each is given the bucket's own."""
+    """Let uploads in parts be completed as functions say, one a request; each is given the bucket's
+    own.
+    """
 
     def these(*answers: Callable[[Callable[[], object]], object]) -> None:
         left, client = list(answers), place.client()
         own = client.complete_multipart_upload
-        monkeypatch.setattr(client, "complete_multipart_upload", lambda **about: left.pop(0)(lambda: own(**about)))
+        monkeypatch.setattr(
+            client, "complete_multipart_upload", lambda **about: left.pop(0)(lambda: own(**about))
+        )
 
     return these
 
@@ -242,13 +273,17 @@ def test_an_upload_whose_answer_was_cut_off_is_completed_again(place, completion
         store.put_parts("another", [b"x" * (12 << 20)])
 
 
-def test_what_was_noted_is_known_from_servers_that_answer_in_capitals(place, tmp_path, completions, monkeypatch):
+def test_what_was_noted_is_known_from_servers_that_answer_in_capitals(
+    place, tmp_path, completions, monkeypatch
+):
     (tmp_path / "file").write_bytes(b"x" * (12 << 20))
     head = place.client().head_object
 
     def in_capitals(**about: object) -> object:
         found = head(**about)
-        return found | {"Metadata": {name.title(): value for name, value in found["Metadata"].items()}}
+        return found | {
+            "Metadata": {name.title(): value for name, value in found["Metadata"].items()}
+        }
 
     monkeypatch.setattr(place.client(), "head_object", in_capitals)
     completions(made_and_lost, aborted)
@@ -266,7 +301,11 @@ def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one
     monkeypatch.setattr(s3, "etags_tell", lambda answer: False)
     completions(first, aborted)
     is_made = first is made_and_lost
-    with nullcontext() if is_made else pytest.raises(StorageError, match="does not hold what was sent"):
+    with (
+        nullcontext()
+        if is_made
+        else pytest.raises(StorageError, match="does not hold what was sent")
+    ):
         store.put_parts("k", [newer])
     assert store.read("k") == (newer if is_made else older)
 
@@ -286,7 +325,8 @@ def slow_copies(place: S3Store) -> Iterator[tuple[S3Store, list[str]]]:
             behind.request(to.command, to.path, body, dict(to.headers))
             answer = behind.getresponse()
             data = answer.read()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was waited for in vain
+        # it was waited for in vain
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             to.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
@@ -345,7 +385,9 @@ def test_a_profile_that_is_not_there_is_named():
         S3Store("b", "", profile="nobody-has-this").stat("k")
 
 
-def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(new_clients, monkeypatch, tmp_path):
+def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(
+    new_clients, monkeypatch, tmp_path
+):
     from botocore import UNSIGNED
 
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)  # it would go before the profile's
@@ -373,7 +415,10 @@ def test_a_client_is_not_reused_for_another_address_in_the_environment(new_clien
 
 
 def test_stores_have_copies_apart(tmp_path):
-    folders = {copies_folder(S3Store("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
+    folders = {
+        copies_folder(S3Store("b", "p", url), tmp_path)
+        for url in (None, "http://one", "http://two")
+    }
     assert len(folders) == 3
 
 

@@ -24,7 +24,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(params=["s3fs", "boto3"])
-def reader(request: pytest.FixtureRequest, new_clients: None, place: S3Store, monkeypatch: Any) -> S3Reader:
+def reader(
+    request: pytest.FixtureRequest, new_clients: None, place: S3Store, monkeypatch: Any
+) -> S3Reader:
     """What reads the place of a test."""
     if request.param == "s3fs":
         pytest.importorskip("s3fs")
@@ -34,7 +36,9 @@ def reader(request: pytest.FixtureRequest, new_clients: None, place: S3Store, mo
 
 
 def reading(place: S3Store) -> S3Reader:
-    return S3Reader(*(getattr(place, field.name) for field in dataclasses.fields(place) if not field.kw_only))
+    return S3Reader(
+        *(getattr(place, field.name) for field in dataclasses.fields(place) if not field.kw_only)
+    )
 
 
 def test_the_same_is_read_with_as_many_requests(place, reader):
@@ -45,8 +49,19 @@ def test_the_same_is_read_with_as_many_requests(place, reader):
 
     def asked(store: S3Store) -> tuple[Any, int]:
         before = requests_answered[place.endpoint_url]
-        found = [list(store.list()), store.level(), store.level("b"), store.stat("g"), store.stat("none")]
-        found += [store.read("a"), store.read("none"), store.open_range("data", 7, 99), store.open_range("none", 0, 1)]
+        found = [
+            list(store.list()),
+            store.level(),
+            store.level("b"),
+            store.stat("g"),
+            store.stat("none"),
+        ]
+        found += [
+            store.read("a"),
+            store.read("none"),
+            store.open_range("data", 7, 99),
+            store.open_range("none", 0, 1),
+        ]
         found += [store.read_range("data", MIB, 3 * MIB, store.stat("data").mark)]
         with open_object(store, "data", begin=0, end=len(data)) as file:
             found.append(file.read() == data)
@@ -79,7 +94,11 @@ def test_answers_that_break_off_are_asked_for_again(reader, monkeypatch):
 
     def answer(to: Any) -> None:
         seen.append(fault := next(faults, None))
-        about = {"ETag": '"e"', "Last_Modified": "Tue, 24 Nov 2026 10:00:00 GMT", "Content_Range": "bytes 0-9/10"}
+        about = {
+            "ETag": '"e"',
+            "Last_Modified": "Tue, 24 Nov 2026 10:00:00 GMT",
+            "Content_Range": "bytes 0-9/10",
+        }
         if fault == "reset":
             to.connection.shutdown(socket.SHUT_RDWR)
         elif fault == "cut":
@@ -90,7 +109,10 @@ def test_answers_that_break_off_are_asked_for_again(reader, monkeypatch):
             say(to, fault or 206, b"" if fault else b"0123456789", **about)
 
     with answering(answer) as address:
-        assert dataclasses.replace(reader, endpoint_url=address).read_range("data", 0, 10) == b"0123456789"
+        assert (
+            dataclasses.replace(reader, endpoint_url=address).read_range("data", 0, 10)
+            == b"0123456789"
+        )
     assert seen == ["cut", "reset", 503, "short", None]
 
 
@@ -108,7 +130,9 @@ def test_what_is_wrong_with_a_bucket_is_said(place, reader, monkeypatch):
     assert "credentials" in caught.value.remedy
 
 
-def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(new_clients, monkeypatch, tmp_path):
+def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(
+    new_clients, monkeypatch, tmp_path
+):
     pytest.importorskip("s3fs")
     (tmp_path / "aws").write_text("[profile team]\nregion = eu-north-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws"))

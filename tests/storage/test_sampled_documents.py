@@ -1,4 +1,6 @@
-"""Documents of a corpus in a bucket that are compared with their tokens: their files are not read again for each."""
+"""Documents of a corpus in a bucket that are compared with their tokens: their files are not read
+again for each.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +58,19 @@ FORMATS = {
 
 @pytest.fixture
 def project(place, tmp_path, tokenizer_file):
-    """A function that uploads a file of the corpus in a format, and opens a project on it; → that, and the file."""
+    """A function that uploads a file of the corpus in a format, and opens a project on it; → that,
+    and the file.
+    """
 
     def make(name):
         file = tmp_path / "raw" / "web" / name
         file.parent.mkdir(parents=True)
         FORMATS[name](file)
-        there = {"raw": upload_raw(tmp_path / "raw", place).url(), "endpoint": place.endpoint_url, "eod": EOD}
+        there = {
+            "raw": upload_raw(tmp_path / "raw", place).url(),
+            "endpoint": place.endpoint_url,
+            "eod": EOD,
+        }
         (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
         (tmp_path / "nanoset.yaml").write_text(CONFIG.format(**there))
         return Project.open(tmp_path / "nanoset.yaml"), file

@@ -14,19 +14,27 @@ from nanoset_core.stages.webdataset.stored_rows import StoredRows, is_worth_stor
 
 @pytest.fixture
 def project(remote_project, monkeypatch) -> Project:
-    """A project in a bucket whose datasets are made, and whose tokens are not copied; parts are of 100 contexts."""
+    """A project in a bucket whose datasets are made, and whose tokens are not copied; parts are of
+    100 contexts.
+    """
     file = remote_project()
     file.write_text(file.read_text().replace("groups: 3", "groups: 3\n    engine: buckets"))
     project = Project.open(file)
     make_corpora(project)
     monkeypatch.setattr(shuffling, "_are_copied", lambda *_: False)
     of = StoredRows.of
-    monkeypatch.setattr(StoredRows, "of", lambda store, contexts, most: of(store, contexts, min(most, 100)))
+    monkeypatch.setattr(
+        StoredRows, "of", lambda store, contexts, most: of(store, contexts, min(most, 100))
+    )
     return project
 
 
 def tars(folder) -> dict[str, str]:
-    return {name: sha for name, sha in tree(folder).items() if name.endswith(".tar") and "/current/" not in f"/{name}"}
+    return {
+        name: sha
+        for name, sha in tree(folder).items()
+        if name.endswith(".tar") and "/current/" not in f"/{name}"
+    }
 
 
 def in_bucket(project: Project) -> list[str]:
@@ -48,9 +56,16 @@ def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(project, 
     assert stored == plan.contexts * plan.row_bytes
     shuffling.finish(project, "shuffled")
     assert not [name for name in in_bucket(project) if "/.rows/" in name]
-    here = {name.rpartition("/")[2]: sha for name, sha in tars(built_here.parent / "data" / "webdatasets").items()}
+    here = {
+        name.rpartition("/")[2]: sha
+        for name, sha in tars(built_here.parent / "data" / "webdatasets").items()
+    }
     store = project.outputs.access.store
-    there = {name.rpartition("/")[2]: store.sha256(name) for name in in_bucket(project) if name.endswith(".tar")}
+    there = {
+        name.rpartition("/")[2]: store.sha256(name)
+        for name in in_bucket(project)
+        if name.endswith(".tar")
+    }
     assert there == here
 
 
@@ -73,11 +88,15 @@ def test_a_killed_build_goes_on_and_gc_removes_what_another_left(project, monkey
     monkeypatch.setattr(StoredRows, "put", put_two)
     with pytest.raises(KeyboardInterrupt):
         shuffling.write_group(project, "shuffled", 0)
-    monkeypatch.setattr(StoredRows, "put", lambda rows, part, values: (made.append(part), put(rows, part, values)))
+    monkeypatch.setattr(
+        StoredRows, "put", lambda rows, part, values: (made.append(part), put(rows, part, values))
+    )
     shuffling.write_group(project, "shuffled", 1)
     contexts = shuffling.current_plan(project, "shuffled")[1].table.contexts
     assert sorted(number for part in made for number in part) == [*range(contexts)]
-    project.outputs.access.store.delete(next(name for name in in_bucket(project) if "/.rows/" in name))
+    project.outputs.access.store.delete(
+        next(name for name in in_bucket(project) if "/.rows/" in name)
+    )
     shuffling.write_group(project, "shuffled", 0)
     shuffling.write_group(project, "shuffled", 2)
     assert len(made) == len(set(made)) + 1
@@ -87,7 +106,9 @@ def test_a_killed_build_goes_on_and_gc_removes_what_another_left(project, monkey
 
 
 def test_rows_are_stored_only_where_that_saves_reading(project):
-    datasets = {corpus: project.outputs.current("datasets", corpus) for corpus in ("web", "code", "books")}
+    datasets = {
+        corpus: project.outputs.current("datasets", corpus) for corpus in ("web", "code", "books")
+    }
     sources = sources_of(project, datasets, is_stored=True)
     plan = plan_shuffle(sources, settings_of(project, project.webdataset("shuffled"), datasets))
     assert is_worth_storing(plan, sources, 1, "buckets")

@@ -1,4 +1,6 @@
-"""The contract of stores, kept by a local folder, a small S3 server in this process, and Ceph and Swift if there."""
+"""The contract of stores, kept by a local folder, a small S3 server in this process, and Ceph and
+Swift if there.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ class S3Contract(StoreContract):
             store.put(f"parts/{number}", part)
         sources = list(store.list("parts"))
         assert (
-            store.compose("folder/whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data]) is None
+            store.compose(
+                "folder/whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data]
+            )
+            is None
         )
         assert store.sha256("folder/whole") == hashlib.sha256(b"".join(data)).hexdigest()
         assert [found.name for found in store.list("folder")] == ["folder/whole"]
@@ -94,7 +99,9 @@ class S3Contract(StoreContract):
         self.nothing_unfinished(store)
 
     @pytest.mark.parametrize("heeded", [True, False])
-    def test_an_object_that_is_replaced_before_it_is_copied_is_refused(self, store, monkeypatch, heeded):
+    def test_an_object_that_is_replaced_before_it_is_copied_is_refused(
+        self, store, monkeypatch, heeded
+    ):
         """Also by servers that do not heed the condition."""
         copy = Upload.copy
 
@@ -109,7 +116,9 @@ class S3Contract(StoreContract):
         with pytest.raises(SourceChangedError):
             store.compose("whole", sources)
         with pytest.raises(SourceChangedError):
-            store.compose("whole", [sources[0], store.stat("b")], sha256=[hashlib.sha256(b"").hexdigest()] * 2)
+            store.compose(
+                "whole", [sources[0], store.stat("b")], sha256=[hashlib.sha256(b"").hexdigest()] * 2
+            )
         assert store.stat("whole") is None
         self.nothing_unfinished(store)
 
@@ -153,15 +162,23 @@ class TestSwift(S3Contract):
 def test_parts_of_any_sizes():
     chosen = random.Random(0)
     for _ in range(300):
-        sizes = [chosen.choice([0, 1, chosen.randrange(20), chosen.randrange(100)]) for _ in range(chosen.randrange(9))]
-        parts = plan_parts(sizes, least=10, most=35)
-        assert [(piece.source, at) for part in parts for piece in part for at in range(piece.begin, piece.end)] == [
-            (source, at) for source, size in enumerate(sizes) for at in range(size)
+        sizes = [
+            chosen.choice([0, 1, chosen.randrange(20), chosen.randrange(100)])
+            for _ in range(chosen.randrange(9))
         ]
+        parts = plan_parts(sizes, least=10, most=35)
+        assert [
+            (piece.source, at)
+            for part in parts
+            for piece in part
+            for at in range(piece.begin, piece.end)
+        ] == [(source, at) for source, size in enumerate(sizes) for at in range(size)]
         totals = [sum(piece.end - piece.begin for piece in part) for part in parts]
         assert all(10 <= total <= 35 for total in totals[:-1])
         assert all(total <= 35 for total in totals)
-        assert all(piece.end - piece.begin < 20 for part in parts if len(part) > 1 for piece in part)
+        assert all(
+            piece.end - piece.begin < 20 for part in parts if len(part) > 1 for piece in part
+        )
 
 
 def test_as_many_parts_as_an_object_may_have():
@@ -184,4 +201,7 @@ def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
     large = 2 * MOST_PARTS * COPIED_BYTES // 3
     for sizes in ([large], [64 << 20] * 100_000, [large // 2, large // 2, 5]):
         runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
-        assert len(plan_parts([sum(sizes[run]) for run in runs], most=most_bytes(sizes, COPIED_BYTES))) <= MOST_PARTS
+        assert (
+            len(plan_parts([sum(sizes[run]) for run in runs], most=most_bytes(sizes, COPIED_BYTES)))
+            <= MOST_PARTS
+        )

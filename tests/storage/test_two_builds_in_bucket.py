@@ -15,7 +15,9 @@ BUILD = [sys.executable, "-m", "nanoset_core.cli", "build", "--config"]
 def test_each_output_is_made_on_one_machine_and_the_other_says_for_whom_it_waits(remote_project):
     configs = [remote_project("one"), remote_project("two")]
     builds = [
-        subprocess.Popen([*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for config in configs
     ]
     made = 0

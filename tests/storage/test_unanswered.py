@@ -17,7 +17,11 @@ from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 
-ABOUT = {"ETag": '"e"', "Last_Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "Content_Range": "bytes 0-999/1000"}
+ABOUT = {
+    "ETag": '"e"',
+    "Last_Modified": "Wed, 21 Oct 2015 07:28:00 GMT",
+    "Content_Range": "bytes 0-999/1000",
+}
 
 
 @pytest.fixture
@@ -76,7 +80,9 @@ def test_a_web_server_that_is_silent_is_named(silences):
         (0, 10, 21, 11),
     ],
 )
-def test_silence_is_counted_from_the_last_sign_of_a_server(monkeypatch, caplog, patience, heard_at, now, seconds):
+def test_silence_is_counted_from_the_last_sign_of_a_server(
+    monkeypatch, caplog, patience, heard_at, now, seconds
+):
     asked = unanswered.Unanswered()
     monkeypatch.setattr(unanswered, "_told_at", -math.inf)
     if heard_at is not None:
@@ -84,7 +90,9 @@ def test_silence_is_counted_from_the_last_sign_of_a_server(monkeypatch, caplog, 
         asked.heard()
     monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(now))
     asked.look([(0.0, patience, "s3://b/k"), (1.0, patience, "s3://b/later")])
-    assert caplog.messages == ([] if seconds is None else [f"s3://b/k: no answer for {seconds} s, still waiting"])
+    assert caplog.messages == (
+        [] if seconds is None else [f"s3://b/k: no answer for {seconds} s, still waiting"]
+    )
 
 
 def test_each_block_of_a_body_is_a_sign(monkeypatch):

@@ -1,4 +1,6 @@
-"""Large objects that are cut without being read: what is told of their lines is what a local build tells of them."""
+"""Large objects that are cut without being read: what is told of their lines is what a local build
+tells of them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ LARGE = "large.jsonl"
 
 
 def large_text() -> bytes:
-    """Documents with lines of other kinds in between, one of them longer than several pieces; the last has no end."""
+    """Documents with lines of other kinds in between, one of them longer than several pieces; the
+    last has no end.
+    """
     draw, lines = random.Random(3), jsonl(sentences("web", 400)).splitlines()
     for bad in (b"", b"{", b"[1]", b'{"no": "text"}', b"   ", b'{"text": "broken'):
         for _ in range(12):
@@ -76,7 +80,8 @@ def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> P
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("nanoset_core.text.fingerprints.WINDOW_BYTES", WINDOW_BYTES)
-    monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**18))  # what was written just now is remembered
+    # what was written just now is remembered
+    monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**18))
 
 
 @pytest.fixture
@@ -95,11 +100,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 
 @pytest.fixture
-def unread(counted: Project, tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
+def unread(
+    counted: Project, tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None
+) -> Path:
     """nanoset.yaml of a project with the same text in a bucket, of which nothing is made yet."""
     config = write_project(tmp_path / "unread", tokenizer_file)
-    text = config.read_text().replace("raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}")
-    text = text.replace("fingerprint: content", f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}")
+    text = config.read_text().replace(
+        "raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}"
+    )
+    text = text.replace(
+        "fingerprint: content", f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
+    )
     config.write_text(text)
     return config
 
@@ -107,7 +118,9 @@ def unread(counted: Project, tmp_path: Path, tokenizer_file: Path, place: S3Stor
 def write_project(folder: Path, tokenizer_file: Path) -> Path:
     (folder / "raw" / "web").mkdir(parents=True)
     (folder / "raw" / "web" / LARGE).write_bytes(large_text())
-    (folder / "raw" / "web" / "small.jsonl").write_bytes(jsonl(sentences("small", 5)) + b"\n" + b"[]\n")
+    (folder / "raw" / "web" / "small.jsonl").write_bytes(
+        jsonl(sentences("small", 5)) + b"\n" + b"[]\n"
+    )
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(CONFIG)
     return folder / "nanoset.yaml"
@@ -147,7 +160,10 @@ def refused(project: Project) -> NanosetError:
 def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread):
     ours = built(unread)
     for end in ("bin", "idx"):
-        mine, theirs = (p.outputs.current("datasets", "web").path(f"web_text_document.{end}") for p in (ours, counted))
+        mine, theirs = (
+            p.outputs.current("datasets", "web").path(f"web_text_document.{end}")
+            for p in (ours, counted)
+        )
         assert mine.read_bytes() == theirs.read_bytes()
 
     _, inventory = current_inventory(ours, "web")
@@ -156,8 +172,13 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
     assert {piece.first_line for piece in pieces} == {0}
     assert max(piece.size for piece in pieces) > 3 * PIECE_BYTES, "the long line is in one piece"
     assert len(tokenized(ours).facts["shards"]) > 3
-    assert [begin for begin, _ in tokenized(ours).facts[FACT][LARGE]] == [piece.begin for piece in pieces]
-    assert sum(lines for _, lines in tokenized(ours).facts[FACT][LARGE]) == large_text().count(b"\n") + 1
+    assert [begin for begin, _ in tokenized(ours).facts[FACT][LARGE]] == [
+        piece.begin for piece in pieces
+    ]
+    assert (
+        sum(lines for _, lines in tokenized(ours).facts[FACT][LARGE])
+        == large_text().count(b"\n") + 1
+    )
 
     documents = range(ours.outputs.current("datasets", "web").facts["documents"])
     found, wanted = (lineage(project).origins(documents) for project in (ours, counted))
@@ -172,7 +193,9 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
         assert places.origin.id == origin.id
     ids = [origin.id for origin in wanted[::23]]
     erased = [plan_purge(project, ids).current["web"] for project in (ours, counted)]
-    ours_erased, counted_erased = ([replace(document, row=0) for document in documents] for documents in erased)
+    ours_erased, counted_erased = (
+        [replace(document, row=0) for document in documents] for documents in erased
+    )
     assert ours_erased == counted_erased, "the same documents, which may be in other shards"
     for reject in list(rejects(counted))[::7]:
         hints = []
@@ -214,13 +237,17 @@ def test_an_object_is_not_read_before_it_is_tokenized_and_looked_at_once(unread,
     first = make_inventory(project, "web")
     size = len(large_text())
     assert {name for name, _, _ in asked} == {f"web/{LARGE}"}
-    assert sum(end - begin for _, begin, end in asked) < size // 4 + 5 * PIECE_BYTES, "the long line is read as well"
+    assert sum(end - begin for _, begin, end in asked) < size // 4 + 5 * PIECE_BYTES, (
+        "the long line is read as well"
+    )
     asked.clear()
     assert make_inventory(project, "web").digest == first.digest
     assert asked == []
     text = unread.read_text()
     unread.write_text(text.replace("etag-pieces", "etag"))
-    assert make_inventory(Project.open(unread), "web").digest == first.digest, "what is known stays as it is"
+    assert make_inventory(Project.open(unread), "web").digest == first.digest, (
+        "what is known stays as it is"
+    )
 
 
 def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
@@ -266,4 +293,6 @@ def test_where_no_line_can_be_told_yet_the_byte_is(unread, before):
     folder.store.put(f"{folder.path}/{LARGE}", b"".join([*lines[:before], b"\n", *lines[before:]]))
     make_inventory(project, "web")
     line = f":{before + 1}" if before == 3 else ""  # of the first piece every line is known
-    assert refused(project).where == f"{folder / LARGE}{line} (byte {sum(map(len, lines[:before])):,})"
+    assert (
+        refused(project).where == f"{folder / LARGE}{line} (byte {sum(map(len, lines[:before])):,})"
+    )

@@ -46,7 +46,9 @@ def test_copies_may_go_once_they_were_sent(place, tmp_path, monkeypatch):
         path.unlink()
 
     monkeypatch.setattr(S3Store, "put_file", put_and_removed_meanwhile)
-    made = OutputRoot(FileAccess(tmp_path / "mirror", place)).commit(Recipe("datasets", "web", 1), write)
+    made = OutputRoot(FileAccess(tmp_path / "mirror", place)).commit(
+        Recipe("datasets", "web", 1), write
+    )
     assert made.stored["a-file"] == len(b"some bytes")
 
 
@@ -62,7 +64,9 @@ def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
         access.size(file)
 
 
-def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(place, tmp_path, monkeypatch):
+def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(
+    place, tmp_path, monkeypatch
+):
     outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
     made = outputs.commit(Recipe("datasets", "web", 1), write)
     asked = []
@@ -98,7 +102,9 @@ def test_what_was_not_sent_is_no_version(remote_project, place):
     unsent = project.outputs.local
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OutputRoot, "_send", lambda outputs, folder, **how: None)
-        unsent.commit(Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write)
+        unsent.commit(
+            Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write
+        )
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "web", None)
     assert project.outputs.previous(project.outputs.current("datasets", "web")) is None

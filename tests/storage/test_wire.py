@@ -1,4 +1,6 @@
-"""What passes the wire while a project is built with text and outputs in a bucket: each byte as often as promised."""
+"""What passes the wire while a project is built with text and outputs in a bucket: each byte as
+often as promised.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,13 @@ def test_text_is_read_twice_and_tokens_are_read_once_by_each_who_reads_them_all(
     passed = {(name, what): found for name, what, found in wire.by_stage(config)}
     text, tokens = wire.sizes(config)
     times = defaultdict(float, {at: found.down / tokens for at, found in passed.items()})
-    assert [passed[name, "made"].text / text for name in ("raw_jsonl", "tokenized_shards")] == [1, 1]
-    assert times.pop(("indexed_dataset", "made")) < 1.1, "shards below 5 MiB pass through this process"
+    assert [passed[name, "made"].text / text for name in ("raw_jsonl", "tokenized_shards")] == [
+        1,
+        1,
+    ]
+    assert times.pop(("indexed_dataset", "made")) < 1.1, (
+        "shards below 5 MiB pass through this process"
+    )
     for name, what, most in (
         ("indexed_dataset", "checked", 1),
         ("index_mappings", "checked", 0),
@@ -69,7 +76,11 @@ def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_
     here = stored(tmp_path, "web", tokens)
     place.put_file("web.bin", here.path)
     there = TokenSource(
-        "web", tmp_path / "copies" / "web.bin", "uint16", len(tokens), FileAccess(tmp_path / "copies", place)
+        "web",
+        tmp_path / "copies" / "web.bin",
+        "uint16",
+        len(tokens),
+        FileAccess(tmp_path / "copies", place),
     )
     plan = plan_of([here], sequence_length=LENGTH, samples_per_shard=50)
     for shards in (range(6), range(6, 12)):
@@ -88,7 +99,9 @@ def test_long_rows_are_fetched_by_themselves_and_short_gaps_with_them(place, tmp
     data, row = np.random.default_rng(5).bytes(4 << 20), 32 << 10
     place.put("tokens", data)
     for count, most in ((8, 1.3), (90, 1.7)):
-        blocks = BlockFile(place, "tokens", tmp_path, block_bytes=4 << 10, gap_bytes=STORED_ROW_BYTES - (8 << 10))
+        blocks = BlockFile(
+            place, "tokens", tmp_path, block_bytes=4 << 10, gap_bytes=STORED_ROW_BYTES - (8 << 10)
+        )
         begins = np.linspace(5, len(data) - row, count).astype(np.int64)
         ranges.clear()
         blocks.fetch(begins, begins + row)

@@ -1,4 +1,6 @@
-"""Workers of a cluster that share nothing but the bucket with the process that gives them work, nor with each other."""
+"""Workers of a cluster that share nothing but the bucket with the process that gives them work, nor
+with each other.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def cluster(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def project(
-    remote_project: Callable[..., Path], cluster: Cluster, place: S3Store, tmp_path_factory: pytest.TempPathFactory
+    remote_project: Callable[..., Path],
+    cluster: Cluster,
+    place: S3Store,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Project:
     """All in the bucket, but settings and tokenizer, which lie in a folder that no worker sees."""
     cluster.staff(2, hidden=tmp_path_factory.getbasetemp())
@@ -63,10 +68,14 @@ def project(
 def left_by_workers(cluster: Cluster, hidden: Path) -> list[str]:
     """Names of files in the workers' own scratch folders, as they see them."""
     folders = [Path(f"/proc/{worker.pid}/root{hidden}/scratch") for worker in cluster.workers]
-    return [path.name for folder in folders for path in folder.rglob("nanoset/**/*") if path.is_file()]
+    return [
+        path.name for folder in folders for path in folder.rglob("nanoset/**/*") if path.is_file()
+    ]
 
 
-def test_a_whole_build_has_the_bytes_of_a_local_one(project, cluster, place, built_here, tmp_path_factory):
+def test_a_whole_build_has_the_bytes_of_a_local_one(
+    project, cluster, place, built_here, tmp_path_factory
+):
     build_all(project.config.file)
     assert objects(place) == outputs_of(built_here)
     assert set(left_by_workers(cluster, tmp_path_factory.getbasetemp())) == {"tokenizer.json"}
@@ -76,10 +85,15 @@ def test_this_process_moves_no_tokens(project):
     for corpus in ("web", "code"):
         make_inventory(project, corpus)
         tokenize_corpus(project, corpus)
-    assert not [*project.config.file.parent.rglob("*.bin"), *project.config.file.parent.rglob("documents.parquet")]
+    assert not [
+        *project.config.file.parent.rglob("*.bin"),
+        *project.config.file.parent.rglob("documents.parquet"),
+    ]
 
 
-def test_deep_verification_is_that_of_a_local_project(project, cluster, place, stored, built_here, tmp_path_factory):
+def test_deep_verification_is_that_of_a_local_project(
+    project, cluster, place, stored, built_here, tmp_path_factory
+):
     restore(place, stored)
     copied = {path for path in project.outputs.folder.rglob("*") if path.is_file()}
     assert not copied
@@ -99,7 +113,9 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
         make_inventory(project, corpus)
     progress: list[Progress] = []
     heard = replace(project, listener=progress.append)
-    thread = threading.Thread(target=lambda: [tokenize_corpus(heard, corpus) for corpus in corpus_names(project)])
+    thread = threading.Thread(
+        target=lambda: [tokenize_corpus(heard, corpus) for corpus in corpus_names(project)]
+    )
     thread.start()
     killed: list[int] = []
 
@@ -124,7 +140,9 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
         done = [(event.done, event.total) for event in progress if event.name == corpus]
         assert done == sorted(set(done)), "what is done twice counts once"
         assert done[-1][0] == done[-1][1]
-    wanted = {name: sha for name, sha in outputs_of(built_here).items() if name.split("/")[0] in TOKENIZED}
+    wanted = {
+        name: sha for name, sha in outputs_of(built_here).items() if name.split("/")[0] in TOKENIZED
+    }
     assert objects(place) == wanted
 
 
@@ -152,7 +170,8 @@ def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkey
             S3Store,
             "list",
             lambda store, folder="", listed=S3Store.list: (
-                found if "dead" in found.name else replace(found, written_ns=1 << 62) for found in listed(store, folder)
+                found if "dead" in found.name else replace(found, written_ns=1 << 62)
+                for found in listed(store, folder)
             ),
         )
         sweep_runs(access)
@@ -174,7 +193,9 @@ def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_proj
 
 def test_files_are_brought_whole(place, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    with compatibility_check(FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
+    with compatibility_check(
+        FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]
+    ) as met:
         assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
         met.store.put(met.files[0][1], b"others")
         with pytest.raises(StorageError, match="other bytes"):

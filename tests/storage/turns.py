@@ -1,6 +1,8 @@
-"""Machines without a common disk that take turns at one root in a bucket, and what has to hold after each turn.
+"""Machines without a common disk that take turns at one root in a bucket, and what has to hold
+after each turn.
 
-By hand, against a server that is running: PYTHONPATH=.:tests python -m storage.turns ENDPOINT FOLDER ROUNDS SEED
+By hand, against a server that is running: PYTHONPATH=.:tests python -m storage.turns ENDPOINT
+FOLDER ROUNDS SEED
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from pathlib import Path
 from child_processes import start_forked
 from chosen_server import CREDENTIALS
 from s3_server import new_bucket, objects, upload_raw, versions
-from sample_project import FEWER, build_all, jsonl, outputs_of, sentences, tokenizer_json, write_project
+from sample_project import (
+    FEWER,
+    build_all,
+    jsonl,
+    outputs_of,
+    sentences,
+    tokenizer_json,
+    write_project,
+)
 
 from nanoset_core.project.gc import collect
 from nanoset_core.storage.leases import FOLDER
@@ -30,7 +40,9 @@ CORPORA = ("web", "code", "books")
 
 
 class Machine:
-    """A project folder, a home and a folder for temporary files of its own; raw text and outputs lie in the bucket."""
+    """A project folder, a home and a folder for temporary files of its own; raw text and outputs
+    lie in the bucket.
+    """
 
     def __init__(self, folder: Path, settings: str, tokenizer: bytes) -> None:
         self.folder, self._settings, self._tokenizer = folder, settings, tokenizer
@@ -48,10 +60,16 @@ class Machine:
         """Run a command, with kill -9 after some seconds; → (exit code, what it said)."""
         said = self.folder / "said"
         said.unlink(missing_ok=True)
-        places = {"HOME": self.folder / "home", "TMPDIR": self.folder / "tmp", "XDG_CACHE_HOME": self.folder / "home"}
+        places = {
+            "HOME": self.folder / "home",
+            "TMPDIR": self.folder / "tmp",
+            "XDG_CACHE_HOME": self.folder / "home",
+        }
         environment = {**CREDENTIALS, **{name: str(place) for name, place in places.items()}}
         config = ("--config", str(self.folder / "project/nanoset.yaml"))
-        process = start_forked(command[0], *config, *command[1:], environment=environment, said=said)
+        process = start_forked(
+            command[0], *config, *command[1:], environment=environment, said=said
+        )
         process.join(most_seconds)
         if process.is_alive():
             os.killpg(process.pid, signal.SIGKILL)
@@ -60,7 +78,9 @@ class Machine:
 
 
 class Turns:
-    """Machines at one root, and a local project of the same text, which says what the root has to hold."""
+    """Machines at one root, and a local project of the same text, which says what the root has to
+    hold.
+    """
 
     def __init__(self, folder: Path, place: S3Store, seed: int) -> None:
         self.place, self._random = place, random.Random(seed)
@@ -76,13 +96,19 @@ class Turns:
         self.machines = {name: Machine(folder / name, settings, tokenizer) for name in MACHINES}
         self._appended = 0
         self._cut = set[str]()
-        """machines on which a build was killed: its run may have ended before its checks, which are run again"""
+        """machines on which a build was killed: its run may have ended before its checks, which are
+        run again
+        """
         self.is_built = False
 
     def turn(self) -> str:
         """One turn of one machine; → what it was. AssertionError where something does not hold."""
         name, what = self._random.choice(MACHINES), self._random.choice(TURNS)
-        machine, before, seconds = self.machines[name], self._known(), self._random.uniform(0.2, 6.0)
+        machine, before, seconds = (
+            self.machines[name],
+            self._known(),
+            self._random.uniform(0.2, 6.0),
+        )
         if what == "append":
             self._append()
         elif what == "new disk":
@@ -105,15 +131,17 @@ class Turns:
         return f"{name}: {what}"
 
     def end(self) -> None:
-        """Build and collect on one machine: the root holds what one machine would have built, and nothing else."""
+        """Build and collect on one machine: the root holds what one machine would have built, and
+        nothing else.
+        """
         machine = self.machines[self._random.choice(MACHINES)]
         self._expect(machine, "build")
         self._expect(machine, "gc", "--yes", "--unfinished")
         project = build_all(self.local)
         collect(project, unfinished=True)
-        assert {name: sha for name, sha in objects(self.place).items() if not name.startswith(FOLDER)} == outputs_of(
-            self.local
-        )
+        assert {
+            name: sha for name, sha in objects(self.place).items() if not name.startswith(FOLDER)
+        } == outputs_of(self.local)
         name, before = self._random.choice(MACHINES), versions(self.place)
         self._expect(self.machines[name], "status")
         said = self._expect(self.machines[name], "build")
@@ -122,7 +150,9 @@ class Turns:
 
     def _expect(self, machine: Machine, *command: str, codes: tuple[int, ...] = (0,)) -> str:
         code, said = machine.run(*command)
-        assert code in codes, f"{machine.folder.name}: {' '.join(command)}: exit code {code}\n{said[-3000:]}"
+        assert code in codes, (
+            f"{machine.folder.name}: {' '.join(command)}: exit code {code}\n{said[-3000:]}"
+        )
         return said
 
     def _append(self) -> None:
@@ -130,7 +160,11 @@ class Turns:
         self._appended, self.is_built = self._appended + 1, False
         more = jsonl(sentences(f"more {self._appended}", 12))
         grown = self._random.random() < 0.5
-        name = "web/part-0/web-0.jsonl" if grown else f"{self._random.choice(CORPORA)}/new-{self._appended}.jsonl"
+        name = (
+            "web/part-0/web-0.jsonl"
+            if grown
+            else f"{self._random.choice(CORPORA)}/new-{self._appended}.jsonl"
+        )
         path = self.local.parent / "raw" / name
         path.write_bytes((path.read_bytes() if path.exists() else b"") + more)
         self.raw.put(name, path.read_bytes())
@@ -142,7 +176,9 @@ class Turns:
             manifest, folder = json.loads(self.place.read(name) or b"{}"), name.rpartition("/")[0]
             known |= {name, *(f"{folder}/{file}" for file in manifest.get("files", ()))}
             cache = "/".join([*name.split("/")[:2], "cache"])
-            known |= {f"{cache}/{file}" for file in manifest.get("facts", {}).get("cache_files", ())}
+            known |= {
+                f"{cache}/{file}" for file in manifest.get("facts", {}).get("cache_files", ())
+            }
         return {name: found for name, found in stored.items() if name in known}
 
 

@@ -39,11 +39,15 @@ def executor():
 
 @pytest.fixture(scope="session")
 def as_file():
-    """Gives name and bytes of a table written as `parquet`, or as Arrow's `file` or `stream` format."""
+    """Gives name and bytes of a table written as `parquet`, or as Arrow's `file` or `stream`
+    format.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def write(table, kind: str, rows: int = 1000, compression: str | None = None, stem: str = "a") -> tuple[str, bytes]:
+    def write(
+        table, kind: str, rows: int = 1000, compression: str | None = None, stem: str = "a"
+    ) -> tuple[str, bytes]:
         sink = io.BytesIO()
         if kind == "parquet":
             pq.write_table(table, sink, row_group_size=rows, compression=compression or "none")
@@ -75,11 +79,15 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 @pytest.fixture
 def measured(tmp_path):
-    """Evaluates an expression of `folder` and `source` in a process of its own; → (its value, MiB that it takes)."""
+    """Evaluates an expression of `folder` and `source` in a process of its own; → (its value, MiB
+    that it takes).
+    """
 
     def measure(expression: str) -> tuple[str, int]:
         command = [sys.executable, "-c", MEASURED, str(tmp_path), expression]
-        value, mib = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        value, mib = subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         return value, int(mib)
 
     return measure

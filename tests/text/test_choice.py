@@ -11,7 +11,13 @@ from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprints import FingerprintMemory
 from nanoset_core.text.survey import known_inventory, take_inventory
 
-PATHS = ["data/test-0.parquet", "data/train-0.parquet", "data/train-1.parquet", "corpus.json", "a/b/corpus.json"]
+PATHS = [
+    "data/test-0.parquet",
+    "data/train-0.parquet",
+    "data/train-1.parquet",
+    "corpus.json",
+    "a/b/corpus.json",
+]
 
 
 @pytest.mark.parametrize(("files", "exclude", "taken"), [
@@ -35,7 +41,9 @@ PATHS = ["data/test-0.parquet", "data/train-0.parquet", "data/train-1.parquet", 
     ((".",), (), ""),
 ])  # fmt: skip
 def test_patterns(files, exclude, taken):
-    assert [path for path in PATHS if FileChoice(files, exclude).takes(path)] == [PATHS[int(i)] for i in taken.split()]
+    assert [path for path in PATHS if FileChoice(files, exclude).takes(path)] == [
+        PATHS[int(i)] for i in taken.split()
+    ]
 
 
 def test_contents_chosen(tmp_path):
@@ -58,14 +66,21 @@ def test_contents_chosen(tmp_path):
     assert contents_of(tmp_path).chosen(FileChoice()) == contents_of(tmp_path)
 
 
-def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_stays(tmp_path, monkeypatch):
+def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_stays(
+    tmp_path, monkeypatch
+):
     for name in ("train-0.jsonl", "test-0.jsonl"):
         (tmp_path / name).write_bytes(b"{}\n")
     monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**12))
     found = [contents_of(tmp_path).chosen(FileChoice((files,))) for files in ("train-*", "test-*")]
     for contents in found:
-        take_inventory(tmp_path, "web", memory=FingerprintMemory(tmp_path / ".memory"), contents=contents)
-    assert [known_inventory(contents, FingerprintMemory(tmp_path / ".memory")).files for contents in found] == [
+        take_inventory(
+            tmp_path, "web", memory=FingerprintMemory(tmp_path / ".memory"), contents=contents
+        )
+    assert [
+        known_inventory(contents, FingerprintMemory(tmp_path / ".memory")).files
+        for contents in found
+    ] == [
         ("train-0.jsonl",),
         ("test-0.jsonl",),
     ]
@@ -101,7 +116,10 @@ def test_many_wildcards_for_folders_take_no_longer_than_the_path(separator):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from("ab"), max_size=5), st.lists(st.sampled_from(["**", "*", "a", "b"]), max_size=5))
+@given(
+    st.lists(st.sampled_from("ab"), max_size=5),
+    st.lists(st.sampled_from(["**", "*", "a", "b"]), max_size=5),
+)
 def test_matching_is_that_of_trying_everything(parts, pattern):
     def slowly(parts, pattern):
         if not pattern:

@@ -1,4 +1,6 @@
-"""What lies in a corpus's folder: the files that are read, in natural order; what else is there is told."""
+"""What lies in a corpus's folder: the files that are read, in natural order; what else is there is
+told.
+"""
 
 import os
 import random
@@ -19,7 +21,9 @@ def write(folder, *names, data=b"{}\n"):
 
 
 def told(folder, before=None):
-    return {one.kind: one.text for one in contents_of(folder).notices(before) if one.kind != "beside"}
+    return {
+        one.kind: one.text for one in contents_of(folder).notices(before) if one.kind != "beside"
+    }
 
 
 def test_files_that_are_read_need_no_word(tmp_path):
@@ -184,7 +188,10 @@ def test_links_stay_within_the_raw_folder(tmp_path):
     write(raw, "web/a.jsonl", "shared/d.jsonl")
     (raw / "web" / "d.jsonl").symlink_to("../shared/d.jsonl")
     assert [file.path for file in contents_of(raw / "web", raw).ordered] == ["a.jsonl", "d.jsonl"]
-    for name, target in (("b.jsonl", "../../secret/b.jsonl"), ("deep", tmp_path / "secret" / "deep")):
+    for name, target in (
+        ("b.jsonl", "../../secret/b.jsonl"),
+        ("deep", tmp_path / "secret" / "deep"),
+    ):
         link = raw / "web" / name
         link.symlink_to(target)
         with pytest.raises(InputError, match="leads out of the raw folder") as caught:
@@ -200,13 +207,19 @@ def test_a_corpus_may_be_a_link(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "web").symlink_to(tmp_path / "disk" / "snapshot")
-    assert [file.path for file in contents_of(raw / "web", raw).ordered] == ["a.jsonl", "again.jsonl", "deep/b.jsonl"]
+    assert [file.path for file in contents_of(raw / "web", raw).ordered] == [
+        "a.jsonl",
+        "again.jsonl",
+        "deep/b.jsonl",
+    ]
     (tmp_path / "disk" / "snapshot" / "c.jsonl").symlink_to("../blobs/c.jsonl")
     with pytest.raises(InputError, match="leads out"):
         contents_of(raw / "web", raw)
 
 
-@pytest.mark.parametrize("name", ["a\nb.jsonl", "\x1b[2Ja.jsonl", "a\x7f.jsonl", "a\u0085.jsonl", "sub\t/a.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["a\nb.jsonl", "\x1b[2Ja.jsonl", "a\x7f.jsonl", "a\u0085.jsonl", "sub\t/a.jsonl"]
+)
 def test_names_that_would_steer_a_terminal(tmp_path, name):
     write(tmp_path, name)
     with pytest.raises(InputError, match="control characters") as caught:

@@ -22,7 +22,9 @@ def gz(data, level=6):
 
 
 def zst(data, level=3, *, checksum=True, content_size=True):
-    return zstandard.ZstdCompressor(level, write_checksum=checksum, write_content_size=content_size).compress(data)
+    return zstandard.ZstdCompressor(
+        level, write_checksum=checksum, write_content_size=content_size
+    ).compress(data)
 
 
 def whole(folder, piece) -> tuple[bytes, FaultError | None]:
@@ -38,11 +40,16 @@ def whole(folder, piece) -> tuple[bytes, FaultError | None]:
 
 
 MEMBERS = st.lists(
-    st.one_of(st.just(b""), st.binary(max_size=200), st.integers(1, 70_000).map(lambda n: b"ab" * n)), max_size=6
+    st.one_of(
+        st.just(b""), st.binary(max_size=200), st.integers(1, 70_000).map(lambda n: b"ab" * n)
+    ),
+    max_size=6,
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(members=MEMBERS, padding=st.lists(st.integers(0, 3), min_size=6, max_size=6))
 def test_gzip_members_are_those_of_pythons_gzip(tmp_path, stored, members, padding):
     blob = b"".join(gz(data) + b"\0" * zeros for data, zeros in zip(members, padding, strict=False))
@@ -51,7 +58,9 @@ def test_gzip_members_are_those_of_pythons_gzip(tmp_path, stored, members, paddi
     assert piece.padding == sum(padding[: len(members)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(members=MEMBERS, seed=st.integers(0, 2**20))
 def test_zstd_frames_are_joined_and_skippable_ones_skipped(tmp_path, stored, members, seed):
     rng = random.Random(seed)
@@ -63,7 +72,9 @@ def test_zstd_frames_are_joined_and_skippable_ones_skipped(tmp_path, stored, mem
 
 
 def test_zstd_frames_with_a_long_window(tmp_path, stored):
-    """`zstd --long=31`, as large archives are made, needs more window than decoders allow by themselves."""
+    """`zstd --long=31`, as large archives are made, needs more window than decoders allow by
+    themselves.
+    """
     parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     blob = compressor.compress(b"text\n") + compressor.flush()
@@ -80,12 +91,36 @@ def test_zstd_frames_with_a_long_window(tmp_path, stored):
         ("a.jsonl.gz", b'{"text": "plain"}\n', b"", "corrupt_gzip", "in bytes"),
         ("a.jsonl.gz", gz(b"one\n") + b"garbage after it", b"one\n", "corrupt_gzip", "in bytes"),
         ("a.jsonl.gz", gz(b"one\n") + b"garbage", b"one\n", "truncated_gzip", "at byte 31,"),
-        ("a.jsonl.gz", gz(b"one\n") + b"\0\0" + gz(b"two\n")[:-1], b"one\ntwo\n", "truncated_gzip", "at byte 49"),
-        ("a.jsonl.gz", gz(b"one\n") + gz(b"two\n")[:-4] + b"\7\0\0\0", b"one\n", "corrupt_gzip", "in bytes"),
+        (
+            "a.jsonl.gz",
+            gz(b"one\n") + b"\0\0" + gz(b"two\n")[:-1],
+            b"one\ntwo\n",
+            "truncated_gzip",
+            "at byte 49",
+        ),
+        (
+            "a.jsonl.gz",
+            gz(b"one\n") + gz(b"two\n")[:-4] + b"\7\0\0\0",
+            b"one\n",
+            "corrupt_gzip",
+            "in bytes",
+        ),
         ("a.jsonl.zst", b'{"text": "plain"}\n', b"", "corrupt_zstd", "in bytes"),
         ("a.jsonl.zst", zst(b"one\n") + b"\0\0\0\0", b"one\n", "corrupt_zstd", "in bytes"),
-        ("a.jsonl.zst", zst(b"one\n") + zst(b"two\n")[:-1], b"one\ntwo\n", "truncated_zstd", "at byte"),
-        ("a.jsonl.zst", zst(b"one\n") + zst(b"two\n")[:-1] + b"\0", b"one\n", "corrupt_zstd", "in bytes"),
+        (
+            "a.jsonl.zst",
+            zst(b"one\n") + zst(b"two\n")[:-1],
+            b"one\ntwo\n",
+            "truncated_zstd",
+            "at byte",
+        ),
+        (
+            "a.jsonl.zst",
+            zst(b"one\n") + zst(b"two\n")[:-1] + b"\0",
+            b"one\n",
+            "corrupt_zstd",
+            "in bytes",
+        ),
         ("a.jsonl.zst", gz(b"one\n"), b"", "corrupt_zstd", "in bytes"),
     ],
 )
@@ -97,7 +132,9 @@ def test_foreign_and_broken_bytes(tmp_path, stored, name, blob, given_bytes, rea
 
 
 def slowly(blob: bytes) -> bytes:
-    """What zlib makes of the gzip members in `blob`, fed byte by byte, up to the end of the last whole line."""
+    """What zlib makes of the gzip members in `blob`, fed byte by byte, up to the end of the last
+    whole line.
+    """
     out, decoder = b"", None
     for index in range(len(blob)):
         rest = blob[index : index + 1]
@@ -112,7 +149,8 @@ def slowly(blob: bytes) -> bytes:
 def random_lines(rng: random.Random) -> bytes:
     words = [rng.randbytes(rng.randrange(1, 6)).hex() for _ in range(50)]
     return b"".join(
-        " ".join(rng.choices(words, k=rng.randrange(60))).encode() + b"\n" for _ in range(rng.randrange(1, 80))
+        " ".join(rng.choices(words, k=rng.randrange(60))).encode() + b"\n"
+        for _ in range(rng.randrange(1, 80))
     )
 
 
@@ -152,7 +190,11 @@ def test_flipped_bit_loses_no_more_than_the_feed_in_which_it_shows(tmp_path, sto
     feed = codec_of(f".{kind}").feed_bytes
     out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)))
     sound = blob[: at // feed * feed]
-    before = slowly(bytes(sound)) if kind == "gz" else whole(tmp_path, stored("b.jsonl.zst", bytes(sound)))[0]
+    before = (
+        slowly(bytes(sound))
+        if kind == "gz"
+        else whole(tmp_path, stored("b.jsonl.zst", bytes(sound)))[0]
+    )
     assert out.startswith(before)
     assert data.startswith(before)
     if fault is None:
@@ -170,7 +212,9 @@ def test_a_window_for_which_there_is_no_room_is_no_fault_of_the_file(tmp_path, s
 
     class Decoder:
         def decompress(self, _data):
-            raise zstandard.ZstdError("zstd decompressor error: Allocation error : not enough memory")
+            raise zstandard.ZstdError(
+                "zstd decompressor error: Allocation error : not enough memory"
+            )
 
     piece = stored("a.jsonl.zst", zst(b'{"text": "a"}\n'))
     monkeypatch.setattr(lines.Codec, "new_decoder", lambda _: Decoder())

@@ -46,12 +46,22 @@ LINE = st.one_of(
         lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     ),
     st.sampled_from(
-        [b"", b"{", b'{"text": 1}', b"\xff", b'{"text": "a"}\r', b'{"text": NaN}', b'{"text": "b", "x": NaN}']
+        [
+            b"",
+            b"{",
+            b'{"text": 1}',
+            b"\xff",
+            b'{"text": "a"}\r',
+            b'{"text": NaN}',
+            b'{"text": "b", "x": NaN}',
+        ]
     ),
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(LINE, max_size=15),
     final=st.booleans(),
@@ -90,7 +100,13 @@ def test_pieces_of_one_file_are_one_file(tmp_path, stored):
     data = b'{"text": "1"}\n{"text": "2"}\n'
     stored("a.jsonl", data)
     pieces = [
-        Piece("a.jsonl", begin, begin + 14, number, hashlib.sha256(data[begin : begin + 14]).hexdigest())
+        Piece(
+            "a.jsonl",
+            begin,
+            begin + 14,
+            number,
+            hashlib.sha256(data[begin : begin + 14]).hexdigest(),
+        )
         for number, begin in ((1, 0), (2, 14))
     ]
     documents, _, batches = read(tmp_path, *pieces)
@@ -112,7 +128,14 @@ def test_rejects_say_where_and_why(tmp_path, stored):
             "byte 0xe9 at byte 13 of the line: invalid continuation byte",
             '{"text": "caf\\xe9 au lait"}',
         ),
-        Reject("sub/a.jsonl", 4, 40, "invalid_json", "Expecting value: line 1 column 1 (char 0)", "x" * 200),
+        Reject(
+            "sub/a.jsonl",
+            4,
+            40,
+            "invalid_json",
+            "Expecting value: line 1 column 1 (char 0)",
+            "x" * 200,
+        ),
     ]
 
 
@@ -130,7 +153,9 @@ def test_line_above_the_limit(tmp_path, stored):
 
 
 def test_fault_is_a_reject_and_the_next_file_is_read(tmp_path, stored):
-    broken = stored("a.jsonl.gz", gzip.compress(b'{"text": "1"}\n{"text": "2", "and": "more"}\n')[:-12])
+    broken = stored(
+        "a.jsonl.gz", gzip.compress(b'{"text": "1"}\n{"text": "2", "and": "more"}\n')[:-12]
+    )
     sound = stored("b.jsonl", b'{"text": "3"}\n')
     documents, rejects, batches = read(tmp_path, broken, sound)
     assert documents[0][0] == "1"

@@ -11,7 +11,15 @@ import zstandard
 from nanoset_core.text import fingerprints
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.documents import read_documents, reader_of
-from nanoset_core.text.endings import FORMATS, describe_content, ending_of, is_companion, is_cuttable, is_table, is_text
+from nanoset_core.text.endings import (
+    FORMATS,
+    describe_content,
+    ending_of,
+    is_companion,
+    is_cuttable,
+    is_table,
+    is_text,
+)
 from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.survey import take_inventory
@@ -49,7 +57,9 @@ def test_companions():
     )
     assert [path for path in paths.split() if not is_companion(path)] == []
     assert [
-        path for path in ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv"] if is_companion(path)
+        path
+        for path in ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv"]
+        if is_companion(path)
     ] == []
 
 
@@ -97,7 +107,8 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12
 ROWS = [{"text": "one"}, {"text": "two"}]
 
 
-# The bytes are in no test's name: gzip's hold the time, and two processes would collect different tests.
+# The bytes are in no test's name: gzip's hold the time, and two processes would collect different
+# tests.
 
 
 def parquet():
@@ -197,6 +208,8 @@ def test_a_file_without_documents_is_described(head, said):
     assert said in describe_content(head)
 
 
-@pytest.mark.parametrize("head", [b"", LINES, b'[{"text": "one"}]\n' + LINES, b'{"text": 1}\n', b'{"text": "cut'])
+@pytest.mark.parametrize(
+    "head", [b"", LINES, b'[{"text": "one"}]\n' + LINES, b'{"text": 1}\n', b'{"text": "cut']
+)
 def test_lines_that_may_be_documents_are_not_described_as_something_else(head):
     assert describe_content(head) is None

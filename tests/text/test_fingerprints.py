@@ -59,7 +59,9 @@ def cut_slowly(name: str, data: bytes, piece_bytes: int) -> list[Piece]:
 LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=30)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=LINES,
     final=st.booleans(),
@@ -70,7 +72,16 @@ LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""
     name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
 )
 def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
-    tmp_path_factory, monkeypatch, executor, lines, final, piece_bytes, part_bytes, read_bytes, window, name
+    tmp_path_factory,
+    monkeypatch,
+    executor,
+    lines,
+    final,
+    piece_bytes,
+    part_bytes,
+    read_bytes,
+    window,
+    name,
 ):
     folder = tmp_path_factory.mktemp("corpus")
     data = b"\n".join(lines) + (b"\n" if final and lines else b"")
@@ -163,7 +174,9 @@ def test_small_files_are_hashed_whole(tmp_path, monkeypatch, executor):
     data = b"0123456789\n" * 4
     for name, text in [("large", data * 2), *((str(number), data[:-5]) for number in range(30))]:
         (tmp_path / f"{name}.jsonl").write_bytes(text)
-    found = [pieces for _, pieces in fingerprint_all(tmp_path, contents_of(tmp_path).ordered, executor)]
+    found = [
+        pieces for _, pieces in fingerprint_all(tmp_path, contents_of(tmp_path).ordered, executor)
+    ]
     assert sum(map(len, found)) == 4 * 30 + 8
     assert len(executor.tasks) == 30 + 8
 
@@ -211,7 +224,8 @@ PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
         (OLD, {"size": 11}, False),
         (OLD, {"mtime_ns": OLD.mtime_ns + 1}, False),
         (OLD, {"inode": 78}, False),
-        # On file systems in user space inodes are numbered anew; a replaced file has another time of change, too.
+        # On file systems in user space inodes are numbered anew; a replaced file has another time
+        # of change, too.
         (PLACED, {"inode": 78}, True),
         (PLACED, {"changed_ns": PLACED.changed_ns + 1}, True),
         (PLACED, {"inode": 78, "changed_ns": PLACED.changed_ns + 1}, False),
@@ -221,8 +235,12 @@ PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
         (replace(OLD, mtime_ns=time.time_ns() + HOUR_NS), {}, False),
     ],
 )
-def test_memory_is_trusted_while_size_time_and_inode_or_time_of_change_stay(tmp_path, noted, changes, known):
-    assert remember(tmp_path, noted, PIECES).recall(replace(noted, **changes)) == (PIECES if known else None)
+def test_memory_is_trusted_while_size_time_and_inode_or_time_of_change_stay(
+    tmp_path, noted, changes, known
+):
+    assert remember(tmp_path, noted, PIECES).recall(replace(noted, **changes)) == (
+        PIECES if known else None
+    )
 
 
 def test_memory_of_gone_files_other_cuts_or_others_is_no_memory(tmp_path, monkeypatch):
@@ -265,9 +283,14 @@ def probe_of(data: bytes, asked: list[tuple[int, int]] | None = None) -> Probe:
 
 @settings(max_examples=150, deadline=None)
 @given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
-def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data, piece_bytes, window):
+def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(
+    data, piece_bytes, window
+):
     ends = [line.end() for line in re.finditer(rb"\n", data) if line.end() < len(data)]
-    reached = {next((end for end in ends if end >= at), None) for at in range(piece_bytes, len(data) + 1, piece_bytes)}
+    reached = {
+        next((end for end in ends if end >= at), None)
+        for at in range(piece_bytes, len(data) + 1, piece_bytes)
+    }
     kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
     try:
         asked: list[tuple[int, int]] = []
@@ -275,7 +298,9 @@ def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data,
     finally:
         fingerprints.WINDOW_BYTES = kept
     assert found == sorted(reached - {None})
-    assert sum(end - begin for begin, end in asked) <= len(data), "no byte twice, however long lines are"
+    assert sum(end - begin for begin, end in asked) <= len(data), (
+        "no byte twice, however long lines are"
+    )
 
 
 def test_little_is_read():

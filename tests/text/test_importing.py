@@ -53,7 +53,9 @@ def test_lines(tmp_path, write, kind, rows, suffix):
     source, target = write(TABLE, kind, rows=rows), tmp_path / "out" / f"a{suffix}"
     facts = import_parquet(source, target)
     data = target.read_bytes()
-    plain = {".gz": gzip.decompress, ".zst": lambda data: zstandard.decompress(data, 1 << 20)}.get(target.suffix, bytes)
+    plain = {".gz": gzip.decompress, ".zst": lambda data: zstandard.decompress(data, 1 << 20)}.get(
+        target.suffix, bytes
+    )
     assert plain(data) == LINES
     assert facts == ImportFacts(1, 3, len(LINES), len(data))
     assert [path.name for path in target.parent.iterdir()] == [target.name]
@@ -65,12 +67,21 @@ def test_columns_are_kept_in_the_order_given(tmp_path, write):
     for kind in KINDS:
         import_parquet(write(TABLE, kind), tmp_path / "a.jsonl", columns=["n", "text"])
         lines = (tmp_path / "a.jsonl").read_text().splitlines()
-        assert lines == ['{"n":1,"text":"a \\"quoted\\"\\nline"}', '{"n":null,"text":null}', '{"n":-3,"text":"日本"}']
+        assert lines == [
+            '{"n":1,"text":"a \\"quoted\\"\\nline"}',
+            '{"n":null,"text":null}',
+            '{"n":-3,"text":"日本"}',
+        ]
 
 
 def test_folders_in_natural_order(tmp_path, write):
     for number, folder in ((10, "f"), (2, "f"), (1, "f/sub"), (0, "g")):
-        write(pa.table({"n": [number]}), "stream" if number == 2 else "parquet", folder, stem=f"part-{number}")
+        write(
+            pa.table({"n": [number]}),
+            "stream" if number == 2 else "parquet",
+            folder,
+            stem=f"part-{number}",
+        )
     (tmp_path / "f" / "README.md").write_text("not a table")
     (tmp_path / "f" / "lines.jsonl").write_text('{"n": 5}\n')
     facts = import_parquet([tmp_path / "g", tmp_path / "f"], tmp_path / "all.jsonl")
@@ -110,15 +121,28 @@ def test_values_that_json_cannot_hold_name_file_and_column(tmp_path, write):
     for kind in KINDS:
         table = pa.table({"text": ["a", "b"], "image": [b"ok", b"\x89PNG\xff"]})
         source = write(table, kind, rows=1)
-        fails(InputError, rf"{source.name}: the column 'image'.*\n.*PNG.*rows 2 to 2", source, tmp_path / "o.jsonl")
+        fails(
+            InputError,
+            rf"{source.name}: the column 'image'.*\n.*PNG.*rows 2 to 2",
+            source,
+            tmp_path / "o.jsonl",
+        )
         import_parquet(source, tmp_path / "text.jsonl", columns=["text"])
         assert (tmp_path / "text.jsonl").read_text() == '{"text":"a"}\n{"text":"b"}\n'
 
 
 def test_missing_and_double_columns(tmp_path, write):
     source = write(TABLE)
-    fails(InputError, "the column 'txt' is missing", source, tmp_path / "o.jsonl", columns=["text", "txt"])
-    double = write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"]), "stream", stem="double")
+    fails(
+        InputError,
+        "the column 'txt' is missing",
+        source,
+        tmp_path / "o.jsonl",
+        columns=["text", "txt"],
+    )
+    double = write(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"]), "stream", stem="double"
+    )
     fails(InputError, "the column 'n' is there twice", double, tmp_path / "o.jsonl")
 
 
@@ -144,7 +168,9 @@ def test_arguments(tmp_path, write):
     fails(ConfigError, "no JSON lines", source, tmp_path / "o.json")
     fails(ConfigError, "one of them twice", source, tmp_path / "o.jsonl", columns=["n", "n"])
     fails(ConfigError, "no columns", source, tmp_path / "o.jsonl", columns=[])
-    fails(MissingError, "no such file or folder", tmp_path / "nothing.parquet", tmp_path / "o.jsonl")
+    fails(
+        MissingError, "no such file or folder", tmp_path / "nothing.parquet", tmp_path / "o.jsonl"
+    )
     fails(InputError, "no tables", tmp_path / "empty", tmp_path / "o.jsonl")
     fails(InputError, "nothing to import", [], tmp_path / "o.jsonl")
 
@@ -153,7 +179,9 @@ def test_the_command_replaces_nothing_unasked(tmp_path, write):
     source, target = write(TABLE), tmp_path / "x.jsonl"
 
     def run(*more):
-        return CliRunner().invoke(nanoset, ["import-parquet", str(source), "--output", str(target), *more])
+        return CliRunner().invoke(
+            nanoset, ["import-parquet", str(source), "--output", str(target), *more]
+        )
 
     first = run("--columns", "n")
     data = target.read_bytes()

@@ -21,9 +21,15 @@ pa = pytest.importorskip("pyarrow")
         (pa.array([True, None]), [True, None]),
         (pa.array([-(2**63), 2**63 - 1], pa.int64()), [-(2**63), 2**63 - 1]),
         (pa.array([2**64 - 1], pa.uint64()), [2**64 - 1]),
-        (pa.array([0.1, -0.0, math.nan, math.inf, -math.inf, None]), [0.1, -0.0, None, None, None, None]),
+        (
+            pa.array([0.1, -0.0, math.nan, math.inf, -math.inf, None]),
+            [0.1, -0.0, None, None, None, None],
+        ),
         (pa.array([0.1], pa.float32()), [float(np.float32(0.1))]),
-        (pa.array([np.float16(0.1), np.float16("nan")], pa.float16()), [float(np.float16(0.1)), None]),
+        (
+            pa.array([np.float16(0.1), np.float16("nan")], pa.float16()),
+            [float(np.float16(0.1)), None],
+        ),
         (pa.array([decimal.Decimal("12.340"), None], pa.decimal128(9, 3)), ["12.340", None]),
         (pa.array([decimal.Decimal("1")], pa.decimal256(40, 30)), ["1." + "0" * 30]),
         (pa.array(["é", None, ""], pa.large_string()), ["é", None, ""]),
@@ -63,8 +69,14 @@ def test_values(array, values):
         (pa.array([b"\xff"]), "bytes that are not UTF-8"),
         (pa.array([[b"ok", b"\x80"]]), "bytes that are not UTF-8"),
         (pa.array([2**60], pa.timestamp("s")), "beyond the calendar"),
-        (pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), "two fields of one name"),
-        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "a column of month_day_nano_interval"),
+        (
+            pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]),
+            "two fields of one name",
+        ),
+        (
+            pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+            "a column of month_day_nano_interval",
+        ),
     ],
 )
 def test_values_that_json_cannot_hold(array, message):

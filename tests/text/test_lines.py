@@ -25,7 +25,11 @@ def rows(folder, piece, limit=1 << 30) -> tuple[list[Row], FaultError | None]:
     stored, found, fault = StoredPiece(folder, piece), [], None
     try:
         for block in read_lines(stored, limit):
-            found += [(block.first_number, block.begin, block.end, None)] if block.long_bytes else rows_of(block)
+            found += (
+                [(block.first_number, block.begin, block.end, None)]
+                if block.long_bytes
+                else rows_of(block)
+            )
     except FaultError as error:
         fault = error
     stored.check()
@@ -61,16 +65,25 @@ def packed(name: str, data: bytes, rng: random.Random) -> bytes:
         return data
     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(4)))
     parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    return b"".join(gzip.compress(part, 1) if name.endswith("gz") else zstandard.compress(part) for part in parts)
+    return b"".join(
+        gzip.compress(part, 1) if name.endswith("gz") else zstandard.compress(part)
+        for part in parts
+    )
 
 
 TEXTS = st.lists(
-    st.one_of(st.just(b""), st.binary(max_size=20), st.sampled_from([b"\r", b'{"text": "x"}\r', b"a" * 300, b"\0"])),
+    st.one_of(
+        st.just(b""),
+        st.binary(max_size=20),
+        st.sampled_from([b"\r", b'{"text": "x"}\r', b"a" * 300, b"\0"]),
+    ),
     max_size=20,
 ).map(b"\n".join)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     data=TEXTS,
     name=st.sampled_from(["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"]),
@@ -78,7 +91,9 @@ TEXTS = st.lists(
     limit=st.sampled_from([0, 1, 15, 299, 300, 1 << 30]),
     seed=st.integers(0, 1000),
 )
-def test_lines_are_those_of_the_whole_text(tmp_path, stored, monkeypatch, data, name, read_bytes, limit, seed):
+def test_lines_are_those_of_the_whole_text(
+    tmp_path, stored, monkeypatch, data, name, read_bytes, limit, seed
+):
     monkeypatch.setattr(stored_module, "READ_BYTES", read_bytes)
     piece = stored(name, packed(name, data, random.Random(seed)))
     assert rows(tmp_path, piece, limit) == (slowly(data, limit), None)
@@ -87,7 +102,10 @@ def test_lines_are_those_of_the_whole_text(tmp_path, stored, monkeypatch, data, 
 def test_pieces_of_a_file_give_the_lines_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 777)
     rng = random.Random(5)
-    data = b"".join(rng.randbytes(rng.randrange(60)).hex().encode() + b"\n" for _ in range(300)) + b"no end"
+    data = (
+        b"".join(rng.randbytes(rng.randrange(60)).hex().encode() + b"\n" for _ in range(300))
+        + b"no end"
+    )
     (tmp_path / "a.jsonl").write_bytes(data)
     pieces = fingerprint(tmp_path, contents_of(tmp_path).ordered[0])
     assert len(pieces) > 10

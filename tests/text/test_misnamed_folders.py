@@ -1,4 +1,6 @@
-"""Folders with the names of files, as a botched download or unpacking leaves them: none is passed over silently."""
+"""Folders with the names of files, as a botched download or unpacking leaves them: none is passed
+over silently.
+"""
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +25,9 @@ def notices(contents):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("inside", [None, ".hidden.jsonl", "notes.txt"], ids=["empty", "hidden", "no text"])
+@pytest.mark.parametrize(
+    "inside", [None, ".hidden.jsonl", "notes.txt"], ids=["empty", "hidden", "no text"]
+)
 def test_a_folder_that_is_named_like_a_file_is_named(tmp_path, name, inside):
     (tmp_path / "a.jsonl").write_bytes(LINES)
     folder = tmp_path / "part" / name
@@ -96,12 +100,20 @@ def test_the_parts_of_a_table_are_found_below_its_folder(tmp_path, tokenizer_fil
     (scores / "part-0.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="a folder has the name of a file"):
         given_files(project, "scores/*.parquet", "attributes.web.files")
-    assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == ("x.parquet/part-0.parquet",)
+    assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == (
+        "x.parquet/part-0.parquet",
+    )
 
 
 def test_a_list_that_cannot_be_read_fails_its_view_alone(tmp_path, tokenizer_file):
-    file = write_corpus(tmp_path, tokenizer_file, {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}})
+    file = write_corpus(
+        tmp_path, tokenizer_file, {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}}
+    )
     (file.parent / "lists" / "b.txt").mkdir(parents=True)
-    said = CliRunner().invoke(nanoset, ["status", "--config", str(file)], catch_exceptions=False).output
+    said = (
+        CliRunner()
+        .invoke(nanoset, ["status", "--config", str(file)], catch_exceptions=False)
+        .output
+    )
     assert "missing: corpus web" in said
     assert "missing: view web kept" in said

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nanoset_core.text.parsing import DETAIL_CHARACTERS, Fields, NotADocumentError, parse_line, parse_lines
+from nanoset_core.text.parsing import (
+    DETAIL_CHARACTERS,
+    Fields,
+    NotADocumentError,
+    parse_line,
+    parse_lines,
+)
 
 FIELDS = Fields("text", "id")
 
@@ -24,7 +30,11 @@ FIELDS = Fields("text", "id")
         (b'{"text": "a", "id": 7}', "a", "7"),
         (b'{"text": "a", "id": -7.50}', "a", "-7.5"),
         (b'{"text": "a", "id": true}', "a", "true"),
-        (b'{"text": "a", "id": 123456789012345678901234567890}', "a", "123456789012345678901234567890"),
+        (
+            b'{"text": "a", "id": 123456789012345678901234567890}',
+            "a",
+            "123456789012345678901234567890",
+        ),
         (b'{"text": "a", "id": {"$oid": "5\xc3\xa9"}}', "a", '{"$oid": "5\\u00e9"}'),
         (b'{"text": "a", "id": "\\ud800x"}', "a", "\\ud800x"),
         (b'{"text": "first", "text": "last", "id": 1, "id": 2}', "last", "2"),
@@ -47,14 +57,22 @@ def test_documents(line, text, identity):
     [
         (b"", "blank_line", "nothing but white space"),
         (b" \t\r", "blank_line", "nothing but white space"),
-        (b'{"text": "cut o', "invalid_json", "Unterminated string starting at: line 1 column 10 (char 9)"),
+        (
+            b'{"text": "cut o',
+            "invalid_json",
+            "Unterminated string starting at: line 1 column 10 (char 9)",
+        ),
         (b"{'text': 'a'}", "invalid_json", "Expecting property name enclosed in double quotes"),
         (b'{"text": "a"} {"text": "b"}', "invalid_json", "Extra data"),
         (b'{"text": "tab\there"}', "invalid_json", "Invalid control character"),
         (b'\xef\xbb\xbf\xef\xbb\xbf{"text": "a"}', "invalid_json", "Unexpected UTF-8 BOM"),
         (b'{"text": "a", "big": %s}' % (b"9" * 5000), "invalid_json", "Exceeds the limit"),
         (b'{"a":' * 100_000, "invalid_json", "recursion"),
-        (b'{"text": "caf\xe9"}', "invalid_utf8", "byte 0xe9 at byte 13 of the line: invalid continuation byte"),
+        (
+            b'{"text": "caf\xe9"}',
+            "invalid_utf8",
+            "byte 0xe9 at byte 13 of the line: invalid continuation byte",
+        ),
         (b'{"text": "\xed\xa0\x80"}', "invalid_utf8", "byte 0xed at byte 10"),
         ('{"text": "a"}'.encode("utf-16"), "invalid_utf8", "byte 0xff at byte 0"),
         (b'["text"]', "not_an_object", "a JSON array"),
@@ -69,8 +87,16 @@ def test_documents(line, text, identity):
         (b'{"text": true}', "text_not_a_string", "'text' is a JSON boolean"),
         (b'{"text": ["a"]}', "text_not_a_string", "'text' is a JSON array"),
         (b'{"text": {"a": "b"}}', "text_not_a_string", "'text' is a JSON object"),
-        (b'{"text": "ab\\ud83d"}', "lone_surrogate", "\\ud83d without its other half, at character 2 of the text"),
-        (b'{"text": "\\udc00\\ud83d"}', "lone_surrogate", "\\udc00 without its other half, at character 0"),
+        (
+            b'{"text": "ab\\ud83d"}',
+            "lone_surrogate",
+            "\\ud83d without its other half, at character 2 of the text",
+        ),
+        (
+            b'{"text": "\\udc00\\ud83d"}',
+            "lone_surrogate",
+            "\\udc00 without its other half, at character 0",
+        ),
     ],
 )
 def test_lines_that_are_no_documents(line, reason, detail):
@@ -90,19 +116,26 @@ def test_detail_is_short():
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "id", "a"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["text", "id", "a"]), inner, max_size=3)
     ),
     max_leaves=5,
 )
 
 
 @given(
-    st.lists(VALUES | st.fixed_dictionaries({"text": st.text()}, optional={"id": VALUES}), max_size=4), st.booleans()
+    st.lists(
+        VALUES | st.fixed_dictionaries({"text": st.text()}, optional={"id": VALUES}), max_size=4
+    ),
+    st.booleans(),
 )
 @example([{"text": "a", "id": 2**64}], False)
 @example([{"text": "a", "id": math.nan}], False)
 def test_block_by_block_gives_what_line_by_line_gives(values, ascii_only):
-    lines = [json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for value in values]
+    lines = [
+        json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        for value in values
+    ]
     block = parse_lines(lines, FIELDS)
     one_by_one = []
     for line in lines:
@@ -125,7 +158,11 @@ NESTED = Fields("a.b", "m.id")
         (b'{"a.b": "flat", "a": {"b": "deep"}}', "flat", None),
         (b'{"a": {"b": "deep"}, "a.b": "flat", "m": {"id": 7}}', "flat", "7"),
         (b'{"a": {"b": "x"}, "m.id": "flat", "m": {"id": "deep"}}', "x", "flat"),
-        (b'{"a": {"b": "x"}, "m": {"id": 123456789012345678901234567890}}', "x", "123456789012345678901234567890"),
+        (
+            b'{"a": {"b": "x"}, "m": {"id": 123456789012345678901234567890}}',
+            "x",
+            "123456789012345678901234567890",
+        ),
         (b'{"a": {"b": "x"}, "m": "id"}', "x", None),
         (b'{"a": {"b": "x"}, "m": [1]}', "x", None),
         (b'{"a": {"b": "x"}, "m": null}', "x", None),
@@ -172,7 +209,9 @@ def look_up_slowly(value, key):
 
 NESTED_VALUES = st.recursive(
     st.sampled_from(["b", "a.b", "", 1, None, ["b"], ["a"]]),
-    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c"]), inner, max_size=3),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c"]), inner, max_size=3
+    ),
     max_leaves=6,
 )
 
@@ -191,12 +230,16 @@ def test_nested_keys_are_found_as_the_slow_way_finds_them(values, key):
             with pytest.raises(NotADocumentError):
                 parse_line(line, fields)
     if block is not None:
-        assert list(zip(*block[:2], strict=True)) == [parse_line(line, fields)[:2] for line in lines]
+        assert list(zip(*block[:2], strict=True)) == [
+            parse_line(line, fields)[:2] for line in lines
+        ]
 
 
 REQUIRED = st.lists(
     st.dictionaries(
-        st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "\ud800", "", 1, None, {"d": "y"}]), max_size=3
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from(["x", "\ud800", "", 1, None, {"d": "y"}]),
+        max_size=3,
     ),
     max_size=6,
 )
@@ -216,7 +259,11 @@ def test_each_key_with_the_others_required_gives_the_same_lines(values):
             except NotADocumentError:
                 pass
         passes.append(kept)
-    whole = [number for number, value in enumerate(values) if all(is_text(look_up_slowly(value, key)) for key in keys)]
+    whole = [
+        number
+        for number, value in enumerate(values)
+        if all(is_text(look_up_slowly(value, key)) for key in keys)
+    ]
     assert passes == [whole] * 3
 
 
@@ -224,7 +271,9 @@ def is_text(found):
     return bool(found) and type(found[0]) is str and "\ud800" not in found[0]
 
 
-@pytest.mark.parametrize(("identity", "kept"), [('"%s"' % ("é" * 4096), True), ('"%s"' % ("i" * 4097), False)])
+@pytest.mark.parametrize(
+    ("identity", "kept"), [('"%s"' % ("é" * 4096), True), ('"%s"' % ("i" * 4097), False)]
+)
 def test_ids_that_are_too_long_are_not_kept(identity, kept):
     line = f'{{"text": "a", "id": {identity}}}'.encode()
     wanted = ("a", identity.strip('"') if kept else None)

@@ -13,7 +13,8 @@ def group_pieces(pieces: list[Piece], target: int) -> list[SourceRange]:
 
 
 FILES = st.lists(
-    st.tuples(st.text("abc019", min_size=1, max_size=4), st.integers(0, 400)), unique_by=lambda file: file[0]
+    st.tuples(st.text("abc019", min_size=1, max_size=4), st.integers(0, 400)),
+    unique_by=lambda file: file[0],
 )
 
 
@@ -31,7 +32,9 @@ def test_ranges_cover_every_piece_once_in_order(files, target):
 @settings(deadline=None)
 @given(FILES.filter(len), st.integers(1, 500), st.data())
 def test_change_of_a_file_stays_between_the_natural_ends_around_it(files, target, data):
-    """Ranges before the natural end that precedes it, and after the one that follows it, are as they were."""
+    """Ranges before the natural end that precedes it, and after the one that follows it, are as
+    they were.
+    """
     at = data.draw(st.integers(0, len(files) - 1))
     whole = pieces_of(files)
     for other in (
@@ -42,7 +45,9 @@ def test_change_of_a_file_stays_between_the_natural_ends_around_it(files, target
         before = max((index + 1 for index in ends if index < at), default=0)
         after = min((index + 1 for index in ends if index > at), default=len(whole))
         spared = set(whole[:before]) | set(whole[after:])
-        assert ranges_within(group_pieces(other, target), spared) == ranges_within(group_pieces(whole, target), spared)
+        assert ranges_within(group_pieces(other, target), spared) == ranges_within(
+            group_pieces(whole, target), spared
+        )
 
 
 def ranges_within(ranges: list[SourceRange], pieces: set[Piece]) -> list[SourceRange]:
@@ -54,7 +59,10 @@ def test_one_file_more_or_less_changes_few_ranges():
     whole = {source.digest for source in group_pieces(pieces_of(files), 10_000)}
     assert 100 < len(whole) < 250
     for at in range(0, 3000, 101):
-        fewer = {source.digest for source in group_pieces(pieces_of(files[:at] + files[at + 1 :]), 10_000)}
+        fewer = {
+            source.digest
+            for source in group_pieces(pieces_of(files[:at] + files[at + 1 :]), 10_000)
+        }
         assert len(whole - fewer) <= 3
         assert len(fewer - whole) <= 3
 
@@ -73,7 +81,9 @@ def test_ends_are_drawn_from_path_and_begin_and_never_change():
 
 
 def test_facts_of_a_range():
-    source = SourceRange((Piece("b", 0, 4, 1, "x"), Piece("b", 4, 10, 2, "y"), Piece("a", 0, 5, 1, "z")))
+    source = SourceRange(
+        (Piece("b", 0, 4, 1, "x"), Piece("b", 4, 10, 2, "y"), Piece("a", 0, 5, 1, "z"))
+    )
     assert source.files == ("b", "a")
     assert source.size == 15
     assert source.digest == "68bd0c20f480ac194bd5"

@@ -21,7 +21,9 @@ KINDS = ["parquet", "file", "stream"]
 
 
 def read(folder, *pieces, **options):
-    """(text, id, file, row) of each document, rejects, batches; counts add up and rows have no offsets."""
+    """(text, id, file, row) of each document, rejects, batches; counts add up and rows have no
+    offsets.
+    """
     source = SourceRange(pieces)
     batches = list(read_documents(folder, source, **options))
     documents = []
@@ -42,7 +44,9 @@ def encode(texts, how):
         return pa.RunEndEncodedArray.from_arrays(pa.array(starts, pa.int32()), array)
     if how == "binary":
         return array.cast(pa.binary())
-    return pa.array(texts, {"large": pa.large_string(), "view": pa.string_view()}.get(how, pa.string()))
+    return pa.array(
+        texts, {"large": pa.large_string(), "view": pa.string_view()}.get(how, pa.string())
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,16 +56,24 @@ def test_texts_however_they_are_stored(tmp_path, stored, as_file, kind, how, com
     texts = ["naïve", "", None, "nul \0 inside", "日本\u2028", "naïve", "\U0001f600" * 50]
     if (kind, how) == ("parquet", "runs"):
         pytest.skip("Parquet has no run-end encoding")
-    table = pa.table({"other": range(7), "text": encode(texts, how), "id": [f"i{n}" for n in range(7)]})
+    table = pa.table(
+        {"other": range(7), "text": encode(texts, how), "id": [f"i{n}" for n in range(7)]}
+    )
     for rows in (2, 1000):
-        documents, rejects, batches = read(tmp_path, stored(*as_file(table, kind, rows, compression)))
+        documents, rejects, batches = read(
+            tmp_path, stored(*as_file(table, kind, rows, compression))
+        )
         name = "a.parquet" if kind == "parquet" else "a.arrow"
-        expected = [(text, f"i{row}", name, row + 1) for row, text in enumerate(texts) if text is not None]
+        expected = [
+            (text, f"i{row}", name, row + 1) for row, text in enumerate(texts) if text is not None
+        ]
         assert documents == expected
         assert [(r.file, r.line, r.offset, r.reason, r.detail, r.excerpt) for r in rejects] == [
             (name, 3, -1, "text_not_a_string", "'text' is null", "")
         ]
-        assert sum(batch.read_bytes for batch in batches) == sum(len((text or "").encode()) for text in texts)
+        assert sum(batch.read_bytes for batch in batches) == sum(
+            len((text or "").encode()) for text in texts
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,7 +91,13 @@ def test_texts_however_they_are_stored(tmp_path, stored, as_file, kind, how, com
 )
 def test_no_such_text_rejects_every_row(tmp_path, stored, as_file, kind, key, reason, detail):
     table = pa.table(
-        {"text": ["a"] * 5, "n": range(5), "list": [["x"]] * 5, "meta": [{"text": "m"}] * 5, "id": range(5)}
+        {
+            "text": ["a"] * 5,
+            "n": range(5),
+            "list": [["x"]] * 5,
+            "meta": [{"text": "m"}] * 5,
+            "id": range(5),
+        }
     )
     documents, rejects, batches = read(tmp_path, stored(*as_file(table, kind, 2)), text_key=key)
     assert documents == []
@@ -90,9 +108,17 @@ def test_no_such_text_rejects_every_row(tmp_path, stored, as_file, kind, key, re
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nested_columns(tmp_path, stored, as_file, kind):
-    meta = [{"text": "a", "id": {"n": 1}}, None, {"text": None, "id": None}, {"text": "d", "id": {"n": None}}]
+    meta = [
+        {"text": "a", "id": {"n": 1}},
+        None,
+        {"text": None, "id": None},
+        {"text": "d", "id": {"n": None}},
+    ]
     documents, rejects, _ = read(
-        tmp_path, stored(*as_file(pa.table({"meta": meta}), kind)), text_key="meta.text", id_key="meta.id.n"
+        tmp_path,
+        stored(*as_file(pa.table({"meta": meta}), kind)),
+        text_key="meta.text",
+        id_key="meta.id.n",
     )
     assert documents == [("a", "1", documents[0][2], 1), ("d", None, documents[0][2], 4)]
     assert [(r.line, r.reason, r.detail) for r in rejects] == [
@@ -103,7 +129,9 @@ def test_nested_columns(tmp_path, stored, as_file, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_that_is_named_with_the_dot_wins(tmp_path, stored, as_file, kind):
-    table = pa.table({"a": [{"b": "deep", "c": 1}], "a.b": ["flat"], "c": [{"d.e": "x", "d": {"e": "y"}}]})
+    table = pa.table(
+        {"a": [{"b": "deep", "c": 1}], "a.b": ["flat"], "c": [{"d.e": "x", "d": {"e": "y"}}]}
+    )
     piece = stored(*as_file(table, kind))
     assert read(tmp_path, piece, text_key="a.b")[0][0][0] == "flat"
     assert read(tmp_path, piece, text_key="c.d.e", id_key="a.b")[0][0][:2] == ("x", "flat")
@@ -145,10 +173,14 @@ def test_required_columns_keep_pairs_aligned(tmp_path, stored, as_file, kind):
     keys = ("q", "a", "m.t")
     for key in keys:
         others = tuple(other for other in keys if other != key)
-        documents, rejects, _ = read(tmp_path, piece, text_key=key, required_keys=others, max_line_bytes=99)
+        documents, rejects, _ = read(
+            tmp_path, piece, text_key=key, required_keys=others, max_line_bytes=99
+        )
         assert [document[3] for document in documents] == [1]
         assert [reject.line for reject in rejects] == [2, 3, 4, 5, 6]
-    assert [document[3] for document in read(tmp_path, piece, text_key="q", required_keys=("a",))[0]] == [1, 5, 6]
+    assert [
+        document[3] for document in read(tmp_path, piece, text_key="q", required_keys=("a",))[0]
+    ] == [1, 5, 6]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,7 +230,9 @@ def tables(draw):
     return pa.table({name: columns[name] for name in names})
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     table=tables(),
     kind=st.sampled_from(KINDS),
@@ -219,9 +253,13 @@ def test_reading_a_table_is_reading_what_import_makes_of_it(
         documents, rejects, _ = read(tmp_path, piece, **options)
         batches = list(read_documents(tmp_path, SourceRange((lines,)), **options))
         assert [(text, identity, row) for text, identity, _, row in documents] == [
-            document for batch in batches for document in zip(batch.texts, batch.ids, batch.lines, strict=True)
+            document
+            for batch in batches
+            for document in zip(batch.texts, batch.ids, batch.lines, strict=True)
         ]
-        assert [(r.line, r.reason) for r in rejects] == [(r.line, r.reason) for batch in batches for r in batch.rejects]
+        assert [(r.line, r.reason) for r in rejects] == [
+            (r.line, r.reason) for batch in batches for r in batch.rejects
+        ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,14 +297,23 @@ def test_saved_dataset_of_hugging_face():
     ]
     rows = [json.loads(line) for line in (GOLDEN / "rows.jsonl").read_text().splitlines()]
     parquet = Piece("rows.parquet", 0, (GOLDEN / "rows.parquet").stat().st_size, 1, "")
-    for folder, pieces, verify in ((GOLDEN / "saved", inventory.pieces, True), (GOLDEN, [parquet], False)):
+    for folder, pieces, verify in (
+        (GOLDEN / "saved", inventory.pieces, True),
+        (GOLDEN, [parquet], False),
+    ):
         documents, rejects, _ = read(folder, *pieces, verify=verify)
         assert [document[:2] for document in documents] == [
             (row["text"], str(row["id"])) for row in rows if row["text"] is not None
         ]
         assert [reject.reason for reject in rejects] == ["text_not_a_string"]
         urls, _, _ = read(folder, *pieces, verify=verify, text_key="meta.url", id_key="meta.n")
-        assert [url[:2] for url in urls] == [("u1", "1"), ("u2", "2"), ("u4", "4"), ("u5", "5"), ("u6", "6")]
+        assert [url[:2] for url in urls] == [
+            ("u1", "1"),
+            ("u2", "2"),
+            ("u4", "4"),
+            ("u5", "5"),
+            ("u6", "6"),
+        ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -274,7 +321,13 @@ def test_a_row_group_is_not_held(tmp_path, measured, kind):
     """120 MiB in one row group or record batch."""
     table = pa.table({"text": pa.array([f"{row:08d}" * 512 for row in range(30_720)])})
     if kind == "parquet":
-        pq.write_table(table, tmp_path / "a.parquet", row_group_size=1 << 30, compression="none", use_dictionary=False)
+        pq.write_table(
+            table,
+            tmp_path / "a.parquet",
+            row_group_size=1 << 30,
+            compression="none",
+            use_dictionary=False,
+        )
     else:
         opened = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
         with opened(tmp_path / "a.arrow", table.schema) as writer:
@@ -289,11 +342,15 @@ def test_a_row_group_is_not_held(tmp_path, measured, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary_view()])
+@pytest.mark.parametrize(
+    "type_", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary_view()]
+)
 def test_long_texts_among_others(tmp_path, stored, as_file, kind, type_):
     """Also where one is not UTF-8, or null."""
     data = [b"good", b"\xff" + b"x" * 99, None, b"y" * 101, b"\xff", b"z" * 100]
-    column = pa.array(data, {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(type_, type_))
+    column = pa.array(
+        data, {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(type_, type_)
+    )
     column = column if column.type == type_ else column.view(type_)
     piece = stored(*as_file(pa.table({"text": column}), kind))
     documents, rejects, batches = read(tmp_path, piece, max_line_bytes=100)

@@ -51,7 +51,9 @@ def test_a_file_that_cannot_be_read_is_passed_over(tmp_path):
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_the_whole_is_estimated_by_what_was_read(tmp_path, name):
     numbers = Random(1)
-    rows = [{"text": " ".join(str(numbers.randrange(10_000)) for _ in range(200))} for _ in range(6000)]
+    rows = [
+        {"text": " ".join(str(numbers.randrange(10_000)) for _ in range(200))} for _ in range(6000)
+    ]
     (tmp_path / name).write_bytes(encoded(name, rows, 500))
     found = measure(tmp_path, contents_of(tmp_path), "text")
     assert found.documents < 3000

@@ -1,4 +1,6 @@
-"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their inventories."""
+"""Surveys of raw text: which corpora there are, whether they have arrived whole, and their
+inventories.
+"""
 
 import gzip
 import os
@@ -143,7 +145,11 @@ def test_discovers_folders_that_hold_text(folder):
         assert list(list_corpora(raw, names_only=names_only).corpora) == ["code", "linked", "web"]
     text = list_corpora(raw)
     assert [file.path for file in text.corpora["code"].texts] == ["deep/er/a.jsonl.zst"]
-    assert (text.files, text.corpora["web"].size, text.faults) == (7, take_inventory(folder, "web").size, {})
+    assert (text.files, text.corpora["web"].size, text.faults) == (
+        7,
+        take_inventory(folder, "web").size,
+        {},
+    )
 
 
 @pytest.mark.parametrize("name", ["stats.json", "stats.ndjson", "c.json.gz", "WEB.JSONL"])
@@ -164,18 +170,24 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
         (folder / f"{number}.jsonl").write_bytes(b'{"text": "a"}\n' * (number + 1))
         os.utime(folder / f"{number}.jsonl", (1_000_000, 1_000_000))
     wanted = take_inventory(folder, "web")
-    assert take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == wanted
+    assert (
+        take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == wanted
+    )
     assert not executor.tasks, "so few bytes are read here"
     (folder / "3.jsonl").write_bytes(b'{"text": "b"}\n')
     memory.unlink()
     monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
-    spread = take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor, progress=told.append)
+    spread = take_inventory(
+        folder, "web", memory=FingerprintMemory(memory), executor=executor, progress=told.append
+    )
     assert spread == take_inventory(folder, "web")
     assert [task.stat.path for task in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
     assert sum(told) == spread.size
     os.utime(folder / "3.jsonl", (1_000_000, 1_000_000))
     executor.tasks.clear()
-    assert take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == spread
+    assert (
+        take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == spread
+    )
     assert [task.stat.path for task in executor.tasks] == ["3.jsonl"]
 
 
@@ -190,11 +202,19 @@ def test_what_is_wrong_with_one_corpus_does_not_hide_the_others(tmp_path):
     text = list_corpora(tmp_path)
     assert list(text.corpora) == ["good"]
     kinds = {name: type(error) for name, error in text.faults.items()}
-    expected = {"bad name": ConfigError, "stray.jsonl": InputError, "loop": InputError, "broken": MissingError}
+    expected = {
+        "bad name": ConfigError,
+        "stray.jsonl": InputError,
+        "loop": InputError,
+        "broken": MissingError,
+    }
     assert kinds == expected
     assert all(error.remedy for error in text.faults.values())
     assert str(tmp_path / "stray" / "stray.jsonl") in text.faults["stray.jsonl"].remedy
-    assert (text.faults["bad name"].found, text.faults["bad name"].where) == ("'bad name'", str(tmp_path / "bad name"))
+    assert (text.faults["bad name"].found, text.faults["bad name"].where) == (
+        "'bad name'",
+        str(tmp_path / "bad name"),
+    )
     assert list_corpora(tmp_path, names_only=True).faults.keys() == {"bad name", "stray.jsonl"}
 
 
@@ -250,7 +270,9 @@ def test_a_file_from_the_future_does_not_wait_for_it(tmp_path):
     soon, far = list_corpora(tmp_path).corpora["soon"], list_corpora(tmp_path).corpora["far"]
     now = time.time_ns()
     assert not is_quiescent(soon, soon.signature, now_ns=now, settle_seconds=60)
-    assert is_quiescent(far, far.signature, now_ns=now, settle_seconds=60), "its clock is wrong; the two looks agree"
+    assert is_quiescent(far, far.signature, now_ns=now, settle_seconds=60), (
+        "its clock is wrong; the two looks agree"
+    )
 
 
 def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
@@ -265,7 +287,10 @@ def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
     write(folder / "part-9.jsonl", b'{"text": "8"}\n', age=1800)
     assert known_inventory(scan(folder), FingerprintMemory(memory)) is None
     (folder / "part-9.jsonl").unlink()
-    assert known_inventory(scan(folder), FingerprintMemory(memory)).files == ("part-1.jsonl", "part-10.jsonl")
+    assert known_inventory(scan(folder), FingerprintMemory(memory)).files == (
+        "part-1.jsonl",
+        "part-10.jsonl",
+    )
 
 
 def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
@@ -273,7 +298,9 @@ def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, mo
     marks, stat = [], contents.file_stat
     for inode in (7, 8):
         monkeypatch.setattr(
-            contents, "file_stat", lambda path, found, inode=inode: replace(stat(path, found), inode=inode)
+            contents,
+            "file_stat",
+            lambda path, found, inode=inode: replace(stat(path, found), inode=inode),
         )
         marks.append(scan(tmp_path / "web").signature)
     assert marks[0] == marks[1]
@@ -313,7 +340,10 @@ def test_files_that_something_writes_to_count_as_they_were(tmp_path):
     write(folder / "d.jsonl", b'{"text": "d', age=1)
     quiet = QuietPeriod(60, time.time_ns(), {piece.path: [piece] for piece in before.pieces})
     taken = take_inventory(folder, "web", memory=FingerprintMemory(memory), quiet=quiet)
-    assert (taken.files, taken.awaited) == (("a.jsonl", "b.jsonl", "c.jsonl"), ("a.jsonl", "d.jsonl"))
+    assert (taken.files, taken.awaited) == (
+        ("a.jsonl", "b.jsonl", "c.jsonl"),
+        ("a.jsonl", "d.jsonl"),
+    )
     assert taken.pieces[:2] == before.pieces
     assert known_inventory(scan(folder), FingerprintMemory(memory), quiet) == taken
     assert "awaited" not in taken.to_json()

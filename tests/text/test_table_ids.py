@@ -35,7 +35,9 @@ def test_a_uuid_is_its_usual_text(array):
 
 
 @pytest.mark.parametrize("store_schema", [True, False])
-def test_a_uuid_is_told_by_the_type_that_parquet_has_for_it(tmp_path, stored, as_file, store_schema):
+def test_a_uuid_is_told_by_the_type_that_parquet_has_for_it(
+    tmp_path, stored, as_file, store_schema
+):
     table = pa.table({"text": ["a", "b", "c"], "id": uuid_array(UUIDS)})
     pq.write_table(table, tmp_path / "written.parquet", store_schema=store_schema)
     piece = stored("a.parquet", (tmp_path / "written.parquet").read_bytes())
@@ -83,7 +85,9 @@ def test_what_is_counted_is_of_documents_alone(tmp_path, stored, as_file):
     assert batch.unkept_ids == {"a.arrow": 1}
 
 
-@pytest.mark.parametrize("bad_line", [b"", b"no JSON\n"], ids=["parsed at once", "parsed one by one"])
+@pytest.mark.parametrize(
+    "bad_line", [b"", b"no JSON\n"], ids=["parsed at once", "parsed one by one"]
+)
 def test_a_long_id_of_a_json_line_is_counted(tmp_path, stored, bad_line):
     lines = [{"text": "a", "id": "x" * 4097}, {"text": "b", "id": "y"}, {"text": "c" * 5000}]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
@@ -102,7 +106,9 @@ def test_a_uuid_is_written_as_its_text_and_is_no_text_itself(tmp_path, stored, a
 
 
 def test_kept_values_are_uuids_as_text_too(tmp_path, stored, as_file):
-    table = pa.table({"text": ["a", "b", "c"], "key": uuid_array(UUIDS), "data": [b"\xff", b"a", b"\xfe"]})
+    table = pa.table(
+        {"text": ["a", "b", "c"], "key": uuid_array(UUIDS), "data": [b"\xff", b"a", b"\xfe"]}
+    )
     piece = stored(*as_file(table, "parquet"))
     (batch,) = read_documents(tmp_path, SourceRange((piece,)), kept_keys=("key", "data"))
     [[keys, data]] = batch.columns
@@ -111,8 +117,12 @@ def test_kept_values_are_uuids_as_text_too(tmp_path, stored, as_file):
     assert batch.escaped_values == 2
 
 
-DOUBLE = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["text", "text", "id"])
-DOUBLE_ID = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["text", "id", "id"])
+DOUBLE = pa.Table.from_arrays(
+    [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["text", "text", "id"]
+)
+DOUBLE_ID = pa.Table.from_arrays(
+    [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["text", "id", "id"]
+)
 FIELDS = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"])
 
 
@@ -127,7 +137,9 @@ def test_a_table_with_two_columns_of_the_name_that_is_read_is_refused(
     tmp_path, stored, as_file, kind, table, keys, named
 ):
     if (kind, "a" in table.column_names) == ("parquet", True):
-        pytest.skip("pyarrow writes no struct with two fields of one name to Parquet that it could read")
+        pytest.skip(
+            "pyarrow writes no struct with two fields of one name to Parquet that it could read"
+        )
     piece = stored(*as_file(table, kind))
     (batch,) = read_documents(tmp_path, SourceRange((piece,)), **keys)
     (fault,) = batch.rejects
@@ -136,6 +148,8 @@ def test_a_table_with_two_columns_of_the_name_that_is_read_is_refused(
 
 
 def test_another_pair_of_columns_of_one_name_is_no_matter(tmp_path, stored, as_file):
-    table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], ["text", "n", "n"])
+    table = pa.Table.from_arrays(
+        [pa.array(["a"]), pa.array([1]), pa.array([2])], ["text", "n", "n"]
+    )
     (batch,) = read_documents(tmp_path, SourceRange((stored(*as_file(table, "file")),)))
     assert batch.texts == ["a"]

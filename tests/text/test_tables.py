@@ -23,7 +23,9 @@ TABLE = pa.table({"text": ROWS, "id": range(200)})
 
 def read(folder, piece):
     batches = list(read_documents(folder, SourceRange((piece,))))
-    documents = [document for batch in batches for document in zip(batch.lines, batch.texts, strict=True)]
+    documents = [
+        document for batch in batches for document in zip(batch.lines, batch.texts, strict=True)
+    ]
     rejects = [reject for batch in batches for reject in batch.rejects]
     faults = sum(batch.faults for batch in batches)
     assert sum(batch.read_lines for batch in batches) == len(documents) + len(rejects) - faults
@@ -39,7 +41,11 @@ def test_rows_are_numbered_and_only_chosen_columns_read(tmp_path, as_file, kind)
     name, data = as_file(TABLE, kind, 30)
     (tmp_path / name).write_bytes(data)
     for columns, names in ((None, ["text", "id"]), (["id"], ["id"])):
-        read = read_table(tmp_path / name, lambda _, columns=columns: columns, lambda rows, n: (n, rows.schema.names))
+        read = read_table(
+            tmp_path / name,
+            lambda _, columns=columns: columns,
+            lambda rows, n: (n, rows.schema.names),
+        )
         assert list(read) == [(first, names) for first in range(1, 201, 30)]
 
 
@@ -59,21 +65,31 @@ def test_how_a_stream_ends(tmp_path, stored, as_file, make, said):
 def old_stream():
     """As Arrow wrote it before 0.15."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(use_legacy_format=True)) as writer:
+    with pa.ipc.new_stream(
+        sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(use_legacy_format=True)
+    ) as writer:
         writer.write_table(TABLE)
     return sink.getvalue().to_pybytes()
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("a.parquet", "corrupt_parquet"), ("a.arrow", "corrupt_arrow"), ("b/c.arrow", "corrupt_arrow")]
+    ("name", "reason"),
+    [
+        ("a.parquet", "corrupt_parquet"),
+        ("a.arrow", "corrupt_arrow"),
+        ("b/c.arrow", "corrupt_arrow"),
+    ],
 )
 @pytest.mark.parametrize(
-    "data", [b"", b"P", b"PAR1PAR1", b"ARROW1", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 9, b"{}\n" * 9]
+    "data",
+    [b"", b"P", b"PAR1PAR1", b"ARROW1", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 9, b"{}\n" * 9],
 )
 def test_no_table_at_all(tmp_path, stored, name, reason, data):
     documents, rejects, faults = read(tmp_path, stored(name, data))
     assert (documents, faults) == ([], 1)
-    assert [(reject.line, reject.offset, reject.reason, reject.excerpt) for reject in rejects] == [(1, -1, reason, "")]
+    assert [(reject.line, reject.offset, reject.reason, reject.excerpt) for reject in rejects] == [
+        (1, -1, reason, "")
+    ]
     assert rejects[0].detail.endswith("; nothing was read from row 1 on")
 
 
@@ -103,7 +119,9 @@ def test_page_with_a_wrong_checksum(tmp_path, stored):
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
 @pytest.mark.parametrize("kind", ["file", "stream"])
-def test_every_truncation_of_an_arrow_file_keeps_whole_batches(tmp_path, stored, as_file, kind, compression):
+def test_every_truncation_of_an_arrow_file_keeps_whole_batches(
+    tmp_path, stored, as_file, kind, compression
+):
     table = TABLE.slice(0, 40)
     name, data = as_file(table, kind, 10, compression)
     seen = set()
@@ -114,7 +132,9 @@ def test_every_truncation_of_an_arrow_file_keeps_whole_batches(tmp_path, stored,
         assert documents == first_rows(len(documents))
         assert (rejects[0].line, rejects[0].reason) == (len(documents) + 1, "corrupt_arrow")
         seen.add(len(documents))
-    assert seen == ({0} if kind == "file" else {0, 10, 20, 30, 40}), "a file's footer tells of its batches"
+    assert seen == ({0} if kind == "file" else {0, 10, 20, 30, 40}), (
+        "a file's footer tells of its batches"
+    )
     assert read(tmp_path, stored(name, data))[0] == first_rows(40)
 
 
@@ -145,7 +165,9 @@ def test_metadata_at_which_pyarrow_aborts(tmp_path):
         "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'], lambda rows, first: rows))\n"
         "except Exception as error: print(error.reason)"
     )
-    done = subprocess.run([sys.executable, "-c", code, golden], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, golden], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "corrupt_parquet"), done.stderr
 
 
@@ -156,7 +178,9 @@ def test_a_small_file_that_repeats_a_long_text(tmp_path, stored, kind):
         data = (GOLDEN_FILES / "tables" / "repeats.parquet").read_bytes()
         assert len(data) == 396
     else:
-        column = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([text] + ["y"] * 9000))
+        column = pa.DictionaryArray.from_arrays(
+            pa.array([0] * 2000, pa.int32()), pa.array([text] + ["y"] * 9000)
+        )
         sink = io.BytesIO()
         with pa.ipc.new_file(sink, pa.schema([("text", column.type)])) as writer:
             writer.write_table(pa.table({"text": column}))
@@ -180,9 +204,13 @@ def test_rows_without_columns_are_counted(tmp_path, stored, as_file):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("error", [MemoryError("no room"), pa.ArrowMemoryError("malloc of size 5 failed")])
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), pa.ArrowMemoryError("malloc of size 5 failed")]
+)
 @pytest.mark.parametrize("place", ["texts_at", "_ids_at"])
-def test_no_room_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch, kind, error, place):
+def test_no_room_is_no_fault_of_the_file(
+    tmp_path, stored, as_file, monkeypatch, kind, error, place
+):
     """Were it kept aside as one, a larger machine would give other bytes."""
 
     def fail(*_):
@@ -196,10 +224,14 @@ def test_no_room_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch,
 
 
 def test_a_dictionary_s_indices_are_checked(tmp_path, stored):
-    text = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 9], pa.int32()), pa.array(["a", "b"]), safe=False)
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 0, 9], pa.int32()), pa.array(["a", "b"]), safe=False
+    )
     with pa.ipc.new_file(tmp_path / "x.arrow", pa.schema({"text": text.type})) as writer:
         writer.write_batch(pa.record_batch({"text": text}))
-    documents, [reject], faults = read(tmp_path, stored("x.arrow", (tmp_path / "x.arrow").read_bytes()))
+    documents, [reject], faults = read(
+        tmp_path, stored("x.arrow", (tmp_path / "x.arrow").read_bytes())
+    )
     assert (documents, reject.reason, faults) == ([], "corrupt_arrow", 1)
     with pytest.raises(pa.ArrowInvalid) as caught:
         text.validate(full=True)

@@ -1,4 +1,6 @@
-"""Wrong tokens, found late: the engine becomes part of recipes, so that what it made is stale and is made again."""
+"""Wrong tokens, found late: the engine becomes part of recipes, so that what it made is stale and
+is made again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from nanoset_core.stages.shards import tokenize as tokenizing
 from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenizers import distrust
-from nanoset_core.tokenizers.distrust import Distrust, DistrustError, Encoder, encoders_of, recipe_options
+from nanoset_core.tokenizers.distrust import (
+    Distrust,
+    DistrustError,
+    Encoder,
+    encoders_of,
+    recipe_options,
+)
 
 PLAIN = {"tokenization: {": "tokenization: {audit: 0, "}
 CORPORA = ("web", "code", "books")
@@ -42,7 +50,9 @@ def expected(tmp_path_factory, tokenizer_file):
     @cache
     def made(change=lambda folder: None):
         folder = tmp_path_factory.mktemp("expected") / "project"
-        config = write_project(folder, tokenizer_file, {"tokenization: {": "tokenization: {engine: tokenizers, "})
+        config = write_project(
+            folder, tokenizer_file, {"tokenization: {": "tokenization: {engine: tokenizers, "}
+        )
         change(folder)
         run_stages(Project.open(config))
         return datasets(config)
@@ -54,7 +64,10 @@ def datasets(config):
     """Corpus → {file: sha256} of its current dataset."""
     outputs = Project.open(config).outputs
     found = {corpus: outputs.current("datasets", corpus) for corpus in CORPORA}
-    return {corpus: {name: fact.sha256 for name, fact in one.files.items()} for corpus, one in found.items()}
+    return {
+        corpus: {name: fact.sha256 for name, fact in one.files.items()}
+        for corpus, one in found.items()
+    }
 
 
 def why(config):
@@ -78,7 +91,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_what_the_audit_finds_is_made_again_by_the_reference(make_project, expected, sabotage, fault, caplog):
+def test_what_the_audit_finds_is_made_again_by_the_reference(
+    make_project, expected, sabotage, fault, caplog
+):
     config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
     sabotage(fault)
     with caplog.at_level(logging.WARNING):
@@ -88,14 +103,18 @@ def test_what_the_audit_finds_is_made_again_by_the_reference(make_project, expec
     assert record.engine == "numpy"
     assert ".jsonl" in record.where
     assert "made again with another engine" in caplog.text
-    assert outputs.current("tokenized", "web").recipe["options"][distrust.OPTION] == [f"numpy {record.version}"]
+    assert outputs.current("tokenized", "web").recipe["options"][distrust.OPTION] == [
+        f"numpy {record.version}"
+    ]
     run_stages(Project.open(config))  # corpora that were done before the fault was found
     assert datasets(config) == expected()
     assert why(config) == {}
 
 
 @pytest.mark.parametrize("kind", [Sabotaged, Shortened])
-def test_what_was_built_before_is_made_again_by_one_build(make_project, expected, sabotage, tmp_path, kind):
+def test_what_was_built_before_is_made_again_by_one_build(
+    make_project, expected, sabotage, tmp_path, kind
+):
     config = make_project(replacements=PLAIN)
     config.write_text(config.read_text().partition("nanosets:")[0])
     sabotage(lambda text: "7: " in text[:10] or text.startswith("web 200"), kind)
@@ -127,13 +146,22 @@ def test_status_shows_what_is_stale(make_project):
     assert datasets(config) == right
     assert engines_of(Project.open(config).outputs)[1] == {"tokenizers"}
     after = tree(config.parent / "data")
-    assert all(after[name] == digest for name, digest in before.items() if not name.endswith(("/current", ".json")))
+    assert all(
+        after[name] == digest
+        for name, digest in before.items()
+        if not name.endswith(("/current", ".json"))
+    )
 
 
 def numpy_record(outputs):
     (shard, *_) = outputs.versions("shards", "web")
     engine = distrust.encoder_of(shard)
-    return replace(RECORD, engine=engine.engine, version=engine.version, tokenizer=shard.recipe["options"]["tokenizer"])
+    return replace(
+        RECORD,
+        engine=engine.engine,
+        version=engine.version,
+        tokenizer=shard.recipe["options"]["tokenizer"],
+    )
 
 
 def engines_of(outputs):

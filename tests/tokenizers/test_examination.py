@@ -1,4 +1,6 @@
-"""Tokenizers that would give no tokens, other tokens in each run, or fewer than their files promise."""
+"""Tokenizers that would give no tokens, other tokens in each run, or fewer than their files
+promise.
+"""
 
 import json
 import shutil
@@ -34,25 +36,43 @@ def with_model(tmp_path, **settings):
 
 
 def added(content, **flags):
-    blank = {"id": 396, "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    blank = {
+        "id": 396,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": True,
+        "special": False,
+    }
     return {**blank, "content": content, **flags}
 
 
 def tokenize(folder, tokenizer, *options):
     (folder / "text.jsonl").write_text(json.dumps({"text": TEXT}) + "\n")
-    arguments = ["tokenize", "--input", folder / "text.jsonl", "--output-prefix", folder / "out", "--workers", 1]
+    arguments = [
+        "tokenize",
+        "--input",
+        folder / "text.jsonl",
+        "--output-prefix",
+        folder / "out",
+        "--workers",
+        1,
+    ]
     arguments += ["--tokenizer", tokenizer, *options]
     return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
 
 
-# ------------------------------------------------------------------------------------------------ random results
+# ------------------------------------------------------------------------------------------------
+# random results
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 1, 1e-6])
 @pytest.mark.parametrize("engine", ["tokenizers", "numpy", "auto"])
 def test_dropout_is_switched_off_for_every_engine(tmp_path, dropout, engine):
     plain = make_engine(GOLDEN / "tokenizer.json", "tokenizers").encode([TEXT] * 20)
-    encoded = make_engine(with_model(tmp_path, dropout=dropout), engine, cache=tmp_path).encode([TEXT] * 20)
+    encoded = make_engine(with_model(tmp_path, dropout=dropout), engine, cache=tmp_path).encode(
+        [TEXT] * 20
+    )
     assert encoded.ids.tolist() == plain.ids.tolist()
 
 
@@ -81,7 +101,13 @@ def test_dropout_that_is_off_needs_no_notice_and_no_other_digest(tmp_path, dropo
 
 
 def test_unigram_sampling_is_named_by_a_notice(tmp_path):
-    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]], "alpha": 0.1, "nbest_size": 4}
+    model = {
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [["<unk>", 0.0], ["a", -1.0]],
+        "alpha": 0.1,
+        "nbest_size": 4,
+    }
     file = changed(tmp_path, lambda tokenizer: tokenizer.update(model=model, added_tokens=[]))
     (notice,) = define(file).notices
     assert "alpha 0.1, nbest_size 4" in notice
@@ -97,13 +123,18 @@ LOWERCASE = {"type": "Lowercase"}
         (LOWERCASE, ("<other>", "<SPEAKER>", "<Speaker>")),
         ({"type": "NFKC"}, ("ﬁn", "fin")),
         ({"type": "NFC"}, ("e\u0301", "\u00e9")),
-        ({"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]}, ("é", "è")),
+        (
+            {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]},
+            ("é", "è"),
+        ),
         ({"type": "Replace", "pattern": {"Regex": "[0-9]"}, "content": "0"}, ("<v1>", "<v2>")),
     ],
 )
 def test_added_tokens_of_one_normal_form_are_refused(tmp_path, normalizer, contents):
     tokens = [added(content, id=396 + number) for number, content in enumerate(contents)]
-    file = changed(tmp_path, lambda tokenizer: tokenizer.update(normalizer=normalizer, added_tokens=tokens))
+    file = changed(
+        tmp_path, lambda tokenizer: tokenizer.update(normalizer=normalizer, added_tokens=tokens)
+    )
     with pytest.raises(FormatError, match="chosen at random") as caught:
         define(file)
     assert caught.value.where == str(file)
@@ -121,9 +152,13 @@ def test_added_tokens_of_one_normal_form_are_refused(tmp_path, normalizer, conte
     ],
 )
 def test_added_tokens_that_the_library_tells_apart_are_taken(tmp_path, tokens):
-    file = changed(tmp_path, lambda tokenizer: tokenizer.update(normalizer=LOWERCASE, added_tokens=tokens))
+    file = changed(
+        tmp_path, lambda tokenizer: tokenizer.update(normalizer=LOWERCASE, added_tokens=tokens)
+    )
     assert define(file).notices == ()
-    encodings = {tuple(make_engine(file, "tokenizers").encode([TEXT]).ids.tolist()) for _ in range(8)}
+    encodings = {
+        tuple(make_engine(file, "tokenizers").encode([TEXT]).ids.tolist()) for _ in range(8)
+    }
     assert len(encodings) == 1
 
 
@@ -133,11 +168,14 @@ def test_the_command_says_and_refuses_the_same(tmp_path):
     assert "notice: " in random.output
     assert "dropout" in random.output
     tokens = [added("<Speaker>"), added("<SPEAKER>", id=397)]
-    ambiguous = changed(tmp_path, lambda tokenizer: tokenizer.update(normalizer=LOWERCASE, added_tokens=tokens))
+    ambiguous = changed(
+        tmp_path, lambda tokenizer: tokenizer.update(normalizer=LOWERCASE, added_tokens=tokens)
+    )
     assert "chosen at random" in str(tokenize(tmp_path, ambiguous).exception)
 
 
-# ------------------------------------------------------------------------------------------------ too few merges
+# ------------------------------------------------------------------------------------------------
+# too few merges
 
 
 def cut_merges(tmp_path, lines):
@@ -173,13 +211,19 @@ def test_words_that_were_added_to_a_vocabulary_by_hand_need_no_merge(tmp_path):
 
 
 def test_a_tokenizer_json_that_evidently_lacks_merges_is_noticed(tmp_path):
-    file = changed(tmp_path, lambda tokenizer: tokenizer["model"].update(merges=tokenizer["model"]["merges"][:70]))
+    file = changed(
+        tmp_path,
+        lambda tokenizer: tokenizer["model"].update(merges=tokenizer["model"]["merges"][:70]),
+    )
     (notice,) = define(file).notices
     assert "seems to lack merges: 68 of 396 tokens" in notice
 
 
 def test_a_few_tokens_without_a_merge_are_no_evidence_in_a_tokenizer_json(tmp_path):
-    file = changed(tmp_path, lambda tokenizer: tokenizer["model"].update(merges=tokenizer["model"]["merges"][:-3]))
+    file = changed(
+        tmp_path,
+        lambda tokenizer: tokenizer["model"].update(merges=tokenizer["model"]["merges"][:-3]),
+    )
     assert define(file).notices == ()
 
 
@@ -196,7 +240,8 @@ def test_a_sentencepiece_model_that_was_cut_between_pieces_is_refused(tmp_path):
     assert "300 pieces" in caught.value.found
 
 
-# ------------------------------------------------------------------------------------------------ no tokens at all
+# ------------------------------------------------------------------------------------------------
+# no tokens at all
 
 
 @pytest.mark.parametrize(
@@ -210,7 +255,9 @@ def test_a_sentencepiece_model_that_was_cut_between_pieces_is_refused(tmp_path):
 )
 @pytest.mark.parametrize("added_tokens", [[], [added("<|endoftext|>", id=0)]])
 def test_an_empty_vocabulary_is_refused(tmp_path, model, added_tokens):
-    file = changed(tmp_path, lambda tokenizer: tokenizer.update(model=model, added_tokens=added_tokens))
+    file = changed(
+        tmp_path, lambda tokenizer: tokenizer.update(model=model, added_tokens=added_tokens)
+    )
     with pytest.raises(FormatError, match="vocabulary is empty"):
         define(file)
     assert "vocabulary is empty" in str(tokenize(tmp_path, file).exception)
@@ -218,7 +265,10 @@ def test_an_empty_vocabulary_is_refused(tmp_path, model, added_tokens):
 
 def test_characters_that_would_vanish_are_noticed(tmp_path):
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
-    file = changed(tmp_path, lambda tokenizer: tokenizer.update(model=model, added_tokens=[], pre_tokenizer=None))
+    file = changed(
+        tmp_path,
+        lambda tokenizer: tokenizer.update(model=model, added_tokens=[], pre_tokenizer=None),
+    )
     (notice,) = define(file).notices
     assert "has tokens for 2 characters, and neither an unk_token nor all bytes" in notice
 
@@ -235,7 +285,10 @@ def test_bytes_that_would_vanish_are_noticed(tmp_path):
 
 def test_an_unk_token_stands_for_what_has_no_token(tmp_path):
     model = {"type": "BPE", "vocab": {"a": 0, "[UNK]": 1}, "merges": [], "unk_token": "[UNK]"}
-    file = changed(tmp_path, lambda tokenizer: tokenizer.update(model=model, added_tokens=[], pre_tokenizer=None))
+    file = changed(
+        tmp_path,
+        lambda tokenizer: tokenizer.update(model=model, added_tokens=[], pre_tokenizer=None),
+    )
     assert define(file).notices == ()
 
 
@@ -245,10 +298,13 @@ def test_tokens_of_one_id_are_noticed(tmp_path):
     assert "several tokens of one id" in notice
 
 
-# ------------------------------------------------------------------------------------------------ what stays
+# ------------------------------------------------------------------------------------------------
+# what stays
 
 
-@pytest.mark.parametrize("folder", ["tokenization", "outputs", "modalities/tokenizer", "webdataset/tokenizer"])
+@pytest.mark.parametrize(
+    "folder", ["tokenization", "outputs", "modalities/tokenizer", "webdataset/tokenizer"]
+)
 def test_sound_tokenizers_have_no_notices_and_the_digest_of_their_file(folder):
     import hashlib
 
@@ -278,23 +334,34 @@ def test_an_examination_is_remembered_for_large_files(tmp_path, monkeypatch):
     assert define(file) == first
 
 
-# ------------------------------------------------------------------------------------------------ folders
+# ------------------------------------------------------------------------------------------------
+# folders
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json", "own.tiktoken"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json", "own.tiktoken"]
+)
 def test_a_folder_stands_for_the_tokenizer_in_it(tmp_path, name):
     originals = {"tokenizer.json": GOLDEN / name, "tokenizer.model": FILES / "bpe.model"}
     original = originals.get(name, FILES / name.replace("own", "ranks"))
     shutil.copyfile(original, tmp_path / name)
     shutil.copyfile(FILES / "merges.txt", tmp_path / "merges.txt")
     settings = {"pattern": "gpt2"} if name.endswith("tiktoken") else {}
-    assert define(TokenizerFile(tmp_path, **settings)) == define(TokenizerFile(tmp_path / name, **settings))
+    assert define(TokenizerFile(tmp_path, **settings)) == define(
+        TokenizerFile(tmp_path / name, **settings)
+    )
     if not settings:
         assert define(tmp_path).source.name == name
 
 
 def test_facts_and_engines_take_a_folder(tmp_path):
     shutil.copyfile(GOLDEN / "tokenizer.json", tmp_path / "tokenizer.json")
-    assert tokenizer_facts(tmp_path).vocab_size == tokenizer_facts(tmp_path / "tokenizer.json").vocab_size
-    one, other = (make_engine(path, "tokenizers").encode([TEXT]) for path in (tmp_path, tmp_path / "tokenizer.json"))
+    assert (
+        tokenizer_facts(tmp_path).vocab_size
+        == tokenizer_facts(tmp_path / "tokenizer.json").vocab_size
+    )
+    one, other = (
+        make_engine(path, "tokenizers").encode([TEXT])
+        for path in (tmp_path, tmp_path / "tokenizer.json")
+    )
     assert np.array_equal(one.ids, other.ids)

@@ -41,7 +41,9 @@ SOURCES = {
         for name in ("gpt2", "cl100k", "qwen2", "o200k")
     },
     **{
-        f"megatron.json {name}": source("megatron.json", pattern=name, num_special_tokens=20, vocab_size=RANKS + 10)
+        f"megatron.json {name}": source(
+            "megatron.json", pattern=name, num_special_tokens=20, vocab_size=RANKS + 10
+        )
         for name in ("v1", "v2")
     },
     "tekken.json": FILES / "tekken.json",
@@ -79,7 +81,9 @@ def test_unigrams_are_for_the_package(tmp_path):
 
 
 def test_two_tokenizers_of_the_same_bytes_have_two_identities():
-    one, other = (source("megatron.json", num_special_tokens=n, vocab_size=RANKS + n) for n in (20, 30))
+    one, other = (
+        source("megatron.json", num_special_tokens=n, vocab_size=RANKS + n) for n in (20, 30)
+    )
     assert define(one).fingerprint != define(other).fingerprint
 
 
@@ -96,7 +100,8 @@ def test_named_patterns_are_those_that_the_numpy_engine_knows():
         ("megatron.json v2", RANKS + 10, RANKS + 9, "</s>", 2),
         ("tekken.json", RANKS + 10, RANKS + 9, "</s>", 2),
         ("bpe.model", 560, 559, "</s>", 2),
-        ("bpe.model legacy", 562, 561, "</s>", 2),  # <mask> is no piece, and <unk> is not found again
+        # <mask> is no piece, and <unk> is not found again
+        ("bpe.model legacy", 562, 561, "</s>", 2),
     ],
 )
 def test_facts(name, size, greatest, eod, ident):
@@ -124,11 +129,18 @@ def test_fingerprints_follow_what_reaches_the_tokens_and_nothing_else(tmp_path):
     assert named.fingerprint == again.fingerprint  # the same regular expression
     spelled = source("ranks.tiktoken", pattern=PATTERNS["cl100k"].regex)
     assert define(spelled).fingerprint == named.fingerprint
-    others = [SOURCES["ranks.tiktoken cl100k"], source("ranks.tiktoken", pattern="gpt2"), FILES / "tekken.json"]
+    others = [
+        SOURCES["ranks.tiktoken cl100k"],
+        source("ranks.tiktoken", pattern="gpt2"),
+        FILES / "tekken.json",
+    ]
     assert len({define(other).fingerprint for other in others} | {named.fingerprint}) == 4
     copy = Path(shutil.copyfile(FILES / "ranks.tiktoken", tmp_path / "other.name"))
     assert define(TokenizerFile(copy, pattern="llama3")).fingerprint == named.fingerprint
-    assert define(FILES / "bpe.model").fingerprint != define(source("bpe.model", legacy=True)).fingerprint
+    assert (
+        define(FILES / "bpe.model").fingerprint
+        != define(source("bpe.model", legacy=True)).fingerprint
+    )
 
 
 def test_what_is_not_named_in_a_folder_is_found(tmp_path):
@@ -146,7 +158,8 @@ def test_a_folder_without_one_of_these_names_tells_what_it_holds(tmp_path):
     with pytest.raises(MissingError) as caught:
         tokenizer_path(tmp_path)
     assert (
-        caught.value.found == f"{tmp_path} is a folder with a.tiktoken, b.tiktoken, gpt2-vocab.json, tokenizer.model.v1"
+        caught.value.found
+        == f"{tmp_path} is a folder with a.tiktoken, b.tiktoken, gpt2-vocab.json, tokenizer.model.v1"
     )
     assert "tekken.json" in caught.value.expected
     assert "name the file" in caught.value.remedy
@@ -159,7 +172,9 @@ def test_bytes_that_utf_8_never_has_need_no_token(tmp_path):
     assert len(left) == len(vocabulary) - 13
     (tmp_path / "vocab.json").write_text(json.dumps(left))
     fewer = TokenizerFile(tmp_path / "vocab.json", merges=FILES / "merges.txt")
-    whole, encoded = (make_engine(file, "tokenizers").encode(TEXTS) for file in (SOURCES["vocab.json"], fewer))
+    whole, encoded = (
+        make_engine(file, "tokenizers").encode(TEXTS) for file in (SOURCES["vocab.json"], fewer)
+    )
     assert encoded.ids.tolist() == whole.ids.tolist()
 
 
@@ -180,10 +195,13 @@ def test_decoding_gives_the_text_again():
             from nanoset_core.tokenizers.engines.reference import load_tokenizer
 
             loaded = load_tokenizer(tokenizer)
-            assert [loaded.decode(ids, skip_special_tokens=False) for ids in EXPECTED[name]] == TEXTS
+            assert [
+                loaded.decode(ids, skip_special_tokens=False) for ids in EXPECTED[name]
+            ] == TEXTS
 
 
-# ------------------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------------------------
+# bad input
 
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 493443\n"
@@ -227,10 +245,22 @@ def config_changed(**changes):
         ),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "hole"),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:9], *x[10:]]), {}, "", "byte has no rank"),
-        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], x[299], *x[300:]]), {}, ":301", "no token and"),
+        (
+            "ranks.tiktoken",
+            lines_changed(lambda x: [*x[:300], x[299], *x[300:]]),
+            {},
+            ":301",
+            "no token and",
+        ),
         ("megatron.json", lambda content: content[:-300], {}, "", "read as JSON"),
         ("megatron.json", entries_changed(lambda x: x.pop(300)), {}, "", "entry 300"),
-        ("megatron.json", entries_changed(lambda x: x.pop()), {"vocab_size": RANKS + 1000}, "", "fewer tokens"),
+        (
+            "megatron.json",
+            entries_changed(lambda x: x.pop()),
+            {"vocab_size": RANKS + 1000},
+            "",
+            "fewer tokens",
+        ),
         ("megatron.json", entries_changed(lambda x: x[0].pop("rank")), {}, "", "entry 0"),
         ("tekken.json", entries_changed(lambda x: x.pop("vocab")), {}, "", "no tekken.json"),
         ("tekken.json", config_changed(version="v11"), {}, "", "no tekken.json"),
@@ -275,7 +305,11 @@ def test_bad_content(tmp_path, name, change, settings, where, what):
         ("ranks.tiktoken", {"pattern": "(a"}, "no regular expression"),
         ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "in another way"),
         ("ranks.tiktoken", {"pattern": "gpt2", "special_tokens": ("a", "a")}, "named twice"),
-        ("ranks.tiktoken", {"pattern": "gpt2", "legacy": True}, "does not apply to a file of tiktoken ranks"),
+        (
+            "ranks.tiktoken",
+            {"pattern": "gpt2", "legacy": True},
+            "does not apply to a file of tiktoken ranks",
+        ),
         ("megatron.json", {"pattern": "gpt2"}, "TikTokenizer takes"),
         ("megatron.json", {"special_tokens": ("<unk>",)}, "TikTokenizer refuses"),
         ("bpe.model", {"special_tokens": ("<mask>",)}, "holds its special tokens itself"),
@@ -300,7 +334,10 @@ def test_merges_that_are_not_there(tmp_path):
 
 def test_who_names_the_special_tokens_of_ranks_is_told():
     ranks = source("ranks.tiktoken", pattern="gpt2")
-    for look_up in (lambda: end_token(ranks, None), lambda: token_id(ranks, "<|endoftext|>", "--eod")):
+    for look_up in (
+        lambda: end_token(ranks, None),
+        lambda: token_id(ranks, "<|endoftext|>", "--eod"),
+    ):
         with pytest.raises(ConfigError) as caught:
             look_up()
         assert "--tokenizer-special-tokens" in caught.value.remedy
@@ -376,5 +413,9 @@ def _both(name):
     lines = (line.split() for line in (FILES / "ranks.tiktoken").read_bytes().splitlines())
     ranks = {base64.b64decode(word): int(rank) for word, rank in lines}
     special = {token: RANKS + number for number, token in enumerate(NAMES)}
-    encoding = tiktoken.Encoding(name, pat_str=PATTERNS[name].regex, mergeable_ranks=ranks, special_tokens=special)
-    return make_engine(source("ranks.tiktoken", pattern=name, special_tokens=NAMES), "tokenizers"), encoding
+    encoding = tiktoken.Encoding(
+        name, pat_str=PATTERNS[name].regex, mergeable_ranks=ranks, special_tokens=special
+    )
+    return make_engine(
+        source("ranks.tiktoken", pattern=name, special_tokens=NAMES), "tokenizers"
+    ), encoding

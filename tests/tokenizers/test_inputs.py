@@ -9,7 +9,15 @@ import pytest
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.stages.shards.inputs import resolve_inputs
 
-FILES = ("a.jsonl", "x/a.jsonl", "x/y/b.jsonl", "x/y/a.txt", "z/.hidden/a.jsonl", "z/.a.jsonl", "[q]/a.jsonl")
+FILES = (
+    "a.jsonl",
+    "x/a.jsonl",
+    "x/y/b.jsonl",
+    "x/y/a.txt",
+    "z/.hidden/a.jsonl",
+    "z/.a.jsonl",
+    "[q]/a.jsonl",
+)
 
 
 @pytest.fixture
@@ -25,7 +33,11 @@ def folder(tmp_path):
     "[[]q]/*.jsonl", "**/**/*.jsonl", "?/**/[ab].jsonl",
 ])  # fmt: skip
 def test_a_pattern_matches_what_a_shell_s_does(folder, pattern):
-    expected = {Path(name) for name in glob.glob(str(folder / pattern), recursive=True) if Path(name).is_file()}
+    expected = {
+        Path(name)
+        for name in glob.glob(str(folder / pattern), recursive=True)
+        if Path(name).is_file()
+    }
     found = resolve_inputs([folder / pattern]).paths
     assert len(found) == len(set(found))
     assert set(found) == expected
@@ -33,7 +45,10 @@ def test_a_pattern_matches_what_a_shell_s_does(folder, pattern):
 
 def test_a_relative_pattern_begins_in_this_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert [file.path for file in resolve_inputs(["x/**/*.jsonl"]).files] == ["a.jsonl", "y/b.jsonl"]
+    assert [file.path for file in resolve_inputs(["x/**/*.jsonl"]).files] == [
+        "a.jsonl",
+        "y/b.jsonl",
+    ]
 
 
 def test_what_matches_nothing_is_missing(folder):
@@ -47,7 +62,9 @@ def test_many_wildcards_for_folders_list_each_folder_once(tmp_path):
     deep.mkdir(parents=True)
     (deep / "x.jsonl").write_text('{"text": "a"}\n')
     began = time.monotonic()
-    found = resolve_inputs([tmp_path / "/".join(["**"] * 8) / "a" / "/".join(["**"] * 8) / "*.jsonl"])
+    found = resolve_inputs(
+        [tmp_path / "/".join(["**"] * 8) / "a" / "/".join(["**"] * 8) / "*.jsonl"]
+    )
     assert len(found.files) == 1
     assert time.monotonic() - began < 5
 

@@ -14,7 +14,13 @@ from locations import GOLDEN_FILES
 
 from nanoset_core.tokenizers import files, knowledge, tokenizer
 from nanoset_core.tokenizers.files import TokenizerFile, define
-from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, environment, from_array, to_array
+from nanoset_core.tokenizers.knowledge import (
+    Knowledge,
+    cache_folder,
+    environment,
+    from_array,
+    to_array,
+)
 
 GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
@@ -43,7 +49,10 @@ def test_what_is_kept_comes_back(kept, file, tmp_path):
 
 
 def test_what_is_kept_is_of_its_key(file, monkeypatch):
-    for other in (Knowledge("kind", "other", file.parent), Knowledge("other", "identity", file.parent)):
+    for other in (
+        Knowledge("kind", "other", file.parent),
+        Knowledge("other", "identity", file.parent),
+    ):
         assert other.load() is None
         shutil.copyfile(file, other._path)
         assert other.load() is None
@@ -56,7 +65,11 @@ def test_the_key_holds_code_libraries_and_machine(monkeypatch):
     monkeypatch.setattr(knowledge, "installed_version", lambda package: "0.0.1")
     monkeypatch.setattr(knowledge.platform, "machine", lambda: "other")
     after = environment.__wrapped__()
-    assert [one == other for one, other in zip(before, after, strict=True)] == [True, True, *[False] * 5]
+    assert [one == other for one, other in zip(before, after, strict=True)] == [
+        True,
+        True,
+        *[False] * 5,
+    ]
 
 
 def test_damage_is_noticed_and_removed(kept, file):
@@ -68,7 +81,9 @@ def test_damage_is_noticed_and_removed(kept, file):
     dice = random.Random(1)
     for _ in range(25):
         place = dice.randrange(len(whole))
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
+        file.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :]
+        )
         found = kept.load()
         assert found is None or (found["numbers"] == ARRAYS["numbers"]).all()
 
@@ -104,9 +119,9 @@ def test_a_larger_entry_stays_and_the_oldest_go(kept, file, monkeypatch):
             if path.stat().st_mtime > 1000:
                 os.utime(path, (number, number))
     assert len(list(file.parent.iterdir())) == 4
-    assert [Knowledge("kind", f"{number}", file.parent).load() is None for number in range(6, 12)] == [True] * 2 + [
-        False
-    ] * 4
+    assert [
+        Knowledge("kind", f"{number}", file.parent).load() is None for number in range(6, 12)
+    ] == [True] * 2 + [False] * 4
 
 
 def test_the_default_folder(monkeypatch, tmp_path):
@@ -125,16 +140,22 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def answers(tmp_path, folder, monkeypatch):
-    """A function that asks for all facts of a tokenizer as a new process would; and how often the library loaded it."""
+    """A function that asks for all facts of a tokenizer as a new process would; and how often the
+    library loaded it.
+    """
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
     made = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
-    made.post_processor = TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
+    made.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
     path = tmp_path / "tokenizer.json"
     made.save(str(path))
     loads, load = [], tokenizer.shared_tokenizer
-    monkeypatch.setattr(tokenizer, "shared_tokenizer", lambda file: loads.append(file) or load(file))
+    monkeypatch.setattr(
+        tokenizer, "shared_tokenizer", lambda file: loads.append(file) or load(file)
+    )
 
     def ask(file=path):
         tokenizer._answers.cache_clear()
@@ -163,8 +184,12 @@ def test_the_library_is_asked_once(answers, folder, tmp_path):
 
 
 SOURCES = {
-    "ranks": TokenizerFile(FILES / "ranks.tiktoken", pattern="o200k", special_tokens=("<|endoftext|>", "<|im_end|>")),
-    "megatron": TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430),
+    "ranks": TokenizerFile(
+        FILES / "ranks.tiktoken", pattern="o200k", special_tokens=("<|endoftext|>", "<|im_end|>")
+    ),
+    "megatron": TokenizerFile(
+        FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430
+    ),
     "tekken": TokenizerFile(FILES / "tekken.json"),
     "vocabulary": TokenizerFile(FILES / "vocab.json", merges=FILES / "merges.txt"),
     "model": TokenizerFile(FILES / "bpe.model"),
@@ -173,7 +198,9 @@ SOURCES = {
 
 @pytest.fixture
 def read(monkeypatch, folder):
-    """A function that defines a tokenizer as a new process would, and says whether its files were converted anew."""
+    """A function that defines a tokenizer as a new process would, and says whether its files were
+    converted anew.
+    """
     monkeypatch.setattr(files, "_LEAST_KEPT_BYTES", 0)
     calls = []
     readers = {
@@ -206,7 +233,9 @@ def test_other_settings_and_bytes_are_not_taken_for_these(read, tmp_path):
     read(SOURCES["ranks"])
     assert read(TokenizerFile(FILES / "ranks.tiktoken", pattern="llama3"))[1]
     cut = tmp_path / "cut.tiktoken"
-    cut.write_bytes(b"".join((FILES / "ranks.tiktoken").read_bytes().splitlines(keepends=True)[:-3]))
+    cut.write_bytes(
+        b"".join((FILES / "ranks.tiktoken").read_bytes().splitlines(keepends=True)[:-3])
+    )
     found, was_made = read(TokenizerFile(cut, pattern="llama3"))
     assert was_made
     assert "holds 417 ranks" in found.notices[0]

@@ -1,4 +1,6 @@
-"""Documents that a tokenizer's library fails on, by a panic or an error, are named together with the tokenizer."""
+"""Documents that a tokenizer's library fails on, by a panic or an error, are named together with
+the tokenizer.
+"""
 
 import json
 from copy import deepcopy
@@ -93,7 +95,9 @@ def test_an_engine_names_the_document_and_the_tokenizer(failure, engine, tmp_pat
 def test_documents_before_a_failing_one_are_encoded_as_always(failure):
     file, _, _ = failure
     engine = make_engine(file, "tokenizers")
-    assert engine.encode(["good"]).ids.tolist() == engine.encode(["good", "good"]).lists()[1].tolist()
+    assert (
+        engine.encode(["good"]).ids.tolist() == engine.encode(["good", "good"]).lists()[1].tolist()
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -101,7 +105,13 @@ def test_the_command_names_file_and_line(failure, workers, tmp_path):
     file, text, message = failure
     lines = [json.dumps({"text": one}) for one in ["good"] * 9 + [text]]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
-    arguments = ["tokenize", "--input", tmp_path / "text.jsonl", "--output-prefix", tmp_path / "out"]
+    arguments = [
+        "tokenize",
+        "--input",
+        tmp_path / "text.jsonl",
+        "--output-prefix",
+        tmp_path / "out",
+    ]
     arguments += ["--tokenizer", file, "--workers", workers]
     error = CliRunner().invoke(nanoset, [str(argument) for argument in arguments]).exception
     assert isinstance(error, EncodingError)
@@ -154,7 +164,9 @@ def test_a_library_that_fails_on_every_text_is_an_error_of_the_tokenizer(tmp_pat
 
 
 def test_an_audit_names_the_document_that_the_reference_fails_on(failure, tmp_path):
-    """A faster engine gives the reference parts of a batch, whose numbers are others than the documents'."""
+    """A faster engine gives the reference parts of a batch, whose numbers are others than the
+    documents'.
+    """
     file, text, _ = failure
     reference = make_engine(file, "tokenizers")
 

@@ -1,6 +1,8 @@
-"""Special tokens that only files next to a tokenizer.json name, against transformers' AutoTokenizer.
+"""Special tokens that only files next to a tokenizer.json name, against transformers'
+AutoTokenizer.
 
-The expected ids are those that AutoTokenizer of transformers 4.57.1 and 5.24.0 gave, for each folder that both load.
+The expected ids are those that AutoTokenizer of transformers 4.57.1 and 5.24.0 gave, for each
+folder that both load.
 """
 
 import hashlib
@@ -20,7 +22,13 @@ from nanoset_core.tokenizers.tokenizer import special_ids, token_id, tokenizer_f
 GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
 CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
-FLAGS = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+FLAGS = {
+    "lstrip": False,
+    "normalized": False,
+    "rstrip": False,
+    "single_word": False,
+    "special": True,
+}
 
 
 def token(content, **flags):
@@ -33,7 +41,9 @@ def typed(content, **flags):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a tokenizer of 396 tokens; 0 and 1, <|endoftext|> and <|padding|>, are its added ones."""
+    """A folder with a tokenizer of 396 tokens; 0 and 1, <|endoftext|> and <|padding|>, are its
+    added ones.
+    """
     shutil.copyfile(GOLDEN / "tokenizer.json", tmp_path / "tokenizer.json")
     return tmp_path
 
@@ -59,10 +69,14 @@ def digest(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-# ---------------------------------------------------------------------------------------- the ids of AutoTokenizer
+# ---------------------------------------------------------------------------------------- the ids
+# of AutoTokenizer
 
 NAMED = {
-    "additional_special_tokens": ({**CLASS, "additional_special_tokens": ["<x>", "<y>"]}, {"<x>": 396, "<y>": 397}),
+    "additional_special_tokens": (
+        {**CLASS, "additional_special_tokens": ["<x>", "<y>"]},
+        {"<x>": 396, "<y>": 397},
+    ),
     "extra_special_tokens by purpose": (
         {**CLASS, "extra_special_tokens": {"image_token": "<x>", "audio_token": "<y>"}},
         {"<x>": 396, "<y>": 397},
@@ -84,7 +98,10 @@ NAMED = {
         {"<x>": 396},
     ),
     "added_tokens_decoder": (
-        {**CLASS, "added_tokens_decoder": {"396": token("<x>"), "397": token("<y>", special=False)}},
+        {
+            **CLASS,
+            "added_tokens_decoder": {"396": token("<x>"), "397": token("<y>", special=False)},
+        },
         {"<x>": 396, "<y>": 397},
     ),
     "added_tokens_decoder with a gap": (
@@ -104,9 +121,15 @@ NAMED = {
         },
         {"<x>": 396, "<y>": 397},
     ),
-    "the class of GPT-2": ({"tokenizer_class": "GPT2Tokenizer", "additional_special_tokens": ["<x>"]}, {"<x>": 396}),
+    "the class of GPT-2": (
+        {"tokenizer_class": "GPT2Tokenizer", "additional_special_tokens": ["<x>"]},
+        {"<x>": 396},
+    ),
     "no class": ({"additional_special_tokens": ["<x>"]}, {"<x>": 396}),
-    "an integer that 64 bits do not hold": ({**CLASS, "pad_token": "<p>", "model_max_length": 10**30}, {"<p>": 396}),
+    "an integer that 64 bits do not hold": (
+        {**CLASS, "pad_token": "<p>", "model_max_length": 10**30},
+        {"<p>": 396},
+    ),
 }
 
 
@@ -122,9 +145,14 @@ def test_tokens_of_tokenizer_config_json_have_the_ids_of_autotokenizer(folder, c
 
 
 def test_a_faster_engine_gives_the_same_ids(folder):
-    file = write(folder, {**CLASS, "pad_token": typed("<p>", lstrip=True), "additional_special_tokens": ["<x>"]})
+    file = write(
+        folder,
+        {**CLASS, "pad_token": typed("<p>", lstrip=True), "additional_special_tokens": ["<x>"]},
+    )
     texts = ["a<x>b  <p>c", "<x><p>", "the <x"]
-    expected, encoded = (make_engine(file, name, cache=folder).encode(texts) for name in ("tokenizers", "numpy"))
+    expected, encoded = (
+        make_engine(file, name, cache=folder).encode(texts) for name in ("tokenizers", "numpy")
+    )
     assert encoded.ids.tolist() == expected.ids.tolist()
 
 
@@ -144,7 +172,11 @@ def test_tokens_of_added_tokens_json_have_the_ids_of_autotokenizer(folder, added
 
 
 def test_tokens_of_special_tokens_map_json_have_the_ids_of_autotokenizer(folder):
-    special_tokens_map = {"pad_token": "<p>", "mask_token": token("<mask>"), "additional_special_tokens": ["<x>"]}
+    special_tokens_map = {
+        "pad_token": "<p>",
+        "mask_token": token("<mask>"),
+        "additional_special_tokens": ["<x>"],
+    }
     file = write(folder, CLASS, special_tokens_map)
     assert {name: special_ids(file)[name] for name in ("<p>", "<mask>", "<x>")} == {
         "<p>": 396,
@@ -173,7 +205,14 @@ def test_a_folder_and_the_file_in_it_are_the_same_tokenizer(folder):
 def test_the_command_writes_the_ids_of_autotokenizer(folder):
     write(folder, {**CLASS, "eos_token": "<|endoftext|>", "additional_special_tokens": ["<x>"]})
     (folder / "text.jsonl").write_text('{"text": "a<x>b"}\n')
-    arguments = ["tokenize", "--input", folder / "text.jsonl", "--output-prefix", folder / "out", "--append-eod"]
+    arguments = [
+        "tokenize",
+        "--input",
+        folder / "text.jsonl",
+        "--output-prefix",
+        folder / "out",
+        "--append-eod",
+    ]
     arguments += ["--tokenizer", folder, "--workers", 1, "--engine", "tokenizers"]
     result = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
     assert result.exit_code == 0
@@ -188,11 +227,18 @@ def test_an_end_token_that_only_the_config_names_ends_documents(folder):
     assert token_id(file, "</s>", "eod") == 396
 
 
-# ---------------------------------------------------------------------------------------- what is only noticed
+# ---------------------------------------------------------------------------------------- what is
+# only noticed
 
 UNCERTAIN = {
-    "a class that may have tokens of its own": {"tokenizer_class": "NewTokenizer", "pad_token": "<x>"},
-    "a class with tokens that the file lacks": {"tokenizer_class": "LlamaTokenizerFast", "pad_token": "<x>"},
+    "a class that may have tokens of its own": {
+        "tokenizer_class": "NewTokenizer",
+        "pad_token": "<x>",
+    },
+    "a class with tokens that the file lacks": {
+        "tokenizer_class": "LlamaTokenizerFast",
+        "pad_token": "<x>",
+    },
     "an object without its type": {**CLASS, "pad_token": token("<x>")},
     "a list of objects without their type": {**CLASS, "additional_special_tokens": [token("<x>")]},
     "a key that transformers 5 alone reads": {**CLASS, "image_token": "<x>"},
@@ -215,7 +261,11 @@ def test_tokens_that_are_not_certain_are_named_by_a_notice_and_change_nothing(fo
 
 
 def test_lists_in_two_files_are_not_certain(folder):
-    file = write(folder, {**CLASS, "additional_special_tokens": ["<x>"]}, {"additional_special_tokens": ["<y>"]})
+    file = write(
+        folder,
+        {**CLASS, "additional_special_tokens": ["<x>"]},
+        {"additional_special_tokens": ["<y>"]},
+    )
     (notice,) = define(file).notices
     assert "'<x>', '<y>'" in notice
 
@@ -223,8 +273,18 @@ def test_lists_in_two_files_are_not_certain(folder):
 def test_the_command_prints_the_notice(folder):
     write(folder, {"tokenizer_class": "NewTokenizer", "pad_token": "<x>"})
     (folder / "text.jsonl").write_text('{"text": "a<x>b"}\n')
-    arguments = ["tokenize", "--input", folder / "text.jsonl", "--output-prefix", folder / "out", "--workers", 1]
-    result = CliRunner().invoke(nanoset, [str(argument) for argument in [*arguments, "--tokenizer", folder]])
+    arguments = [
+        "tokenize",
+        "--input",
+        folder / "text.jsonl",
+        "--output-prefix",
+        folder / "out",
+        "--workers",
+        1,
+    ]
+    result = CliRunner().invoke(
+        nanoset, [str(argument) for argument in [*arguments, "--tokenizer", folder]]
+    )
     assert result.exit_code == 0
     assert "lacks '<x>', which tokenizer_config.json" in result.output
 
@@ -248,13 +308,16 @@ def test_tokens_beside_other_kinds_of_tokenizers_are_named_by_a_notice(tmp_path,
     assert definition.fingerprint == without.fingerprint
 
 
-# ---------------------------------------------------------------------------------------- what stays current
+# ---------------------------------------------------------------------------------------- what
+# stays current
 
 
 def test_a_tokenizer_json_that_has_all_tokens_keeps_its_digest(folder):
     named = {"eos_token": "<|endoftext|>", "pad_token": "<|padding|>"}
     decoder = {"0": token("<|endoftext|>"), "1": token("<|padding|>")}
-    file = write(folder, {**CLASS, **named, "added_tokens_decoder": decoder}, named, {"<|padding|>": 1})
+    file = write(
+        folder, {**CLASS, **named, "added_tokens_decoder": decoder}, named, {"<|padding|>": 1}
+    )
     definition = define(file)
     assert definition.fingerprint == digest(file)
     assert definition.notices == ()
@@ -269,7 +332,9 @@ def test_a_token_of_the_vocabulary_that_is_not_added_is_named_by_a_notice(folder
 
 
 def test_flags_that_differ_are_named_by_a_notice(folder):
-    file = write(folder, {**CLASS, "added_tokens_decoder": {"0": token("<|endoftext|>", rstrip=True)}})
+    file = write(
+        folder, {**CLASS, "added_tokens_decoder": {"0": token("<|endoftext|>", rstrip=True)}}
+    )
     definition = define(file)
     assert definition.fingerprint == digest(file)
     assert "say different things about '<|endoftext|>'" in definition.notices[0]
@@ -277,7 +342,9 @@ def test_flags_that_differ_are_named_by_a_notice(folder):
 
 def test_normalized_decides_nothing_without_a_normalizer(folder):
     change(folder, normalizer={"type": "Sequence", "normalizers": []})
-    file = write(folder, {**CLASS, "added_tokens_decoder": {"0": token("<|endoftext|>", normalized=True)}})
+    file = write(
+        folder, {**CLASS, "added_tokens_decoder": {"0": token("<|endoftext|>", normalized=True)}}
+    )
     assert define(file).notices == ()
 
 
@@ -292,5 +359,10 @@ def test_a_config_that_changes_gives_another_tokenizer(folder):
 
 def test_workers_of_a_cluster_receive_the_files_next_to_the_tokenizer(folder):
     file = write(folder, CLASS, {}, {})
-    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+    names = [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+    ]
     assert [path.name for path in tokenizer_files(file)] == names

@@ -23,8 +23,16 @@ def file(tmp_path):
 def with_tokens(file, tokens):
     """Rewrite the tokenizer with these added tokens, text → id."""
     value = json.loads(GOLDEN.read_bytes())
-    blank = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    value["added_tokens"] = [{"id": number, "content": text, **blank} for text, number in tokens.items()]
+    blank = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+    value["added_tokens"] = [
+        {"id": number, "content": text, **blank} for text, number in tokens.items()
+    ]
     for text, number in tokens.items():
         value["model"]["vocab"][text] = number
     file.write_text(json.dumps(value))

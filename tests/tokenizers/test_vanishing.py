@@ -34,8 +34,18 @@ def counted(file, *texts):
 
 def tokenize(folder, tokenizer, *texts):
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    arguments = ["tokenize", "--input", folder / "text.jsonl", "--output-prefix", folder / "out", "--workers", 1]
-    return CliRunner().invoke(nanoset, [str(argument) for argument in [*arguments, "--tokenizer", tokenizer]])
+    arguments = [
+        "tokenize",
+        "--input",
+        folder / "text.jsonl",
+        "--output-prefix",
+        folder / "out",
+        "--workers",
+        1,
+    ]
+    return CliRunner().invoke(
+        nanoset, [str(argument) for argument in [*arguments, "--tokenizer", tokenizer]]
+    )
 
 
 def test_characters_without_a_token_are_counted(write):
@@ -49,7 +59,14 @@ def test_white_space_that_the_pre_tokenizer_drops_is_not_counted(write):
 
 
 def test_added_tokens_are_not_counted(write):
-    token = {"id": 3, "content": "<x>", "single_word": False, "lstrip": False, "rstrip": False, "special": True}
+    token = {
+        "id": 3,
+        "content": "<x>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "special": True,
+    }
     file = write(model=SMALL, added_tokens=[{**token, "normalized": False}], pre_tokenizer=None)
     assert counted(file, "a<x>b<y>") == 3
 
@@ -69,7 +86,8 @@ def test_the_command_tells_how_many_characters_vanished(write, tmp_path):
     result = tokenize(tmp_path, file, "ab", "abc d")
     assert result.exit_code == 0
     assert "3 characters are missing from the tokens" in result.output
-    again = tokenize(tmp_path, file, "ab", "abc d")  # nothing is made again, and the loss is still told
+    # nothing is made again, and the loss is still told
+    again = tokenize(tmp_path, file, "ab", "abc d")
     assert "3 characters are missing from the tokens" in again.output
 
 

@@ -26,5 +26,7 @@ def command(context: click.Context, folder: Path, megabytes: float) -> None:
     from nanoset_core.records.parsing import CONFIG_FILE
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: echo(f"{line} …", err=True)):
-        echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
+        echo(
+            f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True
+        )
     build_of(context, folder / CONFIG_FILE)()

@@ -24,9 +24,7 @@ _STYLES = {
     **{"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"},
 }
 _KEPT = "{kept_files:,} of {index_files:,}"
-_UNCHANGED = (
-    "files that differ: {differ:,}, the same: {files_unchanged:,}; shards reused: {shards_kept:,} of {shards:,}"
-)
+_UNCHANGED = "files that differ: {differ:,}, the same: {files_unchanged:,}; shards reused: {shards_kept:,} of {shards:,}"
 
 
 @click.command("diff", short_help="Compare two versions of a dataset.")
@@ -36,10 +34,11 @@ _UNCHANGED = (
 @option("--show", "How many files to list, or documents of a view.", default=20, show_default=True)
 @flag("--json as_json", "Print JSON, with all files.")
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
-    """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS or VIEW, its last two.
+    """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS or
+    VIEW, its last two.
 
-    Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are; of a view
-    the documents that it gained and lost, and the rules and lists that differ.
+    Documents and tokens in and out by source file, settings that differ, and which outputs stay as
+    they are; of a view the documents that it gained and lost, and the rules and lists that differ.
     """
     from nanoset_core.project.diff import diff_datasets
     from nanoset_core.project.find_versions import find_versions
@@ -57,7 +56,8 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
         print_json(values, ensure_ascii=False)
         return
     sides = {
-        side: values[side] | {"rejected": values[side]["rejected"] + values[side]["faults"]} for side in ("old", "new")
+        side: values[side] | {"rejected": values[side]["rejected"] + values[side]["faults"]}
+        for side in ("old", "new")
     }
     print_rows(_versions(values["corpus"], sides, ("documents", "tokens", "rejected", "files")))
     for setting in found.settings:
@@ -65,12 +65,18 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     print_rows(_files(found, show), text=["change"])
     if len(found.files) > show:
         echo(f"… and {len(found.files) - show:,} files more, with fewer tokens in or out (--show)")
-    echo(_UNCHANGED.format_map(values | {"differ": len(found.files), "shards": len(found.new.shards)}))
+    echo(
+        _UNCHANGED.format_map(
+            values | {"differ": len(found.files), "shards": len(found.new.shards)}
+        )
+    )
     outcomes = [
         {
             "output": outcome["output"],
             "state": (outcome["fate"], _STYLES[outcome["fate"]]),
-            "index files reused": _KEPT.format_map(outcome) if outcome["index_files"] is not None else "",
+            "index files reused": _KEPT.format_map(outcome)
+            if outcome["index_files"] is not None
+            else "",
             "why": outcome["why"],
         }
         for outcome in values["outcomes"]
@@ -91,7 +97,9 @@ def _show_views(project: Project, old: Manifest, new: Manifest, show: int, as_js
     for side, sign in (("gained", "+"), ("lost", "-")):
         echo(f"{side}: {values[side]['documents']:,} documents, {values[side]['tokens']:,} tokens")
         for one in values[side]["first"]:
-            echo(f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}")
+            echo(
+                f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}"
+            )
 
 
 def _versions(corpus: str, diff: Row, names: Sequence[str]) -> list[Row]:
@@ -101,19 +109,43 @@ def _versions(corpus: str, diff: Row, names: Sequence[str]) -> list[Row]:
         | {"age": format_age(time.time() - row["made_at"])}
         for label, row in (("before", old), ("after", new))
     ]
-    return [*rows, {corpus: "difference", **{name: f"{new[name] - old[name]:+,}" for name in names}, "age": ""}]
+    return [
+        *rows,
+        {
+            corpus: "difference",
+            **{name: f"{new[name] - old[name]:+,}" for name in names},
+            "age": "",
+        },
+    ]
 
 
 def _files(diff: DatasetDiff, show: int) -> list[Row]:
-    """Return the files with most tokens in or out, in document order, and a sum over all that differ."""
-    most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
+    """Return the files with most tokens in or out, in document order, and a sum over all that
+    differ.
+    """
+    most = sorted(
+        diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path)
+    )[:show]
     shown = [
         _row(file.path, (file.change, _STYLES[file.change]), file.before, file.after)
         for file in sorted(most, key=diff.files.index)
     ]
-    return [*shown, _row("all that differ", "", diff.total("before"), diff.total("after"))] if diff.files else []
+    return (
+        [*shown, _row("all that differ", "", diff.total("before"), diff.total("after"))]
+        if diff.files
+        else []
+    )
 
 
 def _row(path: str, change: Any, before: Any, after: Any) -> Row:
-    changes = {f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}" for name in ("documents", "tokens")}
-    return {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens, **changes}
+    changes = {
+        f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}"
+        for name in ("documents", "tokens")
+    }
+    return {
+        "file": path,
+        "change": change,
+        "documents": after.documents,
+        "tokens": after.tokens,
+        **changes,
+    }

@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 _FORMATS = click.Choice(get_args(FormatName))
 
 
-@click.command("export", short_help="Give a .bin/.idx pair to another reader, over the same tokens.")
+@click.command(
+    "export", short_help="Give a .bin/.idx pair to another reader, over the same tokens."
+)
 @click.argument("prefix", type=ANY_PATH)
 @option("--format", "What reads it.", type=_FORMATS, required=True)
 @option("--output -o folder", "The folder to write to.", type=ANY_PATH, required=True)
 @option("--name", "Of the files; default: that of the pair.")
 @tokenizer_options("of PREFIX, whose vocabulary is compared with the type of its tokens")
-@option("--tokenizer-name", "What datatrove's metadata call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.")
-@option("--sequence-length", "Tokens of a sample: for mds and litdata, which need it.", type=click.IntRange(1, 1 << 24))
+@option(
+    "--tokenizer-name",
+    "What datatrove's metadata call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.",
+)
+@option(
+    "--sequence-length",
+    "Tokens of a sample: for mds and litdata, which need it.",
+    type=click.IntRange(1, 1 << 24),
+)
 @OVERWRITE_OPTION
 def command(
     prefix: Location,
@@ -37,13 +46,15 @@ def command(
     sequence_length: int | None,
     overwrite: bool,
 ) -> None:
-    """Write the .bin/.idx pair at PREFIX as files that another reader takes: its tokens are linked, not copied.
+    """Write the .bin/.idx pair at PREFIX as files that another reader takes: its tokens are linked,
+    not copied.
 
-    Where a link is refused they are copied, and within a bucket the bucket copies them. PREFIX may be a view, whose
-    tokens are written in its order. Each document must end with an end token, by which these readers part them.
+    Where a link is refused they are copied, and within a bucket the bucket copies them. PREFIX may
+    be a view, whose tokens are written in its order. Each document must end with an end token, by
+    which these readers part them.
 
-    The formats mds and litdata have samples of one length, which are written, in files of 64 MiB with an index.json:
-    give them a folder of their own.
+    The formats mds and litdata have samples of one length, which are written, in files of 64 MiB
+    with an index.json: give them a folder of their own.
     """
     from nanoset_core.stages.exports.settings import IN_SAMPLES
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair

@@ -24,17 +24,30 @@ _SHOWN = 50
 @click.command("gc", short_help="List, or remove, old versions that nothing needs.")
 @CONFIG_OPTION
 @flag("--yes", "Remove what is listed; without this, nothing is removed.")
-@option("--keep", "How many old versions of each output to keep.", type=click.IntRange(0), default=0, show_default=True)
-@option("--older-than older_than_days", "Remove only what is older than this.", type=NumberRange(0), metavar="DAYS")
+@option(
+    "--keep",
+    "How many old versions of each output to keep.",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+)
+@option(
+    "--older-than older_than_days",
+    "Remove only what is older than this.",
+    type=NumberRange(0),
+    metavar="DAYS",
+)
 @flag("--unfinished", "Also outputs that an interrupted build had finished.")
 @flag("--no-locks", "Has no effect any more; kept for old scripts.", expose_value=False)
 @flag("--copies", "Instead: this machine's cached copies of a bucket's outputs.")
 @JSON_OPTION
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
-    """List, or with --yes remove, old versions of outputs and index files that nothing needs any more.
+    """List, or with --yes remove, old versions of outputs and index files that nothing needs any
+    more.
 
-    Kept are the current version of every output and all that it was made from or points at, what a running build
-    works on, and every file that nanoset did not make. What is removed can be built again.
+    Kept are the current version of every output and all that it was made from or points at, what a
+    running build works on, and every file that nanoset did not make. What is removed can be built
+    again.
     """
     from nanoset_core.project.bucket_copies import find_copies
     from nanoset_core.project.gc import collect, folder_size, plan_gc
@@ -47,7 +60,9 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         if as_json:
             print_json({"removed": yes, "bytes": size, "copies": paths})
         else:
-            _print_total(f"{len(there):,} copies of files in the bucket, {format_bytes(size)}", yes, there)
+            _print_total(
+                f"{len(there):,} copies of files in the bucket, {format_bytes(size)}", yes, there
+            )
         return
     found = (collect if yes else plan_gc)(project, **policy)
     if as_json:
@@ -57,12 +72,22 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         ]
         left = [{"path": str(item.path), "why": item.why} for item in found.left_alone]
         paths = list(map(str, found.unfinished))
-        print_json({"removed": yes, "bytes": found.size, "garbage": items, "left_alone": left, "unfinished": paths})
+        print_json(
+            {
+                "removed": yes,
+                "bytes": found.size,
+                "garbage": items,
+                "left_alone": left,
+                "unfinished": paths,
+            }
+        )
     else:
         _print_collection(found)
         counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
         if found.unfinished:
-            size = 0 if yes else sum(folder_size(path) for path in found.unfinished if path.exists())
+            size = (
+                0 if yes else sum(folder_size(path) for path in found.unfinished if path.exists())
+            )
             owners = "" if yes else f" ({format_bytes(size)}), of processes that have ended"
             counted += f"; {format_count(len(found.unfinished), 'unfinished output')}{owners}"
         _print_total(counted, yes, found.garbage or found.unfinished)

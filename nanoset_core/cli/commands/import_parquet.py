@@ -16,12 +16,17 @@ from nanoset_core.cli.terminal import print_made
 @option("--columns", "Keep only these, in this order: a,b,c.")
 @OVERWRITE_OPTION
 def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwrite: bool) -> None:
-    """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data sets') as JSON lines.
+    """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data
+    sets') as JSON lines.
 
     Corpora may hold .parquet and .arrow files as they are; this is for tools that want JSON lines.
     """
     from nanoset_core.text.importing import import_once
 
-    facts, made = import_once(sources, output, columns=columns.split(",") if columns else None, overwrite=overwrite)
-    counts = f"{facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"
+    facts, made = import_once(
+        sources, output, columns=columns.split(",") if columns else None, overwrite=overwrite
+    )
+    counts = (
+        f"{facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"
+    )
     print_made(f"{output}: {counts}", is_new=made)

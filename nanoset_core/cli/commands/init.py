@@ -24,11 +24,12 @@ _SHOWN = 3
 @option("--tokenizer", "Its file or folder; default: the one in FOLDER.", type=PATH)
 @flag("--schema", "Only print the JSON schema of nanoset.yaml.")
 def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: bool) -> None:
-    """Write a nanoset.yaml to start from into FOLDER, for the corpora that its raw folder holds and its tokenizer.
+    """Write a nanoset.yaml to start from into FOLDER, for the corpora that its raw folder holds and
+    its tokenizer.
 
-    The first lines of each corpus tell the keys of text and ids, names of files which of them are for validation and
-    tests, the amount of text how long samples, splits and the run are. Each choice is said, also as a comment in the
-    file; on a terminal you are asked what cannot be told.
+    The first lines of each corpus tell the keys of text and ids, names of files which of them are
+    for validation and tests, the amount of text how long samples, splits and the run are. Each
+    choice is said, also as a comment in the file; on a terminal you are asked what cannot be told.
 
     Its JSON schema is written beside it, so that editors complete keys and show mistakes.
     """
@@ -45,7 +46,9 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     start = write_config(folder, text_key=text_key, tokenizer=tokenizer, ask=_ask)
     raw, found = start.path.parent / "raw", start.text
     for name, corpus in found.corpora.items():
-        echo(f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}")
+        echo(
+            f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}"
+        )
         for notice in corpus.notices():
             echo(f"notice: {name}: {notice.text}", fg="yellow")
     for name, what in found.aside.items():
@@ -53,7 +56,10 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     if start.beside:
         files = format_count(len(start.beside), "file")
         remedy = f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus"
-        echo(f"not read: {files} of text outside of {raw}: {some(start.beside, _SHOWN)}: {remedy}", fg="yellow")
+        echo(
+            f"not read: {files} of text outside of {raw}: {some(start.beside, _SHOWN)}: {remedy}",
+            fg="yellow",
+        )
 
     error = None
     try:
@@ -69,7 +75,9 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
         named = ", name your tokenizer" if ": tokenizer." in str(error and error.where) else ""
         echo(f"wrote {start.path}{first}{named}, then run `{command_line}`")
     else:
-        echo(f"nothing was changed: {start.path} is there already, as it would be written now; run `{command_line}`")
+        echo(
+            f"nothing was changed: {start.path} is there already, as it would be written now; run `{command_line}`"
+        )
     if error is not None:
         echo(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
 

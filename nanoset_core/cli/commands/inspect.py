@@ -24,7 +24,9 @@ SHOWN_CHARACTERS = 160
 @tokenizer_options("to show text instead of ids")
 @option("--sequences", "How many sequences to show.", default=3, show_default=True)
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
-    """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its first sequences."""
+    """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its
+    first sequences.
+    """
     from nanoset_core.formats.indexed.folder import pairs_at
 
     for pair in pairs_at(prefix):
@@ -35,7 +37,8 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
 def describe_dataset(
     prefix: Location, tokenizer_file: TokenizerPath | None = None, sequences: int = 3
 ) -> Iterator[str]:
-    """Yield lines on counts, lengths, dtype, and the first sequences, decoded where there is a tokenizer.
+    """Yield lines on counts, lengths, dtype, and the first sequences, decoded where there is a
+    tokenizer.
 
     Raises:
         MissingError, FormatError: see MMapIndexedDataset.
@@ -48,7 +51,10 @@ def describe_dataset(
     from nanoset_core.tokenizers.files import define, tokenizer_path
     from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
-    dataset, file = MMapIndexedDataset(str(prefix)), None if tokenizer_file is None else tokenizer_path(tokenizer_file)
+    dataset, file = (
+        MMapIndexedDataset(str(prefix)),
+        None if tokenizer_file is None else tokenizer_path(tokenizer_file),
+    )
     tokenizer, lengths = None if file is None else load_tokenizer(file), dataset.sequence_lengths
     yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
     if len(lengths):

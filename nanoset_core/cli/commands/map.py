@@ -53,27 +53,47 @@ MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
 _MISPLACED = {
     True: ("--data-path and the like name the data", "leave the names of nanosets out"),
-    False: ("a project's nanosets have their settings in nanoset.yaml", "add --data-path, or leave it out"),
+    False: (
+        "a project's nanosets have their settings in nanoset.yaml",
+        "add --data-path, or leave it out",
+    ),
 }
 """Why names of nanosets, or options of data without a project, have no effect, and what to do."""
-_BESIDE = "each dataset's files beside it; without --data-cache-path the trainer keeps no file of a blend"
+_BESIDE = (
+    "each dataset's files beside it; without --data-cache-path the trainer keeps no file of a blend"
+)
 
 
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
 @CONFIG_OPTION
 @flag("--plan plan_only", "Show what would be built; build nothing.")
-@option("--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True)
+@option(
+    "--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True
+)
 @flag("--json as_json", "Print the plan as JSON.")
-@option("--continue-from", "Let the run go on with NANOSETS' blend: the handoff that it was started with, or its name.")
-@option("--consumed-samples", "Samples that this run has consumed, of all ranks.", type=click.IntRange(0))
+@option(
+    "--continue-from",
+    "Let the run go on with NANOSETS' blend: the handoff that it was started with, or its name.",
+)
+@option(
+    "--consumed-samples",
+    "Samples that this run has consumed, of all ranks.",
+    type=click.IntRange(0),
+)
 @option("--data-path", "Without a project: prefixes, or pairs of weight and prefix.", multiple=True)
 @option("--train-data-path", "The same for train alone.", multiple=True)
 @option("--valid-data-path", "The same for valid.", multiple=True)
 @option("--test-data-path", "The same for test.", multiple=True)
 @option("--data-args-path", "A file with --data-path.", type=FILE)
 @option("--per-split-data-args-path", "A JSON file with all three.", type=FILE)
-@option_for(NanosetSpec, "split", default=DEFAULT_SPLIT, show_default=True, help="Shares of train, valid and test.")
+@option_for(
+    NanosetSpec,
+    "split",
+    default=DEFAULT_SPLIT,
+    show_default=True,
+    help="Shares of train, valid and test.",
+)
 @option_for(NanosetSpec, "sequence_length", "--seq-length", param="seq_length", required=False)
 @option_for(NanosetSpec, "seed")
 @option("--train-samples", "Samples of train; default: one epoch.", type=click.IntRange(1))
@@ -85,14 +105,32 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 )  # fmt: skip
 @option_for(ScheduleSpec, "global_batch_size", required=False)
 @options_for(ScheduleSpec, "eval_interval", "eval_iters")
-@option("--data-cache-path", "Folder for the index files; default: beside each dataset.", type=ANY_FOLDER)
+@option(
+    "--data-cache-path",
+    "Folder for the index files; default: beside each dataset.",
+    type=ANY_FOLDER,
+)
 @option_for(NanosetSpec, "preset")
-@option("--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}.")
-@option("--tokenizer-identifiers", "Instead: the tokenizer's unique_identifiers: JSON, or its file.", default="{}")
-@option("--trainer-path", "HERE=THERE: prefix of paths here, and what the trainer has in its place.", multiple=True)
-@option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
+@option(
+    "--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}."
+)
+@option(
+    "--tokenizer-identifiers",
+    "Instead: the tokenizer's unique_identifiers: JSON, or its file.",
+    default="{}",
+)
+@option(
+    "--trainer-path",
+    "HERE=THERE: prefix of paths here, and what the trainer has in its place.",
+    multiple=True,
+)
+@option_for(
+    NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo)."
+)
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
-@option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")
+@option_for(
+    NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often."
+)
 @OVERWRITE_OPTION
 def command(
     nanosets: tuple[str, ...],
@@ -104,21 +142,33 @@ def command(
     consumed_samples: int | None,
     **options: Any,
 ) -> None:
-    """Build the index files that a trainer looks for, so that it starts at once; or, with --plan, show what they hold.
+    """Build the index files that a trainer looks for, so that it starts at once; or, with --plan,
+    show what they hold.
 
-    In a project, for NANOSETS (default: all). With Megatron-LM's data arguments, for any .bin/.idx without a project.
-    With --continue-from and --consumed-samples, for a run that goes on with another blend, and repeats no sample.
+    In a project, for NANOSETS (default: all). With Megatron-LM's data arguments, for any .bin/.idx
+    without a project. With --continue-from and --consumed-samples, for a run that goes on with
+    another blend, and repeats no sample.
     """
-    if (continue_from is None) != (consumed_samples is None) or (continue_from is not None and len(nanosets) != 1):
+    if (continue_from is None) != (consumed_samples is None) or (
+        continue_from is not None and len(nanosets) != 1
+    ):
         needs = "NAME --continue-from HANDOFF --consumed-samples N"
-        raise click.UsageError(f"a run goes on with one nanoset, from a handoff, at a number of samples: {needs}")
+        raise click.UsageError(
+            f"a run goes on with one nanoset, from a handoff, at a number of samples: {needs}"
+        )
     given = click.get_current_context().get_parameter_source
     is_alone = any(options[key] for key in options if key.endswith(("data_path", "data_args_path")))
-    said = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
+    said = [
+        f"--{key.replace('_', '-')}"
+        for key in sorted(options)
+        if given(key) is ParameterSource.COMMANDLINE
+    ]
     if unused := nanosets if is_alone else said:
         why, remedy = _MISPLACED[is_alone]
         expected = f"nothing, since {why}"
-        raise ConfigError("this would have no effect", found=", ".join(unused), expected=expected, remedy=remedy)
+        raise ConfigError(
+            "this would have no effect", found=", ".join(unused), expected=expected, remedy=remedy
+        )
     splits = split_name or SPLITS
     if is_alone:
         _map_alone(options, splits, plan_only=plan_only, as_json=as_json)
@@ -162,9 +212,16 @@ def _map_project(
 
 
 def _show_plans(
-    project: Project, names: Sequence[str], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
+    project: Project,
+    names: Sequence[str],
+    splits: Sequence[SplitName],
+    *,
+    plan_only: bool,
+    as_json: bool,
 ) -> None:
-    """Print what splits of a project's nanosets will hold; of packs that are not built, as they will be."""
+    """Print what splits of a project's nanosets will hold; of packs that are not built, as they
+    will be.
+    """
     from nanoset_core.sampling.plan import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext
     from nanoset_core.stages.packs.show import packs_row
@@ -174,9 +231,16 @@ def _show_plans(
     reader = LengthReader(project.outputs.access)
     specs = map(project.nanoset, names if plan_only else ())
     read = {corpus for spec in specs for corpus in (*spec.corpora, *spec.earlier)}
-    packs = {name: planned_packs(project, name, reader) for name in project.config.packs if name in read}
-    contexts = {name: NanosetContext(project, name, reader, {**packs}, exact=not plan_only) for name in names}
-    planned = {(name, split): context.plan(split) for name, context in contexts.items() for split in splits}
+    packs = {
+        name: planned_packs(project, name, reader) for name in project.config.packs if name in read
+    }
+    contexts = {
+        name: NanosetContext(project, name, reader, {**packs}, exact=not plan_only)
+        for name in names
+    }
+    planned = {
+        (name, split): context.plan(split) for name, context in contexts.items() for split in splits
+    }
 
     packed = [packs_row(name, manifest) for name, manifest in packs.items()]
     print_rows([] if as_json else packed)
@@ -187,13 +251,17 @@ def _show_plans(
         shown.append(_ShownSplit(name, split, members, corpora, list(map(asdict, found.mixture))))
     _show(shown, [one for found in planned.values() for one in found.exceeded], as_json=as_json)
 
-    lacking = {key: found.lacking for key, found in planned.items() if found.lacking and not found.members}
+    lacking = {
+        key: found.lacking for key, found in planned.items() if found.lacking and not found.members
+    }
     for (name, split), text in lacking.items() if not as_json else ():
         _warn(f"warning: {name} {split}: {text}")
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets, and if these are of all splits, the files that a trainer is started with."""
+    """Build the index files of nanosets, and if these are of all splits, the files that a trainer
+    is started with.
+    """
     from nanoset_core.stages.handoff import stage as handoff
     from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings import stage as mapping
@@ -211,7 +279,9 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of some nanosets that are allowed but rarely intended, such as orders that are lost."""
+    """Warn of settings of some nanosets that are allowed but rarely intended, such as orders that
+    are lost.
+    """
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
@@ -220,11 +290,16 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     for name in names:
         node = Node(TRAINER_FILES, Key(name))
         label = " ".join(filter(None, node.row))
-        lines += [f"warning: {label}: {text}" for text in TRAINER_FILES.settings_warnings(project.config, node.key)]
+        lines += [
+            f"warning: {label}: {text}"
+            for text in TRAINER_FILES.settings_warnings(project.config, node.key)
+        ]
     print_warnings(project, lines, err=True)
 
 
-def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
+def _map_alone(
+    options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
+) -> None:
     from nanoset_core.sampling.coverage import coverage
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
     from nanoset_core.sampling.plan import LengthReader, plan_splits
@@ -250,9 +325,15 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
         corpora = [corpus.to_json() for corpus in _corpora_alone(plan, limited.config, rows)]
         shown.append(_ShownSplit("data", split, members, corpora, []))
     _show(shown, [one for one in limited.exceeded if one.split in splits], as_json=as_json)
-    for found in () if plan_only else write_index_files(limited.config, overwrite=options["overwrite"]):
+    for found in (
+        () if plan_only else write_index_files(limited.config, overwrite=options["overwrite"])
+    ):
         place = f", {_BESIDE}" if found.folder is None else f" in {found.folder}"
-        print_made(f"{found.split}: {found.samples:,} samples, {found.hash}{place}", is_new=found.made, err=True)
+        print_made(
+            f"{found.split}: {found.samples:,} samples, {found.hash}{place}",
+            is_new=found.made,
+            err=True,
+        )
 
 
 def _corpora_alone(
@@ -271,7 +352,8 @@ def _corpora_alone(
 
 
 def _member_values(
-    members: Iterable[tuple[str, MemberCoverage]], packs: Mapping[str, Manifest] = MappingProxyType({})
+    members: Iterable[tuple[str, MemberCoverage]],
+    packs: Mapping[str, Manifest] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Return what a split takes of each dataset as JSON values; of packs with their counts."""
     found = []
@@ -298,13 +380,22 @@ class _ShownSplit:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types."""
-        values = {"nanoset": self.nanoset, "split": self.split, "members": self.members, "corpora": self.corpora}
+        values = {
+            "nanoset": self.nanoset,
+            "split": self.split,
+            "members": self.members,
+            "corpora": self.corpora,
+        }
         values |= corpus_totals(self.corpora)
         return values | {"mixture": self.mixture} if self.mixture else values
 
 
-def _show(splits: Sequence[_ShownSplit], exceeded: Iterable[ExceededLimit], *, as_json: bool) -> None:
-    """Print tables for each split of a nanoset, and warn of what would have been read more often than it may be."""
+def _show(
+    splits: Sequence[_ShownSplit], exceeded: Iterable[ExceededLimit], *, as_json: bool
+) -> None:
+    """Print tables for each split of a nanoset, and warn of what would have been read more often
+    than it may be.
+    """
     if as_json:
         print_json([split.to_json() for split in splits])
         return
@@ -315,7 +406,9 @@ def _show(splits: Sequence[_ShownSplit], exceeded: Iterable[ExceededLimit], *, a
 
 
 def _show_split(shown: _ShownSplit) -> None:
-    """Print what a split takes of each dataset and corpus, and warn of a split without samples and of many epochs."""
+    """Print what a split takes of each dataset and corpus, and warn of a split without samples and
+    of many epochs.
+    """
     title = f"{shown.nanoset} {shown.split}"
     members = shown.members
     if not members:
@@ -329,10 +422,17 @@ def _show_split(shown: _ShownSplit) -> None:
         unused = sum(member["surplus"] for member in members)
         total = {"corpus": "all", "samples": samples, "unused samples": unused, "tokens": taken}
         total["tokens per epoch"] = tokens
-    print_rows(mixture_rows(shown.mixture), title=f"{title}, mixture", text=("decided by", "of train"))
+    print_rows(
+        mixture_rows(shown.mixture), title=f"{title}, mixture", text=("decided by", "of train")
+    )
     print_rows(member_rows(members), title=title, total=total)
     corpora_total = corpus_total_row(shown.corpora) if len(shown.corpora) > 1 else None
-    print_rows(corpus_rows(shown.corpora), title=f"{title}, by corpus", text=("read through",), total=corpora_total)
+    print_rows(
+        corpus_rows(shown.corpora),
+        title=f"{title}, by corpus",
+        text=("read through",),
+        total=corpora_total,
+    )
 
     if members and not samples:
         hangs = "" if tokens else "; Megatron-LM hangs on such a split: give it no share"

@@ -19,10 +19,16 @@ _FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
 
 @click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")
 @option("--input folder", "Folder of the pairs.", type=_FOLDER, required=True)
-@option("--output-prefix", "Prefix of the merged pair: its path without .bin or .idx.", type=ANY_PATH, required=True)
+@option(
+    "--output-prefix",
+    "Prefix of the merged pair: its path without .bin or .idx.",
+    type=ANY_PATH,
+    required=True,
+)
 @OVERWRITE_OPTION
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
-    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does.
+    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's
+    merge_datasets does.
 
     What an earlier call left at OUTPUT_PREFIX is not joined again.
     """
@@ -32,5 +38,7 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
     for prefix, documents in merged.parts:
         echo(f"  {prefix}: {documents:,} documents")
-    counts = f"{len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
+    counts = (
+        f"{len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
+    )
     print_made(f"{output_prefix}: {counts}", is_new=merged.made)

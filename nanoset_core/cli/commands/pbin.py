@@ -1,4 +1,6 @@
-"""`nanoset pbin`: Modalities' .pbin files, written, joined, shuffled, filtered, repaired and described."""
+"""`nanoset pbin`: Modalities' .pbin files, written, joined, shuffled, filtered, repaired and
+described.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
     Facts: TypeAlias = Mapping[str, Any]
     Work: TypeAlias = Callable[[Sequence[Path], Path, ProgressCallback], Facts]
-    """Writes a file: (local paths of the sources, the file, progress) → facts about it, as plain values."""
+    """Writes a file: (local paths of the sources, the file, progress) → facts about it, as plain
+    values.
+    """
 
 _WRITTEN = {
     "A": "written by Modalities 0.1.0",
@@ -47,7 +51,9 @@ _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
 
 class PbinGroup(click.Group):
-    """A group of commands in which `write` may be left out: other arguments than a command's name go to it."""
+    """A group of commands in which `write` may be left out: other arguments than a command's name
+    go to it.
+    """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in context.help_option_names:
@@ -70,15 +76,21 @@ def command() -> None:
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
 @text_options("text needs one", own_vocab_size=True)
-@option("--vocab-size", "Decides the bytes of a token; default: the tokenizer's.", type=click.IntRange(1))
+@option(
+    "--vocab-size",
+    "Decides the bytes of a token; default: the tokenizer's.",
+    type=click.IntRange(1),
+)
 @flag("--append-eod", "End a dataset's documents with the EOD token too; text always is.")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
 @options_for(TokenizationSpec, "workers", "engine")
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
-    """Write INPUTS as a .pbin: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
+    """Write INPUTS as a .pbin: the prefix of a .bin/.idx pair, or files, folders and patterns of
+    text.
 
-    Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
-    Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
+    Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get
+    1, 2 or 4 bytes by Modalities' rule over the tokenizer's vocabulary; without a tokenizer a
+    pair's tokens keep their size.
     """
     from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
@@ -123,22 +135,28 @@ def shuffle(
     chunks: int | None,
     overwrite: bool,
 ) -> None:
-    """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
+    """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities
+    would.
 
-    Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
+    Without --chunk the order is that of `shuffle_tokenized_data`, with it that of
+    `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
 
     if (chunk is None) != (chunks is None):
         raise click.UsageError("--chunk and --chunks go together")
     if chunk is None and len(files) > 1:
-        raise click.UsageError("shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks")
+        raise click.UsageError(
+            "shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks"
+        )
     _check_names(files)
 
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
         if chunk is None or chunks is None:
             return asdict(shuffle_pbin(sources[0], target, seed=seed, listener=listener))
-        counts = shuffle_pbin_chunk(sources, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+        counts = shuffle_pbin_chunk(
+            sources, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener
+        )
         return asdict(counts)
 
     settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
@@ -151,7 +169,11 @@ def shuffle(
 @option("--min-tokens", "Keep documents of at least so many tokens.", type=click.IntRange(1))
 @option("--max-tokens", "Keep documents of at most so many tokens.", type=click.IntRange(1))
 @option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
-@option("--keep", "Keep the documents whose numbers this text file lists, from 0, one a line.", type=ANY_FILE)
+@option(
+    "--keep",
+    "Keep the documents whose numbers this text file lists, from 0, one a line.",
+    type=ANY_FILE,
+)
 @option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
@@ -174,10 +196,16 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 
 @command.command(short_help="Write FILE again as Modalities can read it.")
 @click.argument("file", type=ANY_FILE)
-@option("--output -o", "The file to write; default: FILE itself, replaced once it is whole.", type=ANY_FILE)
+@option(
+    "--output -o",
+    "The file to write; default: FILE itself, replaced once it is whole.",
+    type=ANY_FILE,
+)
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
-    """Write FILE again as Modalities can read it: the present layout, and without the fault of Modalities' merge."""
+    """Write FILE again as Modalities can read it: the present layout, and without the fault of
+    Modalities' merge.
+    """
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.outputs.recorded import OutputPlace
     from nanoset_core.stages.pbin.selection import merge_pbin
@@ -210,16 +238,24 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 @flag("--drop-faulty", "Leave out lines that are not JSON, instead of failing.")
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
-    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
+    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and
+    ends.
+    """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
         on_fault = "drop" if drop_faulty else "raise"
         made = create_raw_index(sources[0], target, on_fault=on_fault, listener=listener)  # type: ignore[arg-type]
-        return {"documents": made.documents, "lines": made.lines, "first_dropped": made.first_dropped[:1]}
+        return {
+            "documents": made.documents,
+            "lines": made.lines,
+            "first_dropped": made.first_dropped[:1],
+        }
 
     index = text.with_name(f"{text.stem}.idx") if output is None else output
-    facts, is_new = _make_once("raw-index", index, [text], {"drop_faulty": drop_faulty}, work, overwrite)
+    facts, is_new = _make_once(
+        "raw-index", index, [text], {"drop_faulty": drop_faulty}, work, overwrite
+    )
 
     counts = f"{facts['documents']:,} of {facts['lines']:,} lines"
     n_dropped = facts["lines"] - facts["documents"]
@@ -231,7 +267,9 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 @command.command(short_help="Say what FILES hold.")
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
-    """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
+    """Say what FILES hold: documents, tokens and their size, layout, and whether the index is
+    sound.
+    """
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
     from nanoset_core.storage.working_copies import room_beside
 
@@ -273,7 +311,8 @@ def _fault(index: IndexFacts) -> str:
 
 
 def _check_names(files: Sequence[Location]) -> None:
-    """Refuse a file that is given under two names; one that is given twice under one name is noted, and read twice.
+    """Refuse a file that is given under two names; one that is given twice under one name is noted,
+    and read twice.
 
     Raises:
         InputError: Two names lead to the same file.
@@ -319,7 +358,9 @@ def _make_once(
     return make_once(f"pack {operation}", output, files, settings, make, overwrite=overwrite)
 
 
-def _print_counts(path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True) -> None:
+def _print_counts(
+    path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True
+) -> None:
     """Print the values of `PbinCounts`, and what was rejected or lost on the way."""
     size = format_count(counts["token_bytes"], "byte")
     text = f"{path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens of {size}"

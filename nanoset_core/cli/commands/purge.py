@@ -26,7 +26,9 @@ _SHOWN = 50
 @click.argument("ids", nargs=-1)
 @CONFIG_OPTION
 @IDS_FILE_OPTION
-@option("--corpus corpora", "Only documents of this corpus; may be given several times.", multiple=True)
+@option(
+    "--corpus corpora", "Only documents of this corpus; may be given several times.", multiple=True
+)
 @flag("--yes", "Erase what is listed; without this, nothing is changed.")
 @click.pass_context
 def command(
@@ -37,11 +39,12 @@ def command(
     corpora: tuple[str, ...],
     yes: bool,
 ) -> None:
-    """Erase the documents of these IDS: from shards, datasets and tables, and with every version made of them.
+    """Erase the documents of these IDS: from shards, datasets and tables, and with every version
+    made of them.
 
-    Without --yes nothing is changed, and what would be erased is listed. The raw text is yours: its lines are named,
-    and left out from now on, but not touched. Nothing is tokenized again; a receipt says what was erased and what is
-    there instead.
+    Without --yes nothing is changed, and what would be erased is listed. The raw text is yours: its
+    lines are named, and left out from now on, but not touched. Nothing is tokenized again; a
+    receipt says what was erased and what is there instead.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.project.purge import purge
@@ -79,7 +82,11 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
 
 def _print_plan(project: Project, plan: PurgePlan) -> None:
     rows = [
-        {"document": row.id, "raw text": str(folder / f"{row.file}:{row.line}"), "tokens": f"{row.tokens:,}"}
+        {
+            "document": row.id,
+            "raw text": str(folder / f"{row.file}:{row.line}"),
+            "tokens": f"{row.tokens:,}",
+        }
         for corpus, found in plan.current.items()
         for folder in [project.config.corpus_folder(corpus)]
         for row in found
@@ -87,9 +94,13 @@ def _print_plan(project: Project, plan: PurgePlan) -> None:
     print_rows(rows[:_SHOWN])
     if len(rows) > _SHOWN:
         echo(f"… and {len(rows) - _SHOWN:,} documents more")
-    print_rows([{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]])
+    print_rows(
+        [{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]]
+    )
     known = {row.id for found in plan.documents.values() for row in found}
     if unknown := [one for one in plan.ids if one not in known]:
         echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
     size = format_bytes(sum(one.size for one in plan.versions))
-    echo(f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them")
+    echo(
+        f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them"
+    )

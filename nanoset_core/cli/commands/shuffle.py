@@ -9,7 +9,16 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option, option_for, options_for, text_options
+from nanoset_core.cli.options import (
+    ANY_FOLDER,
+    PATH,
+    ManyValued,
+    flag,
+    option,
+    option_for,
+    options_for,
+    text_options,
+)
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
@@ -40,9 +49,21 @@ _TOTALS = {
 _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} dropped, {pad_tokens:,} of padding)"
 
 
-@click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
-@option("--input inputs", "Text, .bin/.idx prefixes or tars; several may follow.", multiple=True, required=True)
-@option("--output", "Folder for the tars; it appears once all are written.", type=ANY_FOLDER, required=True)
+@click.command(
+    "shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM."
+)
+@option(
+    "--input inputs",
+    "Text, .bin/.idx prefixes or tars; several may follow.",
+    multiple=True,
+    required=True,
+)
+@option(
+    "--output",
+    "Folder for the tars; it appears once all are written.",
+    type=ANY_FOLDER,
+    required=True,
+)
 @text_options("needed for text", "--local-cell-dir")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
@@ -53,7 +74,11 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 @option("--ext extension", "Of folders, read only files with this ending.")
 @flag("--shuffle-only", "The input is tars; shuffle their contexts, tokenize nothing.")
 @options_for(WebdatasetSpec, "preset", "member", "tail")
-@option_for(WebdatasetSpec, "even", help="Give every tar the same number of contexts; leave out the few that remain.")
+@option_for(
+    WebdatasetSpec,
+    "even",
+    help="Give every tar the same number of contexts; leave out the few that remain.",
+)
 @option("--bos", "A token to begin every document with.")
 @option("--context-bos", "A token to begin every context with.")
 @option("--pad", "Padding token, for --tail pad.")
@@ -64,9 +89,22 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 @option("--output-json", "Where to write the completed one.", type=PATH)
 @option_for(WebdatasetSpec, "engine")
 @option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
-@option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the tars, in MiB.")
-@option("--workers --threads workers", "Processes; default: all processors.", type=click.IntRange(0, 4096))
-@flag("--plan plan_only", "Show what would be written, and the memory and disk it needs; write nothing.")
+@option_for(
+    WebdatasetSpec,
+    "memory_mib",
+    "--memory",
+    default=None,
+    help="Memory for writing the tars, in MiB.",
+)
+@option(
+    "--workers --threads workers",
+    "Processes; default: all processors.",
+    type=click.IntRange(0, 4096),
+)
+@flag(
+    "--plan plan_only",
+    "Show what would be written, and the memory and disk it needs; write nothing.",
+)
 def command(
     inputs: tuple[str, ...],
     output: Location,
@@ -84,7 +122,9 @@ def command(
     eod: str | None,
     **options: object,
 ) -> None:
-    """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
+    """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine
+    and engine.
+    """
     from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.stages.webdataset.lists import complete_exp_data
     from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
@@ -103,7 +143,8 @@ def command(
         sampling=load_sampling(sampling) if sampling is not None else None,
         output=output,
     )
-    for name in (output.name, *(source.name for source in found.sources)):  # they are part of the order and the lists
+    # they are part of the order and the lists
+    for name in (output.name, *(source.name for source in found.sources)):
         check_utf_8(name)
     if tokenizer is not None and found.kind == "text" and options["preset"] == "default":
         eod = end_token(tokenizer, eod)
@@ -125,7 +166,9 @@ def command(
         check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
         complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
     with progress_bars() as (listener, _):
-        result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
+        result = shuffle(
+            found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite
+        )
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)
     _print_result(result)
@@ -140,7 +183,8 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
         "about": "about " if found.estimated else "",
         "shard_size": plan.shard_size,
         "equal": ", all equal" if plan.settings.even else "",
-        "dropped": plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1),
+        "dropped": plan.tokens_dropped
+        / max(sum(source.tokens for source in plan.table.sources), 1),
         "padded": plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1),
         "output": f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}",
         "token_bytes": format_bytes(found.token_bytes),
@@ -150,11 +194,17 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
         "inputs_left_out": inputs.left_out,
     }
     said = {"contexts left out": plan.settings.even, "inputs left out": inputs.left_out}
-    rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if said.get(what, True)]
+    rows = [
+        {"plan": what, "": much.format_map(values)}
+        for what, much in _TOTALS.items()
+        if said.get(what, True)
+    ]
     quality = shuffle_quality(plan)
     terminal.print_rows(rows, text=[""])
     terminal.print_notices([found.passed_over] if found.passed_over else [])
-    terminal.print_rows(quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
+    terminal.print_rows(
+        quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}"
+    )
     terminal.print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
         echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
@@ -164,7 +214,9 @@ def _print_result(result: Shuffled) -> None:
     terminal.print_notices([result.passed_over] if result.passed_over else [])
     plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
     counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
-    more = f", {terminal.rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    more = (
+        f", {terminal.rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    )
     terminal.print_made(
         f"{result.folder}: {counts.format_map(plan | {'tars': format_count(plan['shards'], 'tar')})}{more}",
         lost="; ".join(result.lost),

@@ -1,4 +1,6 @@
-"""`nanoset status`: what is missing, stale or failing; its tables are also what `nanoset build` prints at its end."""
+"""`nanoset status`: what is missing, stale or failing; its tables are also what `nanoset build`
+prints at its end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.status import StatusRow
 
-_STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
+_STYLES = dict.fromkeys(
+    ("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow"
+)
 _STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
 DONE = ("up to date", "not read")
 """States of which no build would make anything."""
@@ -36,7 +40,9 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 }
 _REJECT_FILES = 3
 _UNBUILT_SHOWN = 50
-"""Rows of one table that would hold a name and dashes; more are only named below it, with the reason."""
+"""Rows of one table that would hold a name and dashes; more are only named below it, with the
+reason.
+"""
 Seconds = Mapping[tuple[str, str, str | None], float]
 """(kind, name, part) → how long a build worked on it."""
 
@@ -46,10 +52,11 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 @flag("--warnings only_warnings", "Print only the warnings, also those that you have seen before.")
 @JSON_OPTION
 def command(config: Path, only_warnings: bool, as_json: bool) -> None:
-    """Show what is up to date, stale (and why), missing or failing; exit code 1 unless everything is up to date.
+    """Show what is up to date, stale (and why), missing or failing; exit code 1 unless everything
+    is up to date.
 
-    Nothing is built and no big file is read: files are known by size and time from the last build. Warnings that were
-    printed once in your terminal, or by --warnings, are counted afterwards.
+    Nothing is built and no big file is read: files are known by size and time from the last build.
+    Warnings that were printed once in your terminal, or by --warnings, are counted afterwards.
     """
     from nanoset_core.outputs.root import Seen
     from nanoset_core.project.project import Project
@@ -72,10 +79,16 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _print_all_warnings(project: Project, rows: Sequence[StatusRow], notices: Iterable[str]) -> None:
+def _print_all_warnings(
+    project: Project, rows: Sequence[StatusRow], notices: Iterable[str]
+) -> None:
     lines = warning_lines(rows, notices)
     print_warnings(project, lines, show_known=True)
-    echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on" if lines else "no warning")
+    echo(
+        f"{format_count(len(lines), 'warning')}; other commands count them from now on"
+        if lines
+        else "no warning"
+    )
 
 
 def print_old_versions(project: Project, *, more_than: int = 0) -> None:
@@ -103,17 +116,21 @@ def print_tables(
     project: Project | None = None,
     notices: Iterable[str] = (),
 ) -> None:
-    """Print a table for each kind, reasons and warnings, where rejected lines are, and a count of the states.
+    """Print a table for each kind, reasons and warnings, where rejected lines are, and a count of
+    the states.
 
     Args:
         rows: the outputs to show.
         seconds: of a build; shown in place of the age.
-        project: The project whose known warnings are only counted; default: all are printed in full.
+        project: The project whose known warnings are only counted; default: all are printed in
+            full.
         notices: Notices on the whole project.
     """
     found = list(rows)
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
-        _print_kind(kind, [row for row in found if row.kind == kind and row.state != "not read"], seconds)
+        _print_kind(
+            kind, [row for row in found if row.kind == kind and row.state != "not read"], seconds
+        )
     for row in found:
         if row.state != "not read":
             for reason in row.why:
@@ -131,32 +148,42 @@ def print_tables(
 def state_counts(rows: Sequence[StatusRow]) -> str:
     """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
     counts: Counter[str] = Counter(row.state for row in rows)
-    return ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state]) or "nothing to build"
+    return (
+        ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state])
+        or "nothing to build"
+    )
 
 
 def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
     built = [row for row in rows if row.figures or row.made_at is not None]
     shown = built if len(rows) - len(built) > _UNBUILT_SHOWN else rows
     figures = dict.fromkeys(name for row in shown for name in row.figures if name != "bytes")
-    columns = (*_COLUMNS.get(kind, figures), *dict.fromkeys(name for row in shown for name in row.details))
+    columns = (
+        *_COLUMNS.get(kind, figures),
+        *dict.fromkeys(name for row in shown for name in row.details),
+    )
     terminal.print_rows([_cells(kind, row, columns, seconds) for row in shown], text=["state"])
     if len(shown) < len(rows):
         echo(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
 
 
-def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> terminal.Row:
+def _cells(
+    kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None
+) -> terminal.Row:
     busy = ", being built" if row.busy and row.state != "being built" else ""
     state = row.state + busy, _STYLES[row.state]
     found: terminal.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
     found |= {
-        (terminal.WEBDATASET_WORDS if kind == "webdataset" else {}).get(name, name): row.figures.get(
-            name, row.details.get(name, "-")
-        )
+        (terminal.WEBDATASET_WORDS if kind == "webdataset" else {}).get(
+            name, name
+        ): row.figures.get(name, row.details.get(name, "-"))
         for name in columns
     }
     found["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
     if seconds is None:
-        return found | {"age": "-" if row.made_at is None else format_age(time.time() - row.made_at)}
+        return found | {
+            "age": "-" if row.made_at is None else format_age(time.time() - row.made_at)
+        }
     spent = seconds.get((row.kind, row.name, row.part), 0)
     return found | {"seconds": f"{spent:.1f}" if spent else "-"}
 
@@ -179,6 +206,8 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
         about_files += [f"notice: {row.label}: {notice.text}" for notice in row.notices]
         about_outputs += [f"warning: {row.label}: {warning}" for warning in row.warnings]
         if row.rejects:
-            about_rejects.append(f"rejected lines of {row.name}: {some(row.rejects, _REJECT_FILES)}")
+            about_rejects.append(
+                f"rejected lines of {row.name}: {some(row.rejects, _REJECT_FILES)}"
+            )
     about_project = [f"notice: {notice}" for notice in notices]
     return about_files + about_outputs + about_rejects + about_project

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @CONFIG_OPTION
 @option("--reason", "Why; it goes into the list, with the day.", required=True)
 @IDS_FILE_OPTION
-@option("--list listed", "The list to add them to; default: the one file that views exclude.", type=FILE)
+@option(
+    "--list listed", "The list to add them to; default: the one file that views exclude.", type=FILE
+)
 @flag("--no-build", "Add and show them only; do not build.")
 @click.pass_context
 def command(
@@ -36,7 +38,8 @@ def command(
     listed: Path | None,
     no_build: bool,
 ) -> None:
-    """Add the documents of these IDS to a list that views exclude, show what holds them now, and build what changed.
+    """Add the documents of these IDS to a list that views exclude, show what holds them now, and
+    build what changed.
 
     Their tokens stay in the corpus; a view hides them.
     """
@@ -50,8 +53,14 @@ def command(
         raise click.UsageError("Missing argument 'IDS...'.", context)
     build = None if no_build else build_of(context, config)
     for under_way in builds_under_way(project.outputs.access):
-        then = "this command waits for it, and builds again" if build else "run `nanoset build` once it has ended"
-        print_notices([f"a build is under way, which may still take these documents: {under_way}; {then}"])
+        then = (
+            "this command waits for it, and builds again"
+            if build
+            else "run `nanoset build` once it has ended"
+        )
+        print_notices(
+            [f"a build is under way, which may still take these documents: {under_way}; {then}"]
+        )
     file = listed if listed is not None else _only_list(project.config)
     new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
     echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
@@ -72,7 +81,9 @@ def command(
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the one file of this machine that views exclude by its name; ConfigError where there is not just one."""
+    """Return the one file of this machine that views exclude by its name; ConfigError where there
+    is not just one.
+    """
     found = sorted({path for path in _lists(config) if not any(sign in path for sign in "*?[")})
     if len(found) != 1 or "://" in found[0]:
         what, expected = "it is not clear which list to add to", "one local file that views exclude"

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for, text_options
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    ManyValued,
+    flag,
+    option,
+    option_for,
+    options_for,
+    text_options,
+)
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.errors import ConfigError
@@ -22,8 +30,18 @@ if TYPE_CHECKING:
 
 
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
-@option("--input inputs", "Files, folders or patterns; several may follow.", multiple=True, required=True)
-@option("--output-prefix", "Prefix of the outputs: PREFIX_text_document.bin and .idx.", type=ANY_PATH, required=True)
+@option(
+    "--input inputs",
+    "Files, folders or patterns; several may follow.",
+    multiple=True,
+    required=True,
+)
+@option(
+    "--output-prefix",
+    "Prefix of the outputs: PREFIX_text_document.bin and .idx.",
+    type=ANY_PATH,
+    required=True,
+)
 @text_options()
 @option_for(TokenizationSpec, "special_tokens")
 @option(
@@ -64,13 +82,20 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
+    """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's
+    tool.
+    """
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.execution.progress import hearing
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
-    from nanoset_core.stages.shards.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
+    from nanoset_core.stages.shards.preprocess import (
+        RANGE_BYTES,
+        PreprocessOptions,
+        own_rejects,
+        preprocess,
+    )
     from nanoset_core.tokenizers.distrust import described
     from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
 
@@ -94,7 +119,9 @@ def command(
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
-        run = partial(preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor)
+        run = partial(
+            preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
+        )
         results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
     added = special_tokens_notices(
         settings.preset, tokenizer, settings.special_tokens, bos=settings.bos, eod=settings.eod

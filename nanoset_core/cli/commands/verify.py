@@ -11,7 +11,15 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option, tokenizer_options
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    CONFIG_OPTION,
+    JSON_OPTION,
+    ManyValued,
+    flag,
+    option,
+    tokenizer_options,
+)
 from nanoset_core.cli.progress import Lines
 from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline, visible
@@ -32,7 +40,9 @@ _WORDS = {
 """Figure → what to call it, where its name does not say."""
 
 
-@click.command("verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair.")
+@click.command(
+    "verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair."
+)
 @click.argument("prefix", type=ANY_PATH, required=False)
 @CONFIG_OPTION
 @option(
@@ -53,11 +63,11 @@ def command(
     eod: str | None,
     as_json: bool,
 ) -> None:
-    """Check all that a project built, or the .bin/.idx pair at PREFIX, or those of a folder; exit code 1 where there is
-    an error.
+    """Check all that a project built, or the .bin/.idx pair at PREFIX, or those of a folder; exit
+    code 1 where there is an error.
 
-    Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
-    their source lines. Without --deep only samples of big files are read.
+    Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents
+    tokenized again from their source lines. Without --deep only samples of big files are read.
     """
     reports: Iterable[Report]
     if prefix is not None:
@@ -71,7 +81,9 @@ def command(
         reports = (verify_prefix(pair, tokenizer, eod, deep=deep) for pair in pairs_at(prefix))
     else:
         if tokenizer is not None or eod is not None:
-            raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
+            raise click.UsageError(
+                "--tokenizer and --eod are for a PREFIX; a project names its own"
+            )
         from nanoset_core.project.project import Project
         from nanoset_core.project.verify import verify_project
         from nanoset_core.stages.shards.options import check_tokenizer
@@ -103,7 +115,10 @@ def _print_tables(reports: list[Report]) -> None:
         echo(head, fg="red" if is_error else "yellow", bold=is_error)
         if rest:
             echo(Multiline(rest))
-    errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
+    errors, warnings = (
+        sum(len(report.errors) for report in reports),
+        sum(len(report.warnings) for report in reports),
+    )
     counts = format_count(errors, "error"), format_count(warnings, "warning")
     echo(f"{format_count(len(reports), 'output')}: {', '.join(counts)}")
 
@@ -113,7 +128,9 @@ def _row(report: Report) -> terminal.Row:
     result += f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
     style = "red" if not report.passed else "yellow" if report.warnings else "green"
     words = _WORDS | (terminal.WEBDATASET_WORDS if report.output.startswith("webdatasets/") else {})
-    figures = ", ".join(_format_figure(name, value, words) for name, value in report.figures.items())
+    figures = ", ".join(
+        _format_figure(name, value, words) for name, value in report.figures.items()
+    )
     return {"output": report.output, "result": (result, style), "figures": figures}
 
 

@@ -17,7 +17,8 @@ from nanoset_core.cli.terminal import print_json, print_notices, print_rows
 @CONFIG_OPTION
 @flag("--json as_json", "Print JSON.")
 def command(name: str, config: Path, as_json: bool) -> None:
-    """Show what the view NAME would choose of its corpus's current dataset, rule by rule; nothing is written.
+    """Show what the view NAME would choose of its corpus's current dataset, rule by rule; nothing
+    is written.
 
     `nanoset build` makes its dataset.
     """
@@ -33,15 +34,24 @@ def command(name: str, config: Path, as_json: bool) -> None:
     if as_json:
         keys = ("view", "rule", "documents", "tokens")
         steps: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in facts["steps"]]
-        values = {"name": name, "steps": steps, "missing_ids": facts["missing_ids"], GAPS: facts.get(GAPS, [])}
+        values = {
+            "name": name,
+            "steps": steps,
+            "missing_ids": facts["missing_ids"],
+            GAPS: facts.get(GAPS, []),
+        }
         print_json(values, ensure_ascii=False)
         return
     rows, before = [], None
     for row in step_rows(facts):
         away = "" if before is None else before.documents - row.documents
-        rows.append({"of": row.view, "rule": row.step, "documents": row.documents, "tokens": row.tokens})
+        rows.append(
+            {"of": row.view, "rule": row.step, "documents": row.documents, "tokens": row.tokens}
+        )
         rows[-1] |= {"taken away": away, "left": row.bar}
         before = row
     print_rows(rows, text=["rule", "left"])
-    print_notices(f"{count:,} ids of {key} are of no document" for key, count in facts["missing_ids"].items())
+    print_notices(
+        f"{count:,} ids of {key} are of no document" for key, count in facts["missing_ids"].items()
+    )
     print_notices(gap_warnings(facts, name))

@@ -39,15 +39,20 @@ _CHUNK_DOCUMENTS = 256
 
 
 class MMapIndexedDatasetBuilder:
-    """Writes `<prefix>.bin` and `<prefix>.idx`; both appear at `finalize`, the .idx last, or not at all.
+    """Writes `<prefix>.bin` and `<prefix>.idx`; both appear at `finalize`, the .idx last, or not at
+    all.
 
-    It writes the same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. Used as a context manager, it
-    finalizes at the end of the block, and leaves no file if the block raises. It takes 4 bytes of memory for a sequence
-    and 8 for a document.
+    It writes the same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. Used as a
+    context manager, it finalizes at the end of the block, and leaves no file if the block raises.
+    It takes 4 bytes of memory for a sequence and 8 for a document.
     """
 
     def __init__(
-        self, prefix: str | os.PathLike[str], dtype: DTypeLike = np.int32, *, multimodal: bool = False
+        self,
+        prefix: str | os.PathLike[str],
+        dtype: DTypeLike = np.int32,
+        *,
+        multimodal: bool = False,
     ) -> None:
         """Open the .bin.
 
@@ -62,7 +67,8 @@ class MMapIndexedDatasetBuilder:
         self.prefix = os.fspath(prefix)
         self.dtype = DTYPE_CODES[dtype_code(dtype)]
         self._lengths = array("i")  # int32, tokens of each sequence
-        self._document_indices = array("q", [0])  # int64, first sequence of each document, and the end
+        # int64, first sequence of each document, and the end
+        self._document_indices = array("q", [0])
         self._modes = array("b") if multimodal else None  # int8, mode of each sequence
         self._file = open_unfinished(bin_path(prefix))
         self._is_finished = False
@@ -81,11 +87,16 @@ class MMapIndexedDatasetBuilder:
         self._write(flat, [len(flat)], [mode])
 
     def end_document(self) -> None:
-        """End a document of the sequences added since the last call; without any, the document is empty."""
+        """End a document of the sequences added since the last call; without any, the document is
+        empty.
+        """
         self._document_indices.append(len(self._lengths))
 
     def add_document(
-        self, tokens: ArrayLike, lengths: Sequence[int] | None = None, modes: Sequence[int] | None = None
+        self,
+        tokens: ArrayLike,
+        lengths: Sequence[int] | None = None,
+        modes: Sequence[int] | None = None,
     ) -> None:
         """Add one document.
 
@@ -95,7 +106,8 @@ class MMapIndexedDatasetBuilder:
             modes: Mode of each sequence, in a multimodal dataset.
 
         Raises:
-            ConfigError: The lengths don't add up to the tokens, or a token does not fit the dataset's type.
+            ConfigError: The lengths don't add up to the tokens, or a token does not fit the
+                dataset's type.
         """
         flat = self._encode(tokens)
         if lengths is None:
@@ -103,7 +115,9 @@ class MMapIndexedDatasetBuilder:
         self._write(flat, lengths, modes)
         self.end_document()
 
-    def add_documents(self, tokens: ArrayLike, lengths: ArrayLike, sequences_per_document: ArrayLike) -> None:
+    def add_documents(
+        self, tokens: ArrayLike, lengths: ArrayLike, sequences_per_document: ArrayLike
+    ) -> None:
         """Add many documents at once, without a loop over them.
 
         Args:
@@ -128,13 +142,15 @@ class MMapIndexedDatasetBuilder:
         self._write(self._encode(tokens), sizes, None)
         self._document_indices.frombytes((np.cumsum(counts) + first_sequence).tobytes())
 
-    def add_index(self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None) -> int:
+    def add_index(
+        self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None
+    ) -> int:
         """Append a whole indexed dataset with its documents; return the bytes of its tokens.
 
         Args:
             prefix: Prefix of the dataset.
-            tokens: (file that contains its tokens, byte at which they start), if they are a range of another file;
-                None for its own .bin, which contains nothing else.
+            tokens: (file that contains its tokens, byte at which they start), if they are a range
+                of another file; None for its own .bin, which contains nothing else.
 
         Raises:
             MissingError: A file is missing.
@@ -152,7 +168,9 @@ class MMapIndexedDatasetBuilder:
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
         _check_size(index, size_bytes, path, start, is_range=tokens is not None)
-        if not is_back_to_back(index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize):
+        if not is_back_to_back(
+            index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize
+        ):
             raise not_back_to_back(idx_path(prefix))
 
         first_sequence = len(self._lengths)
@@ -207,7 +225,10 @@ class MMapIndexedDatasetBuilder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if kind is None and not self._is_finished:
@@ -217,13 +238,16 @@ class MMapIndexedDatasetBuilder:
 
     def _check_unfinished(self) -> None:
         if self._is_finished:
-            raise ConfigError("the dataset is finished", where=self.prefix, remedy="use a new builder")
+            raise ConfigError(
+                "the dataset is finished", where=self.prefix, remedy="use a new builder"
+            )
 
     def _encode(self, tokens: ArrayLike) -> Tokens:
         """Return tokens in the dataset's type, shape (tokens,).
 
         Raises:
-            ConfigError: They are not a flat array of numbers of the dataset's kind, or one does not fit.
+            ConfigError: They are not a flat array of numbers of the dataset's kind, or one does not
+                fit.
         """
         values = np.asarray(tokens)
         if values.size == 0:
@@ -259,7 +283,9 @@ class MMapIndexedDatasetBuilder:
         """Append tokens, and the lengths of the sequences that they are."""
         self._check_unfinished()
         sizes = np.asarray(lengths, dtype=np.int64)
-        is_valid = sizes.ndim == 1 and (len(sizes) == 0 or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH))
+        is_valid = sizes.ndim == 1 and (
+            len(sizes) == 0 or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH)
+        )
         if not is_valid or int(sizes.sum()) != len(flat):
             raise ConfigError(
                 "sequence lengths don't fit the tokens",
@@ -268,7 +294,9 @@ class MMapIndexedDatasetBuilder:
                 expected=f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}",
             )
         if modes is not None or self._modes is not None:
-            self._extend_modes(None if modes is None else np.asarray(modes), len(sizes), self.prefix)
+            self._extend_modes(
+                None if modes is None else np.asarray(modes), len(sizes), self.prefix
+            )
         for start in range(0, len(flat), _CHUNK_TOKENS):
             self._file.write(flat[start : start + _CHUNK_TOKENS].data.cast("B"))
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
@@ -277,7 +305,8 @@ class MMapIndexedDatasetBuilder:
         """Append the modes of some sequences: 0 for each if there are none.
 
         Raises:
-            ConfigError: The dataset is not multimodal and a mode is not 0, or there is not one mode a sequence.
+            ConfigError: The dataset is not multimodal and a mode is not 0, or there is not one mode
+                a sequence.
         """
         if self._modes is None:
             if modes is not None and np.any(modes):
@@ -334,11 +363,15 @@ class MergeInput:
     """(file that contains its tokens, byte at which they start); None for its own .bin."""
 
 
-def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
-    """Merge indexed datasets into one, whole or not at all; byte-identical to building it in one go.
+def merge_indexed_datasets(
+    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]
+) -> None:
+    """Merge indexed datasets into one, whole or not at all; byte-identical to building it in one
+    go.
 
-    The bytes of the .bin are copied from file to file without passing through memory, which holds no more than the
-    output's .idx and a chunk. Megatron-LM's `IndexedDatasetBuilder.add_index` in a loop writes the same bytes.
+    The bytes of the .bin are copied from file to file without passing through memory, which holds
+    no more than the output's .idx and a chunk. Megatron-LM's `IndexedDatasetBuilder.add_index` in a
+    loop writes the same bytes.
 
     Args:
         prefixes: Prefixes of the datasets, in their order.
@@ -353,7 +386,9 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
     merge_inputs(inputs, output_prefix, no_progress)
 
 
-def merge_inputs(inputs: Sequence[MergeInput], output_prefix: str | os.PathLike[str], on_join: OnJoin) -> None:
+def merge_inputs(
+    inputs: Sequence[MergeInput], output_prefix: str | os.PathLike[str], on_join: OnJoin
+) -> None:
     """Merge datasets as `merge_indexed_datasets` does, and report the progress.
 
     Args:
@@ -365,15 +400,21 @@ def merge_inputs(inputs: Sequence[MergeInput], output_prefix: str | os.PathLike[
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
     first_index = read_idx(idx_path(inputs[0].prefix), validate=False)
     is_multimodal = first_index.modes is not None
-    with MMapIndexedDatasetBuilder(output_prefix, first_index.dtype, multimodal=is_multimodal) as builder:
+    with MMapIndexedDatasetBuilder(
+        output_prefix, first_index.dtype, multimodal=is_multimodal
+    ) as builder:
         for dataset in inputs:
             on_join(builder.add_index(dataset.prefix, dataset.tokens))
 
 
-def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int) -> None:
-    """Write the documents of the dataset `source` in the order 0, P, 2P, …, 1, P + 1, …, as the dataset `target`.
+def deal_documents(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int
+) -> None:
+    """Write the documents of the dataset `source` in the order 0, P, 2P, …, 1, P + 1, …, as the
+    dataset `target`.
 
-    Megatron-LM's `preprocess_data.py --partitions P` gives this order: it deals documents to P files, and joins these.
+    Megatron-LM's `preprocess_data.py --partitions P` gives this order: it deals documents to P
+    files, and joins these.
     """
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
@@ -390,7 +431,9 @@ def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str
 def _copy_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64], builder: MMapIndexedDatasetBuilder
 ) -> None:
-    """Add documents of a dataset to another one, in the order of `documents`, int64, shape (n_documents,)."""
+    """Add documents of a dataset to another one, in the order of `documents`, int64, shape
+    (n_documents,).
+    """
     first_sequences = dataset.document_indices[documents]
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences
     sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)

@@ -1,7 +1,8 @@
 """Merge indexed datasets within a store, so that their tokens do not pass through this process.
 
-The store joins the .bin itself (`Store.compose`). The .idx is written here, from the headers, lengths and document
-indices of the datasets: 34 + 4n + 8m bytes are read of each. Pointers are not read, since they follow from the lengths.
+The store joins the .bin itself (`Store.compose`). The .idx is written here, from the headers,
+lengths and document indices of the datasets: 34 + 4n + 8m bytes are read of each. Pointers are not
+read, since they follow from the lengths.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.formats.indexed.layout import DTYPE_CODES, HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
+from nanoset_core.formats.indexed.layout import (
+    DTYPE_CODES,
+    HEADER,
+    MAGIC,
+    VERSION,
+    dtype_code,
+    pointer_chunks,
+)
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
@@ -57,7 +65,9 @@ class _Span(NamedTuple):
     stop: int
 
 
-def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[list[StoredPair], np.dtype] | None:
+def read_pairs(
+    store: Store, files: Sequence[tuple[Stored, Stored]]
+) -> tuple[list[StoredPair], np.dtype] | None:
     """Read the headers of datasets in a store; return the datasets and the type of their tokens.
 
     Returns None if there are none, or one has modes, which cannot be merged within a store.
@@ -79,7 +89,11 @@ def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[li
     pairs = []
     dtypes = []
     for (bin_file, idx_file), header in zip(files, headers, strict=True):
-        if len(header) < HEADER.size or header[: len(MAGIC)] != MAGIC or header[17] not in DTYPE_CODES:
+        if (
+            len(header) < HEADER.size
+            or header[: len(MAGIC)] != MAGIC
+            or header[17] not in DTYPE_CODES
+        ):
             raise _mismatch(store, idx_file, f"bytes {header!r}", "the header of an .idx")
         _, _, code, n_sequences, n_document_indices = HEADER.unpack(header)
         pair = StoredPair(bin_file, idx_file, n_sequences)
@@ -93,8 +107,11 @@ def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[li
     return pairs, dtypes[0]
 
 
-def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> None:
-    """Write the .idx of datasets that are joined in order, byte for byte as `merge_indexed_datasets` does.
+def write_merged_idx(
+    path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
+) -> None:
+    """Write the .idx of datasets that are joined in order, byte for byte as
+    `merge_indexed_datasets` does.
 
     It takes slightly more than 64 MiB of memory, whatever the number and size of the datasets.
 
@@ -121,7 +138,8 @@ def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtyp
         for lengths in _sequence_lengths(store, pairs, dtype):
             file.write(lengths.data)
 
-        # The pointers follow from the lengths, which are read again from the file that they were just written to.
+        # The pointers follow from the lengths, which are read again from the file that they were
+        # just written to.
         file.flush()
         written_lengths = np.empty(0, np.int32)
         if n_sequences:
@@ -134,8 +152,12 @@ def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtyp
             file.write(document_indices.data)
 
 
-def _sequence_lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> Iterator[NDArray[np.int32]]:
-    """Check the headers, and yield the lengths of the sequences of all datasets, int32, some at a time."""
+def _sequence_lengths(
+    store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
+) -> Iterator[NDArray[np.int32]]:
+    """Check the headers, and yield the lengths of the sequences of all datasets, int32, some at a
+    time.
+    """
 
     def cuts(pair: StoredPair) -> list[int]:
         stop = HEADER.size + 4 * pair.sequences
@@ -158,11 +180,15 @@ def _sequence_lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
             n_tokens += int(lengths.sum(dtype=np.int64))
             yield lengths
         if n_tokens * dtype.itemsize != pair.bin.size:
-            raise _mismatch(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{n_tokens:,} tokens")
+            raise _mismatch(
+                store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{n_tokens:,} tokens"
+            )
 
 
 def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document indices of the merged dataset, int64, some at a time, without the first, which is 0."""
+    """Yield the document indices of the merged dataset, int64, some at a time, without the first,
+    which is 0.
+    """
 
     def cuts(pair: StoredPair) -> list[int]:
         return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
@@ -173,7 +199,9 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
         for number, block in enumerate(blocks):
             indices = np.frombuffer(block, "<i8")
             if number == 0 and indices[0] != 0:
-                raise _mismatch(store, pair.idx, f"document 0 at sequence {indices[0]}", "at sequence 0")
+                raise _mismatch(
+                    store, pair.idx, f"document 0 at sequence {indices[0]}", "at sequence 0"
+                )
             if indices[0] < last_index or (np.diff(indices) < 0).any():
                 found = "a document that begins before the one in front of it"
                 raise _mismatch(store, pair.idx, found, "documents in order")
@@ -190,7 +218,8 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
 def _blocks(
     store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
-    """Yield each dataset with blocks of its .idx; blocks of several datasets are fetched at the same time.
+    """Yield each dataset with blocks of its .idx; blocks of several datasets are fetched at the
+    same time.
 
     Args:
         store: Where they are.
@@ -219,7 +248,9 @@ def _blocks(
 
 
 def _mismatch(store: Store, file: Stored, found: str, expected: str) -> FormatError:
-    """Return the error for a file that does not fit the other file of its dataset, or the other datasets."""
+    """Return the error for a file that does not fit the other file of its dataset, or the other
+    datasets.
+    """
     folder = store.url(file.name.rpartition("/")[0])
     return FormatError(
         "the .idx and the .bin of a dataset do not belong together",

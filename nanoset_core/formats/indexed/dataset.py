@@ -22,9 +22,9 @@ from nanoset_core.storage.store import Store
 class MMapIndexedDataset:
     """The sequences of one `.bin`/`.idx` pair, read like a list; nothing is copied.
 
-    `dataset[i]` returns the tokens of sequence i as a read-only view of dtype `dtype`, and `dataset[i:j]` a list of
-    such views. A dataset is pickled as its path, and opened again where it is unpickled. It is the counterpart of
-    Megatron-LM's `IndexedDataset`.
+    `dataset[i]` returns the tokens of sequence i as a read-only view of dtype `dtype`, and
+    `dataset[i:j]` a list of such views. A dataset is pickled as its path, and opened again where it
+    is unpickled. It is the counterpart of Megatron-LM's `IndexedDataset`.
     """
 
     __slots__ = (
@@ -52,9 +52,11 @@ class MMapIndexedDataset:
         """Open a dataset.
 
         Args:
-            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which the AWS configuration reaches:
-                then the index is downloaded, and of the tokens the blocks that are read.
-            validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes and ends.
+            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which the AWS
+                configuration reaches: then the index is downloaded, and of the tokens the blocks
+                that are read.
+            validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
+                and ends.
 
         Raises:
             MissingError: A file is missing.
@@ -114,13 +116,17 @@ class MMapIndexedDataset:
         self.sequence_pointers = index.sequence_pointers
         """Byte offset of each sequence in the .bin, int64, shape (n,)."""
         self.document_indices = index.document_indices
-        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is n."""
+        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is
+        n.
+        """
         self.modes = index.modes
         """Mode of each sequence, int8, shape (n,); None if the dataset is not multimodal."""
         self.bin_bytes = self._file.size
         """Size of the .bin."""
         self.stored_bytes = self._file.sliceable
-        """Bytes of the .bin, to be sliced; those of a .bin in a bucket are downloaded when they are sliced."""
+        """Bytes of the .bin, to be sliced; those of a .bin in a bucket are downloaded when they are
+        sliced.
+        """
         self.is_here = not isinstance(self._file, BlockFile)
         """Whether all tokens are on this machine; otherwise they are downloaded as they are read."""
         self.token_count = self.bin_bytes // index.dtype.itemsize
@@ -129,12 +135,15 @@ class MMapIndexedDataset:
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of the .bin as one flat read-only array; those of a .bin in a bucket are downloaded first."""
+        """All tokens of the .bin as one flat read-only array; those of a .bin in a bucket are
+        downloaded first.
+        """
         self._file.fetch_span(0, self._file.size)
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return the array `tokens` for reading the bytes [begins, ends) alone: others may not be downloaded yet.
+        """Return the array `tokens` for reading the bytes [begins, ends) alone: others may not be
+        downloaded yet.
 
         Args:
             begins: First byte of each range in the .bin, int64, shape (n_ranges,).
@@ -146,11 +155,13 @@ class MMapIndexedDataset:
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
         """Divide work on tokens into steps that fit the room for downloaded tokens.
 
-        After each step, downloaded tokens that take too much room are freed, and may not be used any more.
+        After each step, downloaded tokens that take too much room are freed, and may not be used
+        any more.
 
         Args:
             count: How many things have tokens to be read.
-            at_once: How many of them are read together if the room is limited; otherwise it is one step.
+            at_once: How many of them are read together if the room is limited; otherwise it is one
+                step.
 
         Yields:
             The slice of each step.
@@ -167,7 +178,8 @@ class MMapIndexedDataset:
         return self._access, self._bin_path
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
-        """Return (store, name of the prefix there), by which any machine can read ranges of the files.
+        """Return (store, name of the prefix there), by which any machine can read ranges of the
+        files.
 
         Args:
             as_copies: Return the copies on this machine instead, if the tokens are on this machine.
@@ -239,7 +251,8 @@ class MMapIndexedDataset:
 def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDataset:
     """Open a dataset that was pickled.
 
-    Pickles contain the name and arguments of this function; those of version 0.1.0 contain the prefix alone.
+    Pickles contain the name and arguments of this function; those of version 0.1.0 contain the
+    prefix alone.
     """
     return MMapIndexedDataset.below(access, prefix)
 
@@ -247,7 +260,8 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 def _locate(prefix: str) -> tuple[str, FileAccess]:
     """Return (prefix on this machine, how its files are reached).
 
-    The .idx of a dataset at s3://bucket/prefix is downloaded again, since it may have been replaced.
+    The .idx of a dataset at s3://bucket/prefix is downloaded again, since it may have been
+    replaced.
     """
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)

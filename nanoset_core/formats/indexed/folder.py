@@ -1,4 +1,6 @@
-"""Merge the indexed datasets of a folder into one: each of them once, and never the output of an earlier call."""
+"""Merge the indexed datasets of a folder into one: each of them once, and never the output of an
+earlier call.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class Merged:
 
 
 def merge_folder(
-    folder: Location, output_prefix: Location, *, overwrite: bool = False, listener: ProgressCallback = silent
+    folder: Location,
+    output_prefix: Location,
+    *,
+    overwrite: bool = False,
+    listener: ProgressCallback = silent,
 ) -> Merged:
     """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
 
@@ -63,7 +69,8 @@ def merge_folder(
 
     Raises:
         MissingError: The folder has no pair, or one that lacks its .bin or .idx.
-        ConfigError: The output is an input, or may not be replaced; or an input is itself a merge of others.
+        ConfigError: The output is an input, or may not be replaced; or an input is itself a merge
+            of others.
         FormatError: A pair is damaged, or token types differ.
         StorageError: The output cannot be written.
     """
@@ -89,7 +96,9 @@ def merge_folder(
     else:
         with output.making(overwrite=overwrite) as draft:
             # Within a bucket, tokens need not be downloaded.
-            if not _merge_within_bucket(output_prefix, files, output.made_from["sources"], draft, listener):
+            if not _merge_within_bucket(
+                output_prefix, files, output.made_from["sources"], draft, listener
+            ):
                 _merge_on_disk(output_prefix, files, draft, listener)
         facts = draft.facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
@@ -99,8 +108,9 @@ def merge_folder(
 def pairs_at(place: Location) -> list[Location]:
     """Return the prefixes of the pairs that a path of a command line stands for.
 
-    The path may be a prefix, one of the two files, a folder with pairs, or the beginning of names of pairs, as `web` is
-    of web_text_document. If nothing fits, the path is returned as a prefix of a missing pair.
+    The path may be a prefix, one of the two files, a folder with pairs, or the beginning of names
+    of pairs, as `web` is of web_text_document. If nothing fits, the path is returned as a prefix of
+    a missing pair.
 
     Raises:
         MissingError: The path is the root of a disk or bucket, and no pair is in it.
@@ -112,7 +122,9 @@ def pairs_at(place: Location) -> list[Location]:
     pairs_in_folder = [place / stem for stem in _stems(place)]
     if pairs_in_folder:
         return pairs_in_folder
-    pairs_with_name = [prefix.with_name(stem) for stem in siblings if stem.startswith(f"{prefix.name}_")]
+    pairs_with_name = [
+        prefix.with_name(stem) for stem in siblings if stem.startswith(f"{prefix.name}_")
+    ]
     if pairs_with_name:
         return pairs_with_name
     # The root of a disk or bucket has no name, so it cannot be a prefix.
@@ -137,7 +149,8 @@ def _stems(folder: Location) -> list[str]:
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Return the prefixes of a folder's pairs, sorted by name, without an earlier output at `output_prefix`.
+    """Return the prefixes of a folder's pairs, sorted by name, without an earlier output at
+    `output_prefix`.
 
     Raises:
         MissingError: There are none, or one lacks its .bin or .idx.
@@ -231,7 +244,10 @@ def _merge_on_disk(
 
         indexes = [read_idx(path, validate=False) for path in idx_paths]
         document_counts = [len(index.document_indices) - 1 for index in indexes]
-        draft.facts = {"documents": document_counts, "tokens": size_bytes // indexes[0].dtype.itemsize}
+        draft.facts = {
+            "documents": document_counts,
+            "tokens": size_bytes // indexes[0].dtype.itemsize,
+        }
 
 
 def _merge_within_bucket(

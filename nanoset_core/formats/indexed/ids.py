@@ -1,8 +1,8 @@
 """Refuse token ids that a tokenizer does not have; datasets of other tools may contain such ids.
 
-A trainer looks each id up in its embedding. For an id beyond the embedding, a GPU fails with an error that names
-nothing, or reads other memory. Ids are compared as they pass through a command, a chunk at a time, so that nothing is
-read for this check alone.
+A trainer looks each id up in its embedding. For an id beyond the embedding, a GPU fails with an
+error that names nothing, or reads other memory. Ids are compared as they pass through a command, a
+chunk at a time, so that nothing is read for this check alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
     """
     if not tokens.size:
         return None
-    # The extremes decide for nearly all chunks, and need not be computed if the type has no such ids.
+    # The extremes decide for nearly all chunks, and need not be computed if the type has no such
+    # ids.
     limits = np.iinfo(tokens.dtype)
     has_too_great = bool(limits.max > greatest) and int(tokens.max()) > greatest
     has_negative = bool(limits.min < 0) and int(tokens.min()) < 0
@@ -76,7 +77,9 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
     for start in range(0, n_tokens, _CHUNK_TOKENS):
         stop = min(start + _CHUNK_TOKENS, n_tokens)
         if stream is None:
-            tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))[start:stop]
+            tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))[
+                start:stop
+            ]
         else:
             _, tokens = next(stream_tokens(dataset, stream, start, stop, _CHUNK_TOKENS))
         position = first_foreign(tokens, greatest)
@@ -84,15 +87,21 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
             raise foreign_id(dataset, stream, start + position, int(tokens[position]), greatest)
 
 
-def _document_and_offset(dataset: MMapIndexedDataset, stream: Stream | None, position: int) -> tuple[int, int]:
-    """Return (document, position within it) of a token, given its position among the dataset's tokens."""
-    # `document_spans` leaves out documents without tokens, so the document's number follows from its sequence.
+def _document_and_offset(
+    dataset: MMapIndexedDataset, stream: Stream | None, position: int
+) -> tuple[int, int]:
+    """Return (document, position within it) of a token, given its position among the dataset's
+    tokens.
+    """
+    # `document_spans` leaves out documents without tokens, so the document's number follows from
+    # its sequence.
     document_start = 0
     for starts, lengths in document_spans(dataset, stream):
         if position < int(starts[-1] + lengths[-1]):
             document_start = int(starts[np.searchsorted(starts, position, side="right") - 1])
             break
-    ends = np.cumsum(dataset.sequence_lengths, dtype=np.int64)  # (n_sequences,) end of each among the tokens
+    # (n_sequences,) end of each among the tokens
+    ends = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
     sequence = int(np.searchsorted(ends, position, side="right"))
     document = int(np.searchsorted(dataset.document_indices, sequence, side="right")) - 1
     return document, position - document_start

@@ -1,6 +1,7 @@
 """The bytes of an indexed dataset: `<prefix>.bin` and `<prefix>.idx`.
 
-`<prefix>.bin` contains the tokens of all sequences, back to back and little endian, without a header.
+`<prefix>.bin` contains the tokens of all sequences, back to back and little endian, without a
+header.
 
 `<prefix>.idx` is little endian. With n sequences, D documents and m = D + 1:
 
@@ -17,8 +18,8 @@ offset          size   content
 34 + 12n + 8m   n      int8[n]   modes, multimodal datasets only; only the file's size tells that they are there
 ```
 
-The int64 arrays are not aligned. Source of the layout: Megatron-LM, `megatron/core/datasets/indexed_dataset.py`,
-`_IndexWriter` and `_IndexReader`.
+The int64 arrays are not aligned. Source of the layout: Megatron-LM,
+`megatron/core/datasets/indexed_dataset.py`, `_IndexWriter` and `_IndexReader`.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ DTYPE_CODES: dict[int, np.dtype] = {
 }
 HEADER = struct.Struct("<9sQBQQ")
 CHUNK_SEQUENCES = 1 << 18
-"""Sequences that are looked at together. The arrays of an .idx are not aligned, so numpy copies what it works on."""
+"""Sequences that are looked at together. The arrays of an .idx are not aligned, so numpy copies
+what it works on.
+"""
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 Tokens = NDArray[np.integer]
-"""Tokens in a type of DTYPE_CODES. Floats, which the format knows although no tokenizer gives them, can be read too."""
+"""Tokens in a type of DTYPE_CODES. Floats, which the format knows although no tokenizer gives them,
+can be read too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,9 @@ def pair_files(prefix: Location) -> tuple[Location, Location]:
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
-    """Return the token type: uint16 for a vocabulary below 65500, else int32 (Megatron-LM `DType.optimal_dtype`)."""
+    """Return the token type: uint16 for a vocabulary below 65500, else int32 (Megatron-LM
+    `DType.optimal_dtype`).
+    """
     if vocab_size is not None and vocab_size < 65500:
         return DTYPE_CODES[8]
     return DTYPE_CODES[4]
@@ -142,12 +149,18 @@ def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
         lengths: Positions in each range, shape (n_ranges,).
     """
     positions_before = np.cumsum(lengths) - lengths  # (n_ranges,) positions in all earlier ranges
-    positions: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - positions_before, lengths)
+    positions: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(
+        starts - positions_before, lengths
+    )
     return positions
 
 
-def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that are stored back to back."""
+def pointer_chunks(
+    lengths: NDArray[np.int32], itemsize: int
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that are stored back
+    to back.
+    """
     chunk_pointer = 0
     for start in range(0, len(lengths), CHUNK_SEQUENCES):
         # In place, since this runs over all sequences of a dataset whenever it is checked.
@@ -168,13 +181,15 @@ def write_idx(
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the bytes of an .idx as Megatron-LM's `_IndexWriter` does, for sequences that are back to back in the .bin.
+    """Write the bytes of an .idx as Megatron-LM's `_IndexWriter` does, for sequences that are back
+    to back in the .bin.
 
     Args:
         file: Open for writing.
         dtype: Type of the tokens in the .bin.
         sequence_lengths: Tokens of each sequence, shape (n,).
-        document_indices: Sequence at which each document begins, from 0 to n, shape (documents + 1,).
+        document_indices: Sequence at which each document begins, from 0 to n, shape (documents +
+            1,).
         modes: Mode of each sequence, shape (n,), in a multimodal dataset.
 
     Raises:
@@ -198,8 +213,9 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
     Args:
         path: Path of the file.
-        validate: Check every length, pointer and document boundary, in one pass over the file; otherwise only the
-            header, the file's size and the two ends of document_indices are checked.
+        validate: Check every length, pointer and document boundary, in one pass over the file;
+            otherwise only the header, the file's size and the two ends of document_indices are
+            checked.
 
     Raises:
         MissingError: There is no such file.
@@ -267,7 +283,13 @@ def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
             remedy="give the prefix of a .bin/.idx pair written by Megatron-LM, NeMo, nanotron or nanoset",
         )
     if len(head) < HEADER.size:
-        raise _damage(path, len(head), "the header is cut off", f"{len(head)} bytes", f"at least {HEADER.size} bytes")
+        raise _damage(
+            path,
+            len(head),
+            "the header is cut off",
+            f"{len(head)} bytes",
+            f"at least {HEADER.size} bytes",
+        )
     _, version, code, n, m = HEADER.unpack(head)
     if version != VERSION:
         raise _damage(path, 9, "unknown version", version, VERSION)
@@ -288,15 +310,21 @@ def _damage(path: Path, offset: int, what: str, found: object, expected: object)
     )
 
 
-def _wrong_size(path: Path, offset: int, what: str, buffer: mmap.mmap | bytes, n: int, m: int) -> FormatError:
+def _wrong_size(
+    path: Path, offset: int, what: str, buffer: mmap.mmap | bytes, n: int, m: int
+) -> FormatError:
     """Return the error for an .idx that is shorter or longer than its header says."""
     size = HEADER.size + 12 * n + 8 * m
     expected = f"{size} bytes for {n} sequences and {m} document indices ({size + n} with modes)"
     return _damage(path, offset, what, f"{len(buffer)} bytes", expected)
 
 
-def is_back_to_back(sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int) -> bool:
-    """Return whether each sequence begins where the one before it ends, the first at the start of the .bin."""
+def is_back_to_back(
+    sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int
+) -> bool:
+    """Return whether each sequence begins where the one before it ends, the first at the start of
+    the .bin.
+    """
     for start, pointers in pointer_chunks(sequence_lengths, itemsize):
         if not np.array_equal(sequence_pointers[start : start + len(pointers)], pointers):
             return False
@@ -304,7 +332,9 @@ def is_back_to_back(sequence_lengths: NDArray[np.int32], sequence_pointers: NDAr
 
 
 def not_back_to_back(path: Path) -> FormatError:
-    """Return the error for the .idx of a view, or a damaged one, where sequences must be back to back in the .bin."""
+    """Return the error for the .idx of a view, or a damaged one, where sequences must be back to
+    back in the .bin.
+    """
     return FormatError(
         "the sequences do not lie back to back in the .bin",
         where=path,
@@ -323,7 +353,9 @@ def _check_document_ends(path: Path, index: Index) -> None:
         raise _damage(path, 26, "no document indices", 0, "documents + 1")
     first = int(index.document_indices[0])
     if first != 0:
-        raise _damage(path, documents_offset, "the first document does not begin at sequence 0", first, 0)
+        raise _damage(
+            path, documents_offset, "the first document does not begin at sequence 0", first, 0
+        )
     last = int(index.document_indices[-1])
     if last != n:
         offset = documents_offset + 8 * (m - 1)
@@ -331,7 +363,9 @@ def _check_document_ends(path: Path, index: Index) -> None:
 
 
 def _check_sequences(path: Path, index: Index) -> None:
-    """Raise FormatError for a negative length, or a pointer outside of a .bin or between two tokens."""
+    """Raise FormatError for a negative length, or a pointer outside of a .bin or between two
+    tokens.
+    """
     itemsize = index.dtype.itemsize
     pointers_offset = HEADER.size + 4 * len(index.sequence_lengths)
     for start in range(0, len(index.sequence_lengths), CHUNK_SEQUENCES):

@@ -1,7 +1,7 @@
 """The tokens of a dataset's sequences as one stream, in whatever order the .bin has them.
 
-If the sequences are stored back to back and fill the .bin, the stream is the .bin. The sequences of a view are stored
-anywhere in the .bin of its corpus, in any order, and possibly repeatedly.
+If the sequences are stored back to back and fill the .bin, the stream is the .bin. The sequences of
+a view are stored anywhere in the .bin of its corpus, in any order, and possibly repeatedly.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ def fills_bin(dataset: MMapIndexedDataset) -> bool:
 
 
 def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position in the .bin of the first token of some sequences, int64, shape (n_sequences,).
+    """Return the position in the .bin of the first token of some sequences, int64, shape
+    (n_sequences,).
 
     Args:
         dataset: The dataset.
-        sequences: Numbers of sequences; the number after the last one stands for the end of the .bin.
+        sequences: Numbers of sequences; the number after the last one stands for the end of the
+            .bin.
     """
     starts = np.full(len(sequences), dataset.token_count, np.int64)
     exists = sequences < len(dataset)
@@ -48,9 +50,11 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 
 
 def places_upto(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
-    """Return the position of the last entry that is at most each value, int64; -1 if all entries are greater.
+    """Return the position of the last entry that is at most each value, int64; -1 if all entries
+    are greater.
 
-    `np.searchsorted` would do the same, but copies the whole array if it is not aligned, as those of an .idx are.
+    `np.searchsorted` would do the same, but copies the whole array if it is not aligned, as those
+    of an .idx are.
 
     Args:
         ascending: Sorted, shape (n,).
@@ -58,7 +62,8 @@ def places_upto(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArr
     """
     values = np.asarray(values)
     positions = np.full(values.shape, -1, np.int64)
-    # Binary search: from the largest power of two down, step ahead if the entry there is not too great.
+    # Binary search: from the largest power of two down, step ahead if the entry there is not too
+    # great.
     for bit in reversed(range(len(ascending).bit_length())):
         ahead = positions + (1 << bit)
         entries = ascending[np.minimum(ahead, len(ascending) - 1)]
@@ -78,11 +83,15 @@ class TokenFile(Protocol):
 
 
 class Stream:
-    """The concatenated tokens of some sequences, wherever they are stored; takes 16 bytes of memory a sequence."""
+    """The concatenated tokens of some sequences, wherever they are stored; takes 16 bytes of memory
+    a sequence.
+    """
 
     def __init__(self, sequences: Sequences) -> None:
-        self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)  # (n,) end of each sequence in the stream
-        self._sources = sequences.sequence_pointers // sequences.dtype.itemsize  # (n,) its first token in the .bin
+        # (n,) end of each sequence in the stream
+        self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)
+        # (n,) its first token in the .bin
+        self._sources = sequences.sequence_pointers // sequences.dtype.itemsize
 
     @classmethod
     def of_ranges(cls, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
@@ -103,10 +112,12 @@ class Stream:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position in the stream of the first token of some sequences, int64, shape (n_sequences,).
+        """Return the position in the stream of the first token of some sequences, int64, shape
+        (n_sequences,).
 
         Args:
-            sequences: Numbers of sequences; the number after the last one stands for the end of the stream.
+            sequences: Numbers of sequences; the number after the last one stands for the end of the
+                stream.
         """
         if not len(self._ends):
             return np.zeros(len(sequences), np.int64)
@@ -124,7 +135,8 @@ class Stream:
             lengths: Tokens of each range, int64, shape (n_ranges,).
 
         Returns:
-            First token in the .bin, and number of tokens, of all pieces in order, int64, shape (n_pieces,) each.
+            First token in the .bin, and number of tokens, of all pieces in order, int64, shape
+            (n_pieces,) each.
         """
         has_tokens = lengths > 0
         starts = starts[has_tokens]
@@ -148,7 +160,9 @@ class Stream:
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset whose sequences are stored in any order, or None if the .bin is the stream."""
+    """Return the stream of a dataset whose sequences are stored in any order, or None if the .bin
+    is the stream.
+    """
     return None if fills_bin(dataset) else Stream(dataset)
 
 
@@ -199,7 +213,11 @@ def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) ->
     document_indices = dataset.document_indices
     for first in range(0, len(document_indices) - 1, _CHUNK_DOCUMENTS):
         first_sequences = document_indices[first : first + _CHUNK_DOCUMENTS + 1]
-        bounds = token_starts(dataset, first_sequences) if stream is None else stream.starts(first_sequences)
+        bounds = (
+            token_starts(dataset, first_sequences)
+            if stream is None
+            else stream.starts(first_sequences)
+        )
         lengths = np.diff(bounds)
         has_tokens = lengths > 0
         if has_tokens.any():

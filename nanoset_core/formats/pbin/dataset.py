@@ -1,8 +1,8 @@
 """Read a `.pbin` through a memory map: its documents, and samples of them.
 
-Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or start where a document
-starts (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class for this purpose cuts documents at
-random.
+Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or start
+where a document starts (`DocumentBlocks`). The rule of the latter is our own, since Modalities'
+class for this purpose cuts documents at random.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
 class PackedDataset:
     """The documents of one `.pbin`, of any layout, read like a list.
 
-    dataset[i] is the tokens of document i, in the type in which Modalities returns them (uint8, int32 or int64 for 1, 2
-    or 4 bytes); dataset[i:j] is a list of documents. The index is read when a document is first requested; `continuous`
-    does not need it. Wrong offsets that Modalities' merge wrote are corrected, see `index_facts.merge_faults`. It
-    pickles as its path. Counterpart of Modalities' `PackedMemMapDatasetBase` and `PackedMemMapDatasetContinuous`.
+    dataset[i] is the tokens of document i, in the type in which Modalities returns them (uint8,
+    int32 or int64 for 1, 2 or 4 bytes); dataset[i:j] is a list of documents. The index is read when
+    a document is first requested; `continuous` does not need it. Wrong offsets that Modalities'
+    merge wrote are corrected, see `index_facts.merge_faults`. It pickles as its path. Counterpart
+    of Modalities' `PackedMemMapDatasetBase` and `PackedMemMapDatasetContinuous`.
 
     Raises:
         MissingError: The file does not exist.
@@ -48,7 +49,9 @@ class PackedDataset:
         self.path = Path(path)
         self._file = open_pbin(path)
         self.tokens = self._file.tokens
-        """All tokens as they are in the file (unsigned, in its byte order), shape (n_tokens,); read-only."""
+        """All tokens as they are in the file (unsigned, in its byte order), shape (n_tokens,);
+        read-only.
+        """
         self.dtype = _MEMORY_DTYPES[self._file.token_bytes]
         """Type of the tokens of documents and samples."""
 
@@ -78,11 +81,15 @@ class PackedDataset:
         return self._index.lengths
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
-        """Return all tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
+        """Return all tokens as one stream, cut into samples of `block_size`; see
+        `ContinuousSamples`.
+        """
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Return samples of at most `block_size` tokens that start with documents; see `DocumentBlocks`."""
+        """Return samples of at most `block_size` tokens that start with documents; see
+        `DocumentBlocks`.
+        """
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
@@ -147,19 +154,21 @@ class _PbinSamples(ABC):
 class ContinuousSamples(_PbinSamples):
     """Samples of `block_size` tokens from one stream of all N tokens, regardless of documents.
 
-    With `reuse_last_target`, the last target of a sample is the first input of the next one: sample i starts at token
-    i (block_size - 1), and there are (N - block_size) // (block_size - 1) + 1 samples. Without it, sample i starts at
-    token i block_size, and there are N // block_size. Remaining tokens are dropped. Inputs are sample[:-1], targets
-    sample[1:].
+    With `reuse_last_target`, the last target of a sample is the first input of the next one: sample
+    i starts at token i (block_size - 1), and there are (N - block_size) // (block_size - 1) + 1
+    samples. Without it, sample i starts at token i block_size, and there are N // block_size.
+    Remaining tokens are dropped. Inputs are sample[:-1], targets sample[1:].
 
-    It equals Modalities' `PackedMemMapDatasetContinuous`, whose `sequence_length` in a configuration is block_size - 1
-    with `reuse_last_target`, and block_size without.
+    It equals Modalities' `PackedMemMapDatasetContinuous`, whose `sequence_length` in a
+    configuration is block_size - 1 with `reuse_last_target`, and block_size without.
 
     Raises:
         ConfigError: The block is smaller than 2 tokens, or larger than N.
     """
 
-    def __init__(self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True) -> None:
+    def __init__(
+        self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True
+    ) -> None:
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
             raise ConfigError(
@@ -178,7 +187,9 @@ class ContinuousSamples(_PbinSamples):
         return ContinuousSamples, (self._dataset, self.block_size, self.reuse_last_target)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return the tokens of one sample, shape (block_size,); a negative index counts from the end."""
+        """Return the tokens of one sample, shape (block_size,); a negative index counts from the
+        end.
+        """
         sample: NDArray[np.unsignedinteger] = self._windows[self._number(index)]
         return sample.astype(self.dtype)
 
@@ -198,9 +209,10 @@ class ContinuousSamples(_PbinSamples):
 class DocumentBlocks(_PbinSamples):
     """Samples of at most `block_size` tokens that start with documents.
 
-    A document longer than that is cut, from its start, into pieces of block_size and a remainder; any other document
-    with tokens is one piece. A sample consists of as many of the next pieces as fit, at least one. So every token is in
-    exactly one sample, in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample.
+    A document longer than that is cut, from its start, into pieces of block_size and a remainder;
+    any other document with tokens is one piece. A sample consists of as many of the next pieces as
+    fit, at least one. So every token is in exactly one sample, in order. Memory: 40 bytes a piece
+    while it is made, then 16, and 8 a sample.
 
     Raises:
         ConfigError: The block is smaller than 1 token.
@@ -215,7 +227,8 @@ class DocumentBlocks(_PbinSamples):
             )
         self._cut(dataset, block_size)
         lengths = self._stops - self._starts
-        tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])  # (n_pieces + 1,)
+        # (n_pieces + 1,)
+        tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         self._bounds = _sample_bounds(tokens_before, block_size)
         """Sample k consists of the pieces [bounds[k], bounds[k + 1]), shape (n_samples + 1,)."""
         self.lengths: NDArray[np.int64] = np.diff(tokens_before[self._bounds])
@@ -223,7 +236,9 @@ class DocumentBlocks(_PbinSamples):
         super().__init__(dataset, block_size, len(self.lengths))
 
     def _cut(self, dataset: PackedDataset, block_size: int) -> None:
-        """Set the first token of each piece, and the one after its last; both int64, shape (n_pieces,)."""
+        """Set the first token of each piece, and the one after its last; both int64, shape
+        (n_pieces,).
+        """
         starts = dataset.document_starts
         lengths = dataset.document_lengths
         n_pieces = -(-lengths // block_size)  # (n_documents,)
@@ -235,10 +250,14 @@ class DocumentBlocks(_PbinSamples):
         tokens_before = numbers_in_document * block_size
 
         self._starts = starts[document_of_piece] + tokens_before
-        self._stops = self._starts + np.minimum(lengths[document_of_piece] - tokens_before, block_size)
+        self._stops = self._starts + np.minimum(
+            lengths[document_of_piece] - tokens_before, block_size
+        )
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return the tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
+        """Return the tokens of one sample, shape (lengths[index],); a negative index counts from
+        the end.
+        """
         number = self._number(index)
         pieces = slice(self._bounds[number], self._bounds[number + 1])
         ranges = zip(self._starts[pieces], self._stops[pieces], strict=True)
@@ -247,7 +266,8 @@ class DocumentBlocks(_PbinSamples):
 
 
 def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Return the first piece of each sample, and the number of pieces, if each sample takes as many as fit.
+    """Return the first piece of each sample, and the number of pieces, if each sample takes as many
+    as fit.
 
     Args:
         tokens_before: Tokens of all pieces before each one, and in all, shape (n_pieces + 1,).

@@ -1,4 +1,5 @@
-"""The bytes of a `.pbin`, the file that Modalities trains on: a header, the tokens of all documents, a pickled index.
+"""The bytes of a `.pbin`, the file that Modalities trains on: a header, the tokens of all
+documents, a pickled index.
 
 Three layouts were written by released versions of Modalities:
 
@@ -18,8 +19,8 @@ C        0.2.0              little       the first byte of the file: the first d
 D        0.2.2 and later    little       the first token: the first document is at 0
 ```
 
-Only D is written. No field names the layout. It follows from where the index starts, and from the first entry of the
-index. Source: `EmbeddedStreamData` and `PackedDataGenerator` in Modalities'
+Only D is written. No field names the layout. It follows from where the index starts, and from the
+first entry of the index. Source: `EmbeddedStreamData` and `PackedDataGenerator` in Modalities'
 `src/modalities/dataloader/create_packed_data.py`, and their history.
 """
 
@@ -90,7 +91,8 @@ class PbinFile:
 
     @property
     def tokens(self) -> NDArray[np.unsignedinteger]:
-        """All tokens, read-only: uint8, uint16 or uint32 in the byte order of the file, shape (n_tokens,).
+        """All tokens, read-only: uint8, uint16 or uint32 in the byte order of the file, shape
+        (n_tokens,).
 
         If the file is in a store, none of them can be read.
         """
@@ -110,7 +112,9 @@ class IndexFacts:
     documents: int
     """Entries of the index."""
     tokens: int
-    """Tokens of all documents; as many as the file has, unless documents overlap or leave out tokens."""
+    """Tokens of all documents; as many as the file has, unless documents overlap or leave out
+    tokens.
+    """
     empty_documents: int
     """Entries without tokens."""
     is_contiguous: bool
@@ -130,11 +134,12 @@ class PbinIndex(NamedTuple):
 
 
 def token_size_bytes(vocab_size: int) -> int:
-    """Return the bytes that Modalities gives a token: 1 up to 256 tokens, 2 up to 65,536, otherwise 4.
+    """Return the bytes that Modalities gives a token: 1 up to 256 tokens, 2 up to 65,536, otherwise
+    4.
 
     It is 4 for a vocabulary of one token, too. The rule is that of
-    `PackedDataGenerator._get_required_num_of_bytes_to_repr`, which asks the tokenizer for its `vocab_size`; that of a
-    Hugging Face tokenizer does not count added tokens.
+    `PackedDataGenerator._get_required_num_of_bytes_to_repr`, which asks the tokenizer for its
+    `vocab_size`; that of a Hugging Face tokenizer does not count added tokens.
 
     Raises:
         ConfigError: The size is below 1 or above 2^32.
@@ -178,7 +183,8 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
 
     Args:
         path: Its path, for messages, too.
-        file: The file, if it is in a store; its header and index are fetched. By default the path is mapped.
+        file: The file, if it is in a store; its header and index are fetched. By default the path
+            is mapped.
 
     Raises:
         MissingError: There is no such file.
@@ -267,8 +273,8 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
 def scan_index(file: PbinFile) -> IndexFacts:
     """Check every entry of an index, without keeping the entries.
 
-    Memory is bounded by a chunk of entries. An index that was not written by Python's own pickler is read as a whole,
-    which takes some 150 bytes an entry.
+    Memory is bounded by a chunk of entries. An index that was not written by Python's own pickler
+    is read as a whole, which takes some 150 bytes an entry.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -280,7 +286,8 @@ def scan_index(file: PbinFile) -> IndexFacts:
 
 
 def load_index(file: PbinFile) -> PbinIndex:
-    """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read, then 16.
+    """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read,
+    then 16.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -328,10 +335,12 @@ def _entries(file: PbinFile) -> Iterator[Entries]:
 
 
 class _IndexScan:
-    """Checks the entries of an index chunk by chunk, and finds out whether Modalities' merge damaged it.
+    """Checks the entries of an index chunk by chunk, and finds out whether Modalities' merge
+    damaged it.
 
-    `join_embedded_stream_data` of Modalities forgets the header: all offsets of the k-th file are 12 (k - 1) bytes too
-    small. The lengths are right, so that the offsets can be computed from them.
+    `join_embedded_stream_data` of Modalities forgets the header: all offsets of the k-th file are
+    12 (k - 1) bytes too small. The lengths are right, so that the offsets can be computed from
+    them.
     """
 
     def __init__(self, file: PbinFile) -> None:
@@ -351,7 +360,8 @@ class _IndexScan:
         """Check the next entries, of which there is at least one.
 
         Raises:
-            FormatError: A document cannot be where its entry says, in whatever way the index was written.
+            FormatError: A document cannot be where its entry says, in whatever way the index was
+                written.
         """
         offsets, lengths = entries
         self._check_values(entries)
@@ -377,7 +387,8 @@ class _IndexScan:
         """Return what the index is, once all entries were added.
 
         Raises:
-            FormatError: A document is outside of the tokens; or an old layout has gaps, which it cannot have.
+            FormatError: A document is outside of the tokens; or an old layout has gaps, which it
+                cannot have.
         """
         file = self._file
         is_complete = self._bytes == file.data_bytes

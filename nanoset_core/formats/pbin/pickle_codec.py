@@ -1,6 +1,7 @@
 """Convert document entries to and from the pickle that Modalities reads, without running a pickle.
 
-The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of int:
+The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of
+int:
 
 ```
 80 04                           PROTO 4
@@ -13,18 +14,21 @@ entry   <int offset> <int length> 86 94          TUPLE2, MEMOIZE
 int     4b u1 | 4d u2 | 4a i4 | 8a <u1 n> <n bytes, signed>      the first that holds the value
 ```
 
-A frame ends at the first tuple or int that starts 64 KiB or more after the frame did. A last frame of less than four
-bytes has no header. A list of one entry is `entry 61` (APPEND), and an empty list has no opcode for entries.
-Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exact` and `_Pickler_OpcodeBoundary`.
+A frame ends at the first tuple or int that starts 64 KiB or more after the frame did. A last frame
+of less than four bytes has no header. A list of one entry is `entry 61` (APPEND), and an empty list
+has no opcode for entries.
+Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exact` and
+    `_Pickler_OpcodeBoundary`.
 
-Decoding is vectorised, although entries differ in width, so that each one starts where the one before it ends. Every
-entry ends in TUPLE2 MEMOIZE, so each position after such a pair of bytes is a candidate for the start of an entry. All
-candidates are decoded at once, and each says where the next entry would start. As long as that is the next candidate,
-all candidates are entries. If the pair of bytes happens to be inside a number, the chain jumps over it.
+Decoding is vectorised, although entries differ in width, so that each one starts where the one
+before it ends. Every entry ends in TUPLE2 MEMOIZE, so each position after such a pair of bytes is a
+candidate for the start of an entry. All candidates are decoded at once, and each says where the
+next entry would start. As long as that is the next candidate, all candidates are entries. If the
+pair of bytes happens to be inside a number, the chain jumps over it.
 
-Anything else goes to `read_slowly`: pickles of other picklers (protocols 2 to 5, tuples or lists, with or without
-memo), and damaged ones. It checks that all opcodes are those of lists, tuples and integers before it calls Python's
-unpickler, so that a hostile pickle runs nothing.
+Anything else goes to `read_slowly`: pickles of other picklers (protocols 2 to 5, tuples or lists,
+with or without memo), and damaged ones. It checks that all opcodes are those of lists, tuples and
+integers before it calls Python's unpickler, so that a hostile pickle runs nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +107,18 @@ _PADDING = 32
 
 # Reading slowly.
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
-_HARMLESS = {*_NUMBERS, "PROTO", "FRAME", "STOP", "EMPTY_LIST", "APPEND", "MARK", "APPENDS", "TUPLE2", "TUPLE"}
+_HARMLESS = {
+    *_NUMBERS,
+    "PROTO",
+    "FRAME",
+    "STOP",
+    "EMPTY_LIST",
+    "APPEND",
+    "MARK",
+    "APPENDS",
+    "TUPLE2",
+    "TUPLE",
+}
 _PUTS = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
 _GETS = ("BINGET", "LONG_BINGET")
 _UNREADABLE = (pickle.UnpicklingError, ValueError, LookupError, AttributeError, TypeError, EOFError)
@@ -150,7 +165,9 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield entries in chunks of at most 8,192; the first has one entry only if there are no others."""
+    """Yield entries in chunks of at most 8,192; the first has one entry only if there are no
+    others.
+    """
     pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
     for offsets, lengths in chunks:
         pending = Entries(
@@ -165,7 +182,9 @@ def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
         yield pending
 
 
-def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> tuple[bytes, NDArray[np.int64]]:
+def _encode_chunk(
+    entries: Entries, first: int, *, has_marks: bool
+) -> tuple[bytes, NDArray[np.int64]]:
     """Encode some entries.
 
     Args:
@@ -176,7 +195,8 @@ def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> tuple[byt
         (the opcodes; the position of each int's opcode in them, shape (2 * n_entries,))
     """
     offsets, lengths = entries
-    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)  # (2 n,) offset, length, offset, …
+    # (2 n,) offset, length, offset, …
+    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)
     payload_bytes = _payload_bytes(values)
 
     # A row of all bytes that may be needed for each value.
@@ -205,7 +225,9 @@ def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> tuple[byt
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that pickle gives to each value: 1 or 2 unsigned, 4 signed, or 5 to 8 signed."""
+    """Return the bytes that pickle gives to each value: 1 or 2 unsigned, 4 signed, or 5 to 8
+    signed.
+    """
     sizes = np.ones(len(values), np.int64)
     sizes += values >= 1 << 8
     sizes += 2 * (values >= 1 << 16)
@@ -221,7 +243,8 @@ def _with_frame_header(opcodes: bytes) -> bytes:
 
 
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
-    """Yield the entries of a pickled index in chunks, none of them empty, without checking their values.
+    """Yield the entries of a pickled index in chunks, none of them empty, without checking their
+    values.
 
     It takes some 30 MB of memory, or some 150 bytes an entry if the pickle has to be read slowly.
 
@@ -300,7 +323,9 @@ class _FastDecoder:
             yield np.concatenate(parts)
 
     def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) of the opcodes of each frame; what has no header goes up to the end of the file."""
+        """Yield (start, stop) of the opcodes of each frame; what has no header goes up to the end
+        of the file.
+        """
         position = self._begin + 2
         while position < len(self._view):
             if self._view[position] != _FRAME:
@@ -361,8 +386,8 @@ def _decode_ints(
     """Decode the int at each position.
 
     Returns:
-        (values, positions after them), both of shape (n_positions,). If there is no int at a position, the position
-        after it is the same.
+        (values, positions after them), both of shape (n_positions,). If there is no int at a
+        position, the position after it is the same.
     """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
@@ -386,17 +411,21 @@ def _decode_ints(
     return values, np.where(is_int, stops, positions)
 
 
-def _follow(starts: NDArray[np.int64], next_starts: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
+def _follow(
+    starts: NDArray[np.int64], next_starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64] | slice, int]:
     """Follow the chain of entries from the first candidate on.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
-        next_starts: Where the entry after each candidate starts; -1 for a candidate that is no entry.
+        next_starts: Where the entry after each candidate starts; -1 for a candidate that is no
+            entry.
 
     Returns:
         (which candidates are entries, where the last entry ends)
     """
-    jumps = np.flatnonzero(next_starts[:-1] != starts[1:])  # candidates that the next candidate does not follow
+    # candidates that the next candidate does not follow
+    jumps = np.flatnonzero(next_starts[:-1] != starts[1:])
     runs: list[NDArray[np.int64]] = []  # numbers of candidates
     current = 0
     while True:
@@ -416,7 +445,9 @@ def _follow(starts: NDArray[np.int64], next_starts: NDArray[np.int64]) -> tuple[
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
-    """Return the first number in the pickle that starts at a byte, or None if its first bytes hold none."""
+    """Return the first number in the pickle that starts at a byte, or None if its first bytes hold
+    none.
+    """
     try:
         for opcode, argument, _ in pickletools.genops(bytes(view[begin : begin + _PREFIX_BYTES])):
             if opcode.name in _NUMBERS:
@@ -427,7 +458,9 @@ def first_number(view: memoryview, begin: int) -> int | None:
 
 
 def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
-    """Return the entries of a pickled index of any pickler; arguments and errors as for `decode_index`."""
+    """Return the entries of a pickled index of any pickler; arguments and errors as for
+    `decode_index`.
+    """
     stream = io.BytesIO(view[begin:])
     position = begin  # after the last opcode that is allowed
     memo_size = 0

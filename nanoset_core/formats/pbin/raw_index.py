@@ -1,4 +1,6 @@
-"""Write the index that Modalities keeps next to a JSONL file: where each line starts, and how long it is."""
+"""Write the index that Modalities keeps next to a JSONL file: where each line starts, and how long
+it is.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,10 @@ def create_raw_index(
 ) -> RawIndexFacts:
     """Write the `.idx` of a plain JSONL file, a pickled list of its lines' (byte offset, length).
 
-    The bytes are those of Modalities' `IndexGenerator`. A line ends with a line feed, which does not count to its
-    length (a carriage return does); the last line may also end with the file. Memory is bounded by a block of 8 MiB,
-    or by the longest line. The index appears once it is complete.
+    The bytes are those of Modalities' `IndexGenerator`. A line ends with a line feed, which does
+    not count to its length (a carriage return does); the last line may also end with the file.
+    Memory is bounded by a block of 8 MiB, or by the longest line. The index appears once it is
+    complete.
 
     Args:
         source: The text.
@@ -147,7 +150,9 @@ def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _json_test() -> Callable[[bytes], bool]:
-    """Return a function that says whether a line is JSON for Modalities, which reads it with `json.loads`."""
+    """Return a function that says whether a line is JSON for Modalities, which reads it with
+    `json.loads`.
+    """
     import orjson  # here, since readers of .pbin files need numpy alone
 
     return partial(_is_json, orjson.loads)

@@ -33,11 +33,13 @@ class PbinCounts:
     """Documents without tokens, which the `.pbin` of an indexed dataset does not have."""
 
 
-def write_pbin(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int) -> PbinCounts:
+def write_pbin(
+    path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int
+) -> PbinCounts:
     """Write documents as a `.pbin`, which appears once it is complete.
 
-    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added. Memory: 8 bytes a
-    document, and the longest document.
+    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added.
+    Memory: 8 bytes a document, and the longest document.
 
     Args:
         path: The file to write.
@@ -121,7 +123,9 @@ def check_not_empty(path: object, size: int) -> None:
         )
 
 
-def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0) -> Iterator[memoryview]:
+def encode_tokens(
+    tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0
+) -> Iterator[memoryview]:
     """Yield tokens as unsigned little-endian integers, in chunks.
 
     Args:
@@ -141,7 +145,8 @@ def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, 
 
 
 def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
-    """Check that all tokens fit into unsigned integers of some bytes; arguments as for `encode_tokens`.
+    """Check that all tokens fit into unsigned integers of some bytes; arguments as for
+    `encode_tokens`.
 
     Raises:
         ConfigError: One is negative, or needs more bytes.
@@ -167,7 +172,8 @@ def read_tokens(
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
     """Yield (number of the first, tokens) of the tokens [start, stop) of a file, in chunks.
 
-    Reading in order takes less memory than a memory map, whose pages count as memory of the process.
+    Reading in order takes less memory than a memory map, whose pages count as memory of the
+    process.
 
     Args:
         file: Its position is that of token `start`.

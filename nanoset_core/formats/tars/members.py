@@ -29,11 +29,15 @@ _INDEX_DIGITS = 8
 NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
 MAX_MEMBER_BYTES = 64 << 20
-"""Most bytes of a member, stored and unpacked: some ten million tokens. A small file could else fill the memory."""
+"""Most bytes of a member, stored and unpacked: some ten million tokens. A small file could else
+fill the memory.
+"""
 
 
 def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArray[np.uint8]:
-    """Return names `{shard:08d}_{index:08d}.{member}` of indices [start, stop), uint8, shape (indices, bytes)."""
+    """Return names `{shard:08d}_{index:08d}.{member}` of indices [start, stop), uint8, shape
+    (indices, bytes).
+    """
     suffix = f".{member}".encode()
     names = np.empty((stop - start, _KEY_BYTES + len(suffix)), dtype=np.uint8)
     names[:, : _INDEX_DIGITS + 1] = np.frombuffer(b"%08d_" % shard, dtype=np.uint8)
@@ -46,7 +50,9 @@ def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArr
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Return the 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as `numpy.save` writes them."""
+    """Return the 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as
+    `numpy.save` writes them.
+    """
     descr = dtype.newbyteorder("<").str
     fields = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}"
     size = NPY_HEADER_BYTES - 10  # after the magic, the version and this size itself
@@ -55,7 +61,9 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 class NpyRecords:
-    """Tar records of `.npy` members of one length, which are used again and again with other tokens and names."""
+    """Tar records of `.npy` members of one length, which are used again and again with other tokens
+    and names.
+    """
 
     def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
         """Make records without names and tokens.
@@ -84,7 +92,9 @@ class NpyRecords:
         """The tokens of all records, to be filled, shape (rows, length)."""
 
     def named(self, names: NDArray[np.uint8]) -> memoryview:
-        """Return the bytes of the first records, with these names, uint8, shape (members, name_bytes)."""
+        """Return the bytes of the first records, with these names, uint8, shape (members,
+        name_bytes).
+        """
         records = self._records[: len(names)]
         rename(records, names, self._unnamed_sum)
         return records.reshape(-1).data
@@ -110,10 +120,11 @@ def json_gz_records(
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """Return what decides the bytes of a `json.gz` member: `isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c`.
+    """Return what decides the bytes of a `json.gz` member: `isal 1.9.1, isa-l 2.32.1, method 2,
+    probe 0f1e2d3c`.
 
-    Compressed bytes differ between versions of the library and between processor families; the probe is the CRC-32
-    of a fixed text compressed here, so that equal identities mean equal shards.
+    Compressed bytes differ between versions of the library and between processor families; the
+    probe is the CRC-32 of a fixed text compressed here, so that equal identities mean equal shards.
     """
     import isal
 
@@ -125,7 +136,8 @@ def compressor_identity() -> str:
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
     """Decode the tokens of one member of an archive by its suffix, shape (length,).
 
-    `.npy` gives its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, give int64.
+    `.npy` gives its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, give
+    int64.
 
     Args:
         archive: Bytes of the tar.
@@ -190,8 +202,8 @@ _WINDOW_BYTES = 1 << 18
 _LEAD = bytes(range(200, 208))
 """Compressed before each text.
 
-None of it is ASCII, so that no text refers to it. It has at most 16 bytes, which the compressor's first loop leaves to
-the last one.
+None of it is ASCII, so that no text refers to it. It has at most 16 bytes, which the compressor's
+first loop leaves to the last one.
 """
 
 
@@ -214,7 +226,9 @@ class MemberCompressor:
         self._stream.flush(self._flush_window)
 
     def compress(self, text: bytes) -> bytes:
-        """Return an ASCII text as a whole gzip file, the same for the same text whatever was compressed before."""
+        """Return an ASCII text as a whole gzip file, the same for the same text whatever was
+        compressed before.
+        """
         self._stream.compress(_LEAD)
         self._stream.flush(self._flush_block)
         body = self._stream.compress(text) + self._stream.flush(self._flush_window)

@@ -1,8 +1,9 @@
 """Group the members of a tar into samples, as webdataset does, and find those that hold tokens.
 
-webdataset (`base_plus_ext` and `group_by_keys`) splits a member's path at the first dot of its last part: what is
-before it is the sample's key, what follows is the extension. Neighbouring members with one key are one sample. Members
-without a key belong to no sample: folders, links, names without a dot, and hidden files such as `.DS_Store`.
+webdataset (`base_plus_ext` and `group_by_keys`) splits a member's path at the first dot of its last
+part: what is before it is the sample's key, what follows is the extension. Neighbouring members
+with one key are one sample. Members without a key belong to no sample: folders, links, names
+without a dot, and hidden files such as `.DS_Store`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class TarSample:
 
 
 def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
-    """Yield the samples of an archive in order, and each entry that belongs to none as a sample without members.
+    """Yield the samples of an archive in order, and each entry that belongs to none as a sample
+    without members.
 
     Args:
         archive: its bytes.
@@ -67,7 +69,8 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     for entry in iterate_entries(archive, where):
         parts = _key_and_extension(entry)
         if parts is None:
-            # Does not end the sample before it: macOS puts `._0.npy` between the members of a sample.
+            # Does not end the sample before it: macOS puts `._0.npy` between the members of a
+            # sample.
             yield TarSample(entry.name, {})
             continue
         entry_key, extension = parts
@@ -91,7 +94,8 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
 def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember]:
     """Yield every member that has one of `DATA_KEYS`, of all samples; pass over the others.
 
-    For tars of ours, which have one such member a sample. A list of numbers is a context whatever its kind.
+    For tars of ours, which have one such member a sample. A list of numbers is a context whatever
+    its kind.
 
     Raises:
         FormatError: as `iterate_samples`.
@@ -103,7 +107,9 @@ def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember
 
 
 def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
-    """Return the key of a member's sample and its extension in lower case; None if it belongs to no sample."""
+    """Return the key of a member's sample and its extension in lower case; None if it belongs to no
+    sample.
+    """
     folder, slash, name = entry.name.rpartition("/")
     stem, dot, extension = name.partition(".")
     if not entry.is_file or not stem or not dot or _META.match(name):

@@ -1,6 +1,7 @@
 """Write deterministic ustar bytes, and read tars.
 
-A record is a 512-byte header, the body, and zeros up to the next multiple of 512. Header (offset, size, content)::
+A record is a 512-byte header, the body, and zeros up to the next multiple of 512. Header (offset,
+size, content)::
 
       0  100  name, zeros after it              136  12  mtime, octal, NUL  "00000000000\\0"
     100    8  mode    "0000644\\0"               148   8  checksum, octal    "NNNNNN\\0 "
@@ -8,9 +9,10 @@ A record is a 512-byte header, the body, and zeros up to the next multiple of 51
     116    8  gid     "0000000\\0"               257   6  magic              "ustar\\0"
     124   12  size, octal, NUL                  263   2  version            "00"
 
-Everything else is zero. The checksum is the sum of the header's bytes with its own eight taken as spaces. The archive
-ends in two zero blocks and zeros up to a multiple of 10240. These are the bytes that Python's tarfile writes
-(USTAR_FORMAT, mtime 0), and every reader of plain headers takes them, wids's own included.
+Everything else is zero. The checksum is the sum of the header's bytes with its own eight taken as
+spaces. The archive ends in two zero blocks and zeros up to a multiple of 10240. These are the bytes
+that Python's tarfile writes (USTAR_FORMAT, mtime 0), and every reader of plain headers takes them,
+wids's own included.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ class TarSource:
     data_key: str
     contexts: int
     passed_over: int = 0
-    """Entries that belong to no sample, such as `.DS_Store`, or to a sample without tokens, such as `README.md`."""
+    """Entries that belong to no sample, such as `.DS_Store`, or to a sample without tokens, such as
+    `README.md`.
+    """
     passed_over_example: str = ""
     """The first of them."""
 
@@ -90,14 +92,15 @@ def survey_tars(
 
     Args:
         paths: the archives, in order.
-        data_key: extension of the members to take, as OpenLM's `--data-key`. None: what the first sample has, which
-            all others must have as well.
+        data_key: extension of the members to take, as OpenLM's `--data-key`. None: what the first
+            sample has, which all others must have as well.
         dtype: of the tokens; None: that of the first `npy` member, int32 for text.
         sequence_length: that every context must have; None: that of the first one.
 
     Raises:
         ConfigError: members of the kind `data_key` cannot be read.
-        FormatError: a tar is damaged or holds no tokens, or some samples have them in another kind of member.
+        FormatError: a tar is damaged or holds no tokens, or some samples have them in another kind
+            of member.
     """
     if data_key not in (None, *DATA_KEYS):
         raise ConfigError(
@@ -191,8 +194,8 @@ def _check_without_tokens(
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
     """Return whether a member's name and content allow it to be a context.
 
-    `info.json` and `README.txt` are no lists of numbers. A damaged `npy` or `json.gz` counts as a context, so that
-    it is not taken for a description and lost.
+    `info.json` and `README.txt` are no lists of numbers. A damaged `npy` or `json.gz` counts as a
+    context, so that it is not taken for a description and lost.
     """
     name = member.name.lower()
     if not name.endswith(_PERHAPS_TEXT_ENDINGS):
@@ -235,7 +238,8 @@ def flatten_tars(
     workers: int,
     listener: ProgressCallback = silent,
 ) -> Path:
-    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
+    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished
+    are left alone.
 
     Args:
         tar_input: The tars.
@@ -248,7 +252,8 @@ def flatten_tars(
 
     Raises:
         FormatError: A member does not hold the tokens of a context.
-        InputError: Contexts have different lengths, or a token does not fit the vocabulary or the dtype.
+        InputError: Contexts have different lengths, or a token does not fit the vocabulary or the
+            dtype.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / _TOKENS
@@ -269,7 +274,9 @@ def flatten_tars(
 
 
 def _flatten(task: _FlattenTask) -> None:
-    """Decode the contexts of one tar to their place in the token file, unless an earlier call has done so."""
+    """Decode the contexts of one tar to their place in the token file, unless an earlier call has
+    done so.
+    """
     tar = task.tar
     # A tar that has changed since is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}

@@ -1,15 +1,16 @@
 """Decide which document goes into which pack, and in which order the packs are.
 
-A plan (`plan.py`) says how many packs there are of each class, and which lengths a pack of a class holds. Here the
-packs are put in an order, and each piece gets a document of its length:
+A plan (`plan.py`) says how many packs there are of each class, and which lengths a pack of a class
+holds. Here the packs are put in an order, and each piece gets a document of its length:
 
 - The packs of each class are spread evenly over the order. The j-th of n packs is at a pseudo-random position between
   j / n and (j + 1) / n of it, which depends on the seed.
 - The places for pieces of one length are filled in the order of the documents that have such a piece.
 
-So a pack holds documents from about the same part of the dataset as the pack's own position: the first tenth of the
-packs holds about the first tenth of the documents, and the tokens are read almost from front to back. Which documents
-of equal length share a pack with which others depends on the seed.
+So a pack holds documents from about the same part of the dataset as the pack's own position: the
+first tenth of the packs holds about the first tenth of the documents, and the tokens are read
+almost from front to back. Which documents of equal length share a pack with which others depends on
+the seed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from nanoset_core.sampling.packing.plan import PackPlan, PieceRule
 _CHUNK_DOCUMENTS = 1 << 20
 """Documents that are looked at together."""
 _STRATUM_PIECES = 1 << 19
-"""About how many pieces are assigned at once. Part of the definition of the order: changing it changes the packs."""
+"""About how many pieces are assigned at once. Part of the definition of the order: changing it
+changes the packs.
+"""
 
-# Two numbers are sorted together as one uint64: the first in the upper 32 bits, the second in the lower.
+# Two numbers are sorted together as one uint64: the first in the upper 32 bits, the second in the
+# lower.
 _UPPER = U64(32)
 _LOWER_MASK = U64((1 << 32) - 1)
 
@@ -70,7 +74,9 @@ class Pieces(NamedTuple):
         return Pieces(bounds, self.documents[pieces], self.firsts[pieces], self.lengths[pieces])
 
 
-def document_lengths(sequence_lengths: NDArray[np.int32], document_indices: NDArray[np.int64]) -> NDArray[Any]:
+def document_lengths(
+    sequence_lengths: NDArray[np.int32], document_indices: NDArray[np.int64]
+) -> NDArray[Any]:
     """Return the tokens of each document of an indexed dataset.
 
     Args:
@@ -106,9 +112,11 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 
 
 def assign(lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int) -> Iterator[Pieces]:
-    """Yield all packs of a plan in order, some hundred thousand pieces at a time, with the documents they hold.
+    """Yield all packs of a plan in order, some hundred thousand pieces at a time, with the
+    documents they hold.
 
-    Takes 4 bytes of memory for each document (8 if there are more than 2**32), and some hundred MiB.
+    Takes 4 bytes of memory for each document (8 if there are more than 2**32), and some hundred
+    MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
@@ -140,7 +148,9 @@ def assign(lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int) ->
         other_classes = classes[~is_full]
         other_counts = piece_counts[~is_full]
         other_positions = np.flatnonzero(np.repeat(~is_full, piece_counts))
-        planned_lengths = plan.piece_lengths[positions_in(plan.piece_starts[other_classes], other_counts)]
+        planned_lengths = plan.piece_lengths[
+            positions_in(plan.piece_starts[other_classes], other_counts)
+        ]
         pack_of_piece = np.repeat(np.arange(len(other_counts), dtype=np.uint64), other_counts)
         assigned = remainders.take(planned_lengths, pack_of_piece)
         assigned_lengths = np.asarray(lengths[assigned], np.int64)
@@ -155,8 +165,9 @@ def assign(lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int) ->
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     """Yield the class of each pack, in the order of the packs, one stratum of the order at a time.
 
-    The order is the interval from 0 to 1, divided into strata of equal size. Pack j of the n packs of a class is at
-    (j + jitter) / n, with a jitter from 0 to 1 that is a hash of seed, class and j.
+    The order is the interval from 0 to 1, divided into strata of equal size. Pack j of the n packs
+    of a class is at (j + jitter) / n, with a jitter from 0 to 1 that is a hash of seed, class and
+    j.
     """
     pieces_of_class = np.diff(plan.piece_starts)
     n_pieces = int((pieces_of_class * plan.counts).sum())
@@ -166,7 +177,8 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     class_salts = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))  # (n_classes,)
 
     for stratum in range(n_strata):
-        # Packs of each class that may be in the stratum: one more at each end than its share, because of the jitter.
+        # Packs of each class that may be in the stratum: one more at each end than its share,
+        # because of the jitter.
         start = np.maximum(plan.counts * stratum // n_strata - 1, 0)
         stop = np.minimum(-(-plan.counts * (stratum + 1) // n_strata) + 1, plan.counts)
         candidates = stop - start  # (n_classes,)
@@ -196,7 +208,8 @@ class _RemainderQueue:
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
         self._n_lengths = rule.length + 1
 
-        # How many documents have a remainder of each length, and so where each length's documents start.
+        # How many documents have a remainder of each length, and so where each length's documents
+        # start.
         counts = np.zeros(self._n_lengths, np.int64)
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             remainders = rule.remainders(lengths[start : start + _CHUNK_DOCUMENTS])
@@ -204,7 +217,8 @@ class _RemainderQueue:
         counts[0] = 0
         starts = np.cumsum(counts) - counts
 
-        # A counting sort, chunk by chunk: `next_free` is where the next document of each length goes.
+        # A counting sort, chunk by chunk: `next_free` is where the next document of each length
+        # goes.
         dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
         self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
         next_free = starts.copy()
@@ -216,7 +230,9 @@ class _RemainderQueue:
             self._documents[positions] = (keys & _LOWER_MASK) + U64(start)
         self._next = starts
 
-    def take(self, piece_lengths: NDArray[np.int64], packs: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def take(
+        self, piece_lengths: NDArray[np.int64], packs: NDArray[np.uint64]
+    ) -> NDArray[np.int64]:
         """Take a document for each piece of some packs.
 
         Args:
@@ -224,8 +240,8 @@ class _RemainderQueue:
             packs: The pack of each piece, counted from 0; uint64, shape (n_pieces,), ascending.
 
         Returns:
-            The documents by pack, and within a pack by number, so that tokens are read in the order of the dataset;
-            int64, shape (n_pieces,).
+            The documents by pack, and within a pack by number, so that tokens are read in the order
+            of the dataset; int64, shape (n_pieces,).
         """
         # Serve the pieces by length, and those of one length in the order of their packs.
         order = np.arange(len(piece_lengths))
@@ -236,8 +252,12 @@ class _RemainderQueue:
         by_pack = np.sort(served_packs << _UPPER_OF_DOCUMENT | documents.astype(np.uint64))
         return (by_pack & _DOCUMENT_MASK).view(np.int64)
 
-    def _advance(self, next_positions: NDArray[np.int64], ascending: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the next position of each of some lengths, ascending, and advance `next_positions` past them."""
+    def _advance(
+        self, next_positions: NDArray[np.int64], ascending: NDArray[np.uint64]
+    ) -> NDArray[np.int64]:
+        """Return the next position of each of some lengths, ascending, and advance `next_positions`
+        past them.
+        """
         counts = np.bincount(ascending.view(np.int64), minlength=self._n_lengths)
         present = np.flatnonzero(counts)
         positions = positions_in(next_positions[present], counts[present])
@@ -251,21 +271,28 @@ class _FullPieceQueue:
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
         self._length = rule.length
         self._chunks = self._read_chunks(lengths, rule)
-        # Of the present chunk: its documents with full pieces, the running count of these, and how many were taken.
+        # Of the present chunk: its documents with full pieces, the running count of these, and how
+        # many were taken.
         self._documents = np.empty(0, np.int64)
         self._stops = np.empty(0, np.int64)
         self._taken = 0
 
     @staticmethod
-    def _read_chunks(lengths: NDArray[Any], rule: PieceRule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (documents with full pieces, running count of their full pieces) of each chunk of documents."""
+    def _read_chunks(
+        lengths: NDArray[Any], rule: PieceRule
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield (documents with full pieces, running count of their full pieces) of each chunk of
+        documents.
+        """
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             counts = rule.full_pieces(lengths[start : start + _CHUNK_DOCUMENTS])
             rows = np.flatnonzero(counts)
             yield rows + start, np.cumsum(counts[rows])
 
     def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (document, position of the first token in it) of the next pieces; int64, shape (count,) each."""
+        """Return (document, position of the first token in it) of the next pieces; int64, shape
+        (count,) each.
+        """
         documents = np.empty(count, np.int64)
         firsts = np.empty(count, np.int64)
         done = 0
@@ -288,10 +315,11 @@ class _FullPieceQueue:
 
 
 def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
-    """Yield packs without room between them: those with room become one stream, which is cut where packs end.
+    """Yield packs without room between them: those with room become one stream, which is cut where
+    packs end.
 
-    A pack that the stream completes takes the place of the pack whose tokens completed it. The last pack of all may
-    have room.
+    A pack that the stream completes takes the place of the pack whose tokens completed it. The last
+    pack of all may have room.
 
     Args:
         windows: Packs as `assign` yields them.
@@ -301,7 +329,11 @@ def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
     pending = _Stream(empty, empty, empty)  # of the pack that the stream has not completed yet
     for window in windows:
         pieces_of_pack = np.diff(window.bounds)  # (n_packs,)
-        tokens_of_pack = np.add.reduceat(window.lengths, window.bounds[:-1]) if len(pieces_of_pack) else pieces_of_pack
+        tokens_of_pack = (
+            np.add.reduceat(window.lengths, window.bounds[:-1])
+            if len(pieces_of_pack)
+            else pieces_of_pack
+        )
         has_room = tokens_of_pack < length
         is_streamed = np.repeat(has_room, pieces_of_pack)  # (n_pieces,)
 
@@ -361,10 +393,13 @@ class _Stream:
 
     def select(self, is_selected: NDArray[np.bool_]) -> _Stream:
         """Return some of the pieces."""
-        return _Stream(self.documents[is_selected], self.firsts[is_selected], self.lengths[is_selected])
+        return _Stream(
+            self.documents[is_selected], self.firsts[is_selected], self.lengths[is_selected]
+        )
 
     def cut(self, length: int) -> tuple[_Stream, NDArray[np.int64]]:
-        """Cut the stream into packs; return (the pieces after the cuts, the pack of each, counted from 0).
+        """Cut the stream into packs; return (the pieces after the cuts, the pack of each, counted
+        from 0).
 
         A piece is cut once at most, since each is shorter than a pack.
         """

@@ -1,8 +1,8 @@
 """Decide which lengths go together into one pack: best-fit-decreasing over a histogram of lengths.
 
-Best-fit-decreasing takes pieces of documents from the longest to the shortest, and puts each into the pack with the
-least room that suffices ("Fewer Truncations Improve Language Modeling", Ding et al. 2024, section 3). For packs of
-10 tokens and pieces of 7, 6, 4, 3 and 3 tokens:
+Best-fit-decreasing takes pieces of documents from the longest to the shortest, and puts each into
+the pack with the least room that suffices ("Fewer Truncations Improve Language Modeling", Ding et
+al. 2024, section 3). For packs of 10 tokens and pieces of 7, 6, 4, 3 and 3 tokens:
 
     7 → a new pack A, which has room for 3 more
     6 → a new pack B, which has room for 4 more
@@ -10,10 +10,11 @@ least room that suffices ("Fewer Truncations Improve Language Modeling", Ding et
     3 → A, which is full now
     3 → a new pack C, which has room for 7 more
 
-A corpus has billions of pieces but only as many lengths as a pack has tokens. So equal pieces are placed together, and
-packs with equal contents are one *class* with a count. The cost depends on the number of distinct lengths, not on the
-number of documents. The number of packs and the room in each are those of the algorithm piece by piece; which of
-several packs with equal room a piece goes into is left open by the algorithm as well.
+A corpus has billions of pieces but only as many lengths as a pack has tokens. So equal pieces are
+placed together, and packs with equal contents are one *class* with a count. The cost depends on the
+number of distinct lengths, not on the number of documents. The number of packs and the room in each
+are those of the algorithm piece by piece; which of several packs with equal room a piece goes into
+is left open by the algorithm as well.
 """
 
 from __future__ import annotations
@@ -28,17 +29,23 @@ from numpy.typing import NDArray
 LongDocuments = Literal["fragment", "truncate"]
 """A document longer than a pack is cut into pieces, or only its first tokens are kept."""
 Tail = Literal["pad", "carry"]
-"""Room at the end of a pack is padded, or the packs with room are written as one stream and cut where packs end."""
+"""Room at the end of a pack is padded, or the packs with room are written as one stream and cut
+where packs end.
+"""
 
 _CHUNK_DOCUMENTS = 1 << 16
 """Documents that are counted together."""
 _MAX_COUNTED_LENGTH = 1 << 16
-"""Lengths below this are counted in an array, which stays in the processor's cache; there are few longer documents."""
+"""Lengths below this are counted in an array, which stays in the processor's cache; there are few
+longer documents.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceRule:
-    """How documents are divided into pieces: full ones, as long as a pack, and at most one shorter remainder."""
+    """How documents are divided into pieces: full ones, as long as a pack, and at most one shorter
+    remainder.
+    """
 
     length: int
     """Tokens of a pack."""
@@ -67,7 +74,9 @@ class PieceRule:
             int64, shape (n_documents,).
         """
         if self.long == "truncate":
-            remainders: NDArray[np.int64] = np.where(lengths < self.length, lengths, 0).astype(np.int64)
+            remainders: NDArray[np.int64] = np.where(lengths < self.length, lengths, 0).astype(
+                np.int64
+            )
             return remainders
         return lengths.astype(np.int64) % self.length
 
@@ -99,7 +108,9 @@ class LengthHistogram:
 
         short = 1 + np.flatnonzero(counts[1:])
         long, long_counts = np.unique(np.concatenate(long_lengths), return_counts=True)
-        return LengthHistogram(np.concatenate([short, long]), np.concatenate([counts[short], long_counts]))
+        return LengthHistogram(
+            np.concatenate([short, long]), np.concatenate([counts[short], long_counts])
+        )
 
     @property
     def documents(self) -> int:
@@ -130,7 +141,8 @@ class LengthHistogram:
     def cut_if_concatenated(self, length: int) -> tuple[int, int]:
         """Return what is cut if samples are taken from the concatenated documents instead of packs.
 
-        The expected values for shuffled documents, each of which starts anywhere in a sample with equal probability.
+        The expected values for shuffled documents, each of which starts anywhere in a sample with
+        equal probability.
 
         Returns:
             (number of documents that are cut, their tokens after the first cut).
@@ -187,8 +199,8 @@ class _Batch:
 class _GrowingClasses:
     """Classes of packs while they are filled.
 
-    A class is described by its difference from another one: the pieces of `parents[c]`, and then `times[c]` pieces of
-    `lengths[c]` tokens. A parent of -1 stands for an empty pack.
+    A class is described by its difference from another one: the pieces of `parents[c]`, and then
+    `times[c]` pieces of `lengths[c]` tokens. A parent of -1 stands for an empty pack.
     """
 
     def __init__(self) -> None:
@@ -200,7 +212,9 @@ class _GrowingClasses:
         """The keys of `batches_by_room`, ascending: the best fit is found by bisection."""
 
     def add(self, room: int, packs: int, parent: int, length: int, times: int) -> None:
-        """Add a class of `packs` packs, which have `room` left after `times` pieces were added to those of `parent`."""
+        """Add a class of `packs` packs, which have `room` left after `times` pieces were added to
+        those of `parent`.
+        """
         if packs == 0:
             return
         self.parents.append(parent)
@@ -212,7 +226,9 @@ class _GrowingClasses:
         self.batches_by_room[room].append(_Batch(packs, len(self.parents) - 1))
 
     def place(self, length: int, count: int, room: int) -> int:
-        """Place up to `count` pieces of a length into the packs with this room; return how many did not fit."""
+        """Place up to `count` pieces of a length into the packs with this room; return how many did
+        not fit.
+        """
         pieces_per_pack = room // length
         batches = self.batches_by_room[room]
         while batches and count:
@@ -271,7 +287,8 @@ def _expand(classes: _GrowingClasses, length: int) -> PackPlan:
     lengths = np.array(classes.lengths, np.int64)  # (n_steps,)
     times = np.array(classes.times, np.int64)  # (n_steps,)
 
-    # Follow all chains of parents at once: each round adds one step of every class that has one left.
+    # Follow all chains of parents at once: each round adds one step of every class that has one
+    # left.
     owner = np.arange(len(batches))
     step = last_step
     owners_by_round = [np.empty(0, np.int64)]
@@ -291,7 +308,9 @@ def _expand(classes: _GrowingClasses, length: int) -> PackPlan:
     owners = owners[by_owner]
     steps = steps[by_owner]
 
-    pieces_of_class = np.bincount(owners, weights=times[steps], minlength=len(batches)).astype(np.int64)
+    pieces_of_class = np.bincount(owners, weights=times[steps], minlength=len(batches)).astype(
+        np.int64
+    )
     piece_starts = np.concatenate([[0], np.cumsum(pieces_of_class)])
     piece_lengths = np.repeat(lengths[steps], times[steps])
     return PackPlan(length, packs, piece_starts, piece_lengths)

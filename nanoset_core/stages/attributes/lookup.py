@@ -1,8 +1,9 @@
-"""Rows of tables by an id, in memory that does not grow with them: columns and a sorted index in files that are mapped.
+"""Rows of tables by an id, in memory that does not grow with them: columns and a sorted index in
+files that are mapped.
 
-Each column is one file, or two for texts, in the order of the rows, so that any rows can be taken. The index has the
-hash of each id, ascending, and the first row that has the id: hashes are divided by their first bits, and each part is
-sorted alone. Ids of one hash are told apart by their texts.
+Each column is one file, or two for texts, in the order of the rows, so that any rows can be taken.
+The index has the hash of each id, ascending, and the first row that has the id: hashes are divided
+by their first bits, and each part is sorted alone. Ids of one hash are told apart by their texts.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class _Writer:
         if self._ends is None:
             values = array.cast(self.kind) if pa.types.is_null(array.type) else array
             zero: Any = False if self.kind == "bool" else 0
-            self._values.write(pc.fill_null(values, zero).to_numpy(zero_copy_only=False).astype(_TYPES[self.kind]))
+            self._values.write(
+                pc.fill_null(values, zero).to_numpy(zero_copy_only=False).astype(_TYPES[self.kind])
+            )
             return
         texts = array.cast(pa.large_string())
         _, offsets, data = texts.buffers()
@@ -92,7 +95,9 @@ class LookupWriter:
         self._columns: dict[str, _Writer] = {}
 
     def add(self, ids: Any, columns: Mapping[str, Any]) -> None:
-        """Add rows: an Arrow array of their ids as strings, and one of each column, of the types that are kept."""
+        """Add rows: an Arrow array of their ids as strings, and one of each column, of the types
+        that are kept.
+        """
         for name, column in columns.items():
             if name not in self._columns:
                 self._columns[name] = _Writer(self._folder / str(len(self._columns)))
@@ -105,7 +110,9 @@ class LookupWriter:
         self.__exit__()
         kinds = {name: one.kind for name, one in self._columns.items()}
         unsorted = Lookup(self._folder, self._ids.rows, 0, self._ids.kind, kinds)
-        found = Lookup(self._folder, self._ids.rows, _sort(self._folder, unsorted), self._ids.kind, kinds)
+        found = Lookup(
+            self._folder, self._ids.rows, _sort(self._folder, unsorted), self._ids.kind, kinds
+        )
         with (self._folder / "found").open("wb") as file:
             file.truncate(found.ids)
         return found
@@ -121,14 +128,20 @@ class LookupWriter:
 
 def _sort(folder: Path, lookup: Lookup) -> int:
     """Write the index of all rows with an id; return how many ids there are."""
-    valid, hashes = _mapped(folder / "id.valid", np.uint8), _mapped(folder / "all.hashes", np.uint64)
+    valid, hashes = (
+        _mapped(folder / "id.valid", np.uint8),
+        _mapped(folder / "all.hashes", np.uint64),
+    )
     bits = U64(max(1, len(hashes).bit_length() - _PART_BITS))
     counts = np.zeros(1 << int(bits), np.int64)
     for begin in range(0, len(hashes), CHUNK):
         some = slice(begin, begin + CHUNK)
         counts += np.bincount(_part(hashes[some][valid[some] > 0], bits), minlength=len(counts))
     ends = np.cumsum(counts)
-    by_hash, rows = _new(folder / "hashes", np.uint64, int(ends[-1])), _new(folder / "rows", np.int64, int(ends[-1]))
+    by_hash, rows = (
+        _new(folder / "hashes", np.uint64, int(ends[-1])),
+        _new(folder / "rows", np.int64, int(ends[-1])),
+    )
     following = ends - counts
     for begin in range(0, len(hashes), CHUNK):
         own = begin + np.flatnonzero(valid[begin : begin + CHUNK])
@@ -144,7 +157,11 @@ def _sort(folder: Path, lookup: Lookup) -> int:
         part, part_rows = by_hash[begin:end][own], rows[begin:end][own]
         first, repeated = _first_rows(part, part_rows, ids)
         upto = kept + len(first)
-        by_hash[kept:upto], rows[kept:upto], several[kept:upto] = part[first], part_rows[first], repeated
+        by_hash[kept:upto], rows[kept:upto], several[kept:upto] = (
+            part[first],
+            part_rows[first],
+            repeated,
+        )
         kept = upto
     (folder / "all.hashes").unlink()
     return kept
@@ -157,7 +174,9 @@ def _part(hashes: NDArray[np.uint64], bits: np.uint64) -> NDArray[np.int64]:
 def _first_rows(
     hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return which of some rows, by hash and number, are the first with their id, and whether others have it, too."""
+    """Return which of some rows, by hash and number, are the first with their id, and whether
+    others have it, too.
+    """
     import pyarrow as pa
 
     same = np.zeros(len(hashes) + 1, np.bool_)
@@ -200,8 +219,12 @@ class Opened:
 
     def __init__(self, lookup: Lookup) -> None:
         folder, self._lookup = lookup.folder, lookup
-        self._hashes, self._rows = (_mapped(folder / n, t)[: lookup.ids] for n, t in (("hashes", U64), ("rows", "i8")))
-        self._several, self._found = (_mapped(folder / name, np.uint8) for name in ("several", "found"))
+        self._hashes, self._rows = (
+            _mapped(folder / n, t)[: lookup.ids] for n, t in (("hashes", U64), ("rows", "i8"))
+        )
+        self._several, self._found = (
+            _mapped(folder / name, np.uint8) for name in ("several", "found")
+        )
 
     @cached_property
     def ids(self) -> Any:
@@ -210,7 +233,10 @@ class Opened:
 
     @cached_property
     def _columns(self) -> list[tuple[Any, NDArray[np.uint8]]]:
-        return [self._column(str(number), kind) for number, kind in enumerate(self._lookup.kinds.values())]
+        return [
+            self._column(str(number), kind)
+            for number, kind in enumerate(self._lookup.kinds.values())
+        ]
 
     def _column(self, name: str, kind: str) -> tuple[Any, NDArray[np.uint8]]:
         import pyarrow as pa
@@ -221,14 +247,17 @@ class Opened:
             return None, valid
         if kind in _TYPES:
             numbers = _mapped(values, _TYPES[kind])
-            return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), rows, [None, pa.py_buffer(numbers)]), valid
+            return pa.Array.from_buffers(
+                pa.from_numpy_dtype(numbers.dtype), rows, [None, pa.py_buffer(numbers)]
+            ), valid
         ends = _mapped(path.with_suffix(".ends"), np.int64)
         ends = ends if len(ends) else np.zeros(rows + 1, np.int64)
         buffers = pa.py_buffer(ends), pa.py_buffer(_mapped(values, np.uint8))
         return pa.LargeStringArray.from_buffers(rows, *buffers), valid
 
     def find(self, ids: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the first row of each id, -1 where there is none, int64; and whether others have it, too, bool.
+        """Return the first row of each id, -1 where there is none, int64; and whether others have
+        it, too, bool.
 
         ids: an Arrow array of strings; a null is in no row.
         """
@@ -268,17 +297,23 @@ class Opened:
             mask = there.copy()
             mask[there] = valid[rows[there]] > 0
             values = column.take(pa.array(rows, mask=~mask))
-            plain = pa.bool_() if kind == "bool" else pa.string() if kind == "string" else values.type
+            plain = (
+                pa.bool_() if kind == "bool" else pa.string() if kind == "string" else values.type
+            )
             found.append(narrowed(values) if kind == "uint64" else pc.cast(values, plain))
         return found
 
 
 def _mapped(path: Path, dtype: Any) -> NDArray[Any]:
-    """Return a file's values; they can be changed, for whoever maps it. One that is empty, or not there, has none."""
+    """Return a file's values; they can be changed, for whoever maps it. One that is empty, or not
+    there, has none.
+    """
     if not path.exists() or not path.stat().st_size:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, "r+"))
 
 
 def _new(path: Path, dtype: Any, length: int) -> NDArray[Any]:
-    return np.asarray(np.memmap(path, dtype, "w+", shape=(length,))) if length else np.empty(0, dtype)
+    return (
+        np.asarray(np.memmap(path, dtype, "w+", shape=(length,))) if length else np.empty(0, dtype)
+    )

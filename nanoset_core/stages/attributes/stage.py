@@ -1,6 +1,8 @@
-"""attributes: tables that others made, joined by id → a table for each shard, row for row its documents.
+"""attributes: tables that others made, joined by id → a table for each shard, row for row its
+documents.
 
-The tables of others are read into scratch files of this machine, in which its workers look the ids of the shards up.
+The tables of others are read into scratch files of this machine, in which its workers look the ids
+of the shards up.
 """
 
 from __future__ import annotations
@@ -32,7 +34,14 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.columns.stage import COLUMNS, ESCAPED, SHARDS, AlignedColumns, AlignedStage, publish
+from nanoset_core.stages.columns.stage import (
+    COLUMNS,
+    ESCAPED,
+    SHARDS,
+    AlignedColumns,
+    AlignedStage,
+    publish,
+)
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import ColumnTable
@@ -41,14 +50,25 @@ from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS, AttributesSpec
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import InternalStage, Key, Layout, Node, Planned, ReadingBudget, Summary, require
+from nanoset_core.stages.stage import (
+    InternalStage,
+    Key,
+    Layout,
+    Node,
+    Planned,
+    ReadingBudget,
+    Summary,
+    require,
+)
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
 from nanoset_core.text.values import type_of
 
 VERSION = 1
 STAGE = "attributes"
 COUNTS = ("missing", "without_id", "duplicates", "unmatched")
-"""Facts: documents without a row, those of them without an id, those whose id has several rows; ids of no document."""
+"""Facts: documents without a row, those of them without an id, those whose id has several rows; ids
+of no document.
+"""
 _FIRST = "first_missing"
 """Fact: the first id of a document without a row."""
 _MISSING = "missing"
@@ -59,12 +79,17 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
     kept, key = config.documents_of(corpus).columns, Key(corpus)
     found = {} if set(used).isdisjoint(kept) else {COLUMNS.layout.folder: Node(COLUMNS, key)}
     return found | (
-        {ATTRIBUTES.layout.folder: Node(ATTRIBUTES, key)} if corpus in config.attributes and set(used) - {*kept} else {}
+        {ATTRIBUTES.layout.folder: Node(ATTRIBUTES, key)}
+        if corpus in config.attributes and set(used) - {*kept}
+        else {}
     )
 
 
-def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collection[str]) -> AlignedColumns | None:
-    """Return where some columns of the documents of a corpus's set of shards are; None where there are none of them.
+def columns_of(
+    project: Project, corpus: str, tokenized: Manifest, used: Collection[str]
+) -> AlignedColumns | None:
+    """Return where some columns of the documents of a corpus's set of shards are; None where there
+    are none of them.
 
     MissingError where they were not made yet, or not of this set.
     """
@@ -77,7 +102,9 @@ def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collect
         made = require(project, stage, node.key)
         if made.recipe["parents"]["tokenized"] != tokenized.digest:
             what, remedy = "these columns are of other shards of the corpus", "run `nanoset build`"
-            raise MissingError(what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy)
+            raise MissingError(
+                what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy
+            )
         fields = {one["name"]: type_of(one["kind"]) for one in made.facts["columns"]} | fields
         tables.append((stage.tables_folder, corpus, made.facts[SHARDS]))
     return AlignedColumns(pa.schema(fields), project.outputs, tuple(tables)) if tables else None
@@ -86,27 +113,37 @@ def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collect
 def _spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
     if (spec := config.attributes_of(corpus)) is None:
         what = "no tables of attributes are named"
-        remedy = remedy_for_name(corpus, config.attributes, f"name some there: {{{corpus}: scores/*.parquet}}")
+        remedy = remedy_for_name(
+            corpus, config.attributes, f"name some there: {{{corpus}: scores/*.parquet}}"
+        )
         expected = one_of(config.attributes, "none: it is empty")
-        raise ConfigError(what, where=f"{config.file}: attributes", found=corpus, expected=expected, remedy=remedy)
+        raise ConfigError(
+            what, where=f"{config.file}: attributes", found=corpus, expected=expected, remedy=remedy
+        )
     return spec
 
 
 def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup, AttributeTables]:
-    """Read the tables that are joined to a corpus into an empty folder; return their rows, and what was read."""
+    """Read the tables that are joined to a corpus into an empty folder; return their rows, and what
+    was read.
+    """
     spec, where = _spec(project.config, corpus), f"attributes.{corpus}"
     given = given_files(project, spec.files, f"{where}.files")
     taken = {*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns}
     files = [
         stat for stat in given.stats if not stat.path.rpartition("/")[2].startswith(("_", "."))
     ]  # as Spark's marks
-    tables = AttributeTables(given.folder, files, spec.id, spec.columns, taken, f"{project.config.file}: {where}")
+    tables = AttributeTables(
+        given.folder, files, spec.id, spec.columns, taken, f"{project.config.file}: {where}"
+    )
     meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in files))
     return tables.read(folder, meter.advance), tables
 
 
 def fill_by_id(table: ColumnTable, rows: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
-    """Fill the table of a shard with the rows of its documents; return COUNTS of it but the last, and _FIRST."""
+    """Fill the table of a shard with the rows of its documents; return COUNTS of it but the last,
+    and _FIRST.
+    """
     import pyarrow as pa
 
     opened, counts, first = lookup.opened(), np.zeros(3, np.int64), ""
@@ -115,7 +152,9 @@ def fill_by_id(table: ColumnTable, rows: DocumentRows, lookup: Lookup) -> Mappin
         found, several = opened.find(ids)
         table.add([opened.take(found)])
         counts += (found < 0).sum(), ids.null_count, several.sum()
-        first = first or next(iter(ids.filter(pa.array(found < 0)).drop_null().slice(0, 1).to_pylist()), "")
+        first = first or next(
+            iter(ids.filter(pa.array(found < 0)).drop_null().slice(0, 1).to_pylist()), ""
+        )
     return dict(zip(COUNTS, counts.tolist(), strict=False)) | {_FIRST: first}
 
 
@@ -137,12 +176,14 @@ def _mark(task: _Marking) -> None:
 
 @holding
 def join_attributes(project: Project, corpus: str) -> Manifest:
-    """Join tables of others to the documents of a corpus's current shards by their ids; make that current.
+    """Join tables of others to the documents of a corpus's current shards by their ids; make that
+    current.
 
     Raises:
         MissingError: it was not tokenized, or there is no such table.
         SourceChangedError: a table was changed meanwhile.
-        ConfigError, FormatError, InputError: a table cannot be joined; documents or rows are as they may not be.
+        ConfigError, FormatError, InputError: a table cannot be joined; documents or rows are as
+            they may not be.
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest})
@@ -153,11 +194,19 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     sweep_abandoned(folder)
     with claim_scratch(folder / "joining") as scratch:
         lookup, tables = read_attributes(project, corpus, scratch)
-        if ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest}).digest != recipe.digest:
-            what, remedy = "a table of attributes changed while it was read", "run again when it is finished"
+        if (
+            ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest}).digest
+            != recipe.digest
+        ):
+            what, remedy = (
+                "a table of attributes changed while it was read",
+                "run again when it is finished",
+            )
             raise SourceChangedError(what, where=_spec(project.config, corpus).files, remedy=remedy)
 
-        def unmatched(there: Sequence[int], facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        def unmatched(
+            there: Sequence[int], facts: Sequence[Mapping[str, Any]]
+        ) -> Mapping[str, Any]:
             tasks = (_Marking(project.outputs, shards[number], lookup) for number in there)
             for _ in run_tasks(_mark, tasks, project.config.workers):
                 pass
@@ -167,14 +216,18 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 
         fill = partial(fill_by_id, lookup=lookup)
         # The tables lie on this machine alone, so that no workers of others are asked.
-        made = publish(project, ATTRIBUTES, recipe, shards, tables.names, lambda number: fill, None, unmatched)
+        made = publish(
+            project, ATTRIBUTES, recipe, shards, tables.names, lambda number: fill, None, unmatched
+        )
     return _judged(project, made)
 
 
 def _judged(project: Project, made: Manifest) -> Manifest:
     """Return an output; InputError where its documents or rows are as they may not be."""
     for what, remedy in faults(project.config, made):
-        raise InputError(what, where=f"{project.config.file}: attributes.{made.name}", remedy=remedy)
+        raise InputError(
+            what, where=f"{project.config.file}: attributes.{made.name}", remedy=remedy
+        )
     return made
 
 
@@ -217,15 +270,22 @@ class AttributesStage(AlignedStage, Planned):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         spec, content = _spec(project.config, key.subject), _MISSING
-        with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
+        # `make` and `refusal` say what is wrong
+        with contextlib.suppress(MissingError, InputError):
             content = given_files(project, spec.files, f"{STAGE}.{key.subject}.files").digest
-        options = {"files": content, "id": spec.id, "columns": None if spec.columns is None else list(spec.columns)}
+        options = {
+            "files": content,
+            "id": spec.id,
+            "columns": None if spec.columns is None else list(spec.columns),
+        }
         return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         return join_attributes(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.columns.verify import verify_attributes
 
         return verify_attributes(project, key.subject, deep)
@@ -234,12 +294,20 @@ class AttributesStage(AlignedStage, Planned):
         found = super().fault(project, key, manifest)
         return found or next((what for what, _ in faults(project.config, manifest)), None)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return that a file is not there, or what fails the output that is there."""
         try:
-            given_files(project, _spec(project.config, key.subject).files, f"{STAGE}.{key.subject}.files")
+            given_files(
+                project, _spec(project.config, key.subject).files, f"{STAGE}.{key.subject}.files"
+            )
             made = project.outputs.find(wanted)
-            return None if made is None else next((what for what, _ in faults(project.config, made)), None)
+            return (
+                None
+                if made is None
+                else next((what for what, _ in faults(project.config, made)), None)
+            )
         except NanosetError as error:
             return one_line(error)
 

@@ -1,4 +1,6 @@
-"""Tables of what others know of documents, in Parquet or Arrow files: read into a lookup by the documents' ids."""
+"""Tables of what others know of documents, in Parquet or Arrow files: read into a lookup by the
+documents' ids.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class AttributeTables:
     where: str
     """The key of nanoset.yaml that names the files."""
     escaped: int = 0
-    """Values that were read which are bytes that are not UTF-8, and are kept with such bytes as \\xNN."""
+    """Values that were read which are bytes that are not UTF-8, and are kept with such bytes as
+    \\xNN.
+    """
     _types: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """Column → the first file that has a type for it, and this type."""
 
@@ -47,7 +51,8 @@ class AttributeTables:
 
         Raises:
             ConfigError: a column is not there, or has a name that documents have already.
-            FormatError, InputError: a file is no table, damaged, or has other columns than the first one.
+            FormatError, InputError: a file is no table, damaged, or has other columns than the
+                first one.
         """
         with LookupWriter(folder) as writer:
             for ids, *columns in self._chunks(progress):
@@ -74,7 +79,9 @@ class AttributeTables:
         if waiting:
             yield [_joined(parts) for parts in zip(*waiting, strict=True)]
         elif not self._types:
-            raise InputError("there is no table", where=self.where, remedy="name files of Parquet or Arrow")
+            raise InputError(
+                "there is no table", where=self.where, remedy="name files of Parquet or Arrow"
+            )
 
     def _parts(self, file: FileStat) -> Iterator[list[Any]]:
         path = self.folder / file.path
@@ -94,34 +101,48 @@ class AttributeTables:
         except FaultError as error:
             what, remedy = "a table of attributes cannot be read", "mend the file, or name others"
             expected = "a Parquet file, or an Arrow file that ends in .arrow"
-            raise FormatError(what, where=path, found=error.detail, expected=expected, remedy=remedy) from error
+            raise FormatError(
+                what, where=path, found=error.detail, expected=expected, remedy=remedy
+            ) from error
         except NotJsonError as error:
-            what, remedy = "a column of attributes cannot be kept", f"leave it out by {self.where}.columns"
+            what, remedy = (
+                "a column of attributes cannot be kept",
+                f"leave it out by {self.where}.columns",
+            )
             raise InputError(what, where=path, found=str(error), remedy=remedy) from error
 
     def _check(self, path: RawFolder, schema: Any) -> None:
         """Compare the columns of a file with those of the first one."""
         found = {one.name: _kind(one.type) for one in schema}
         known = dict(self._types)
-        names = [self.id, *(self.columns if self.columns is not None else (n for n in found if n != self.id))]
+        names = [
+            self.id,
+            *(self.columns if self.columns is not None else (n for n in found if n != self.id)),
+        ]
         for name in dict.fromkeys([*names, *known]):
             self._check_column(path, name, found, Counter(schema.names)[name])
             if known and name not in known:
                 first = next(iter(known.values()))[0]
-                raise self._other(path, f"a column {name!r}", f"the columns of {first}: {', '.join(known)}")
+                raise self._other(
+                    path, f"a column {name!r}", f"the columns of {first}: {', '.join(known)}"
+                )
             if (kind := found[name]) is not None or name not in known:
                 first, expected = known.get(name, (str(path), None))
                 if kind != expected and expected is not None:
                     raise self._other(path, f"{name!r} of {kind}", f"{expected}, as in {first}")
                 self._types[name] = (str(path), kind) if expected is None else (first, expected)
 
-    def _check_column(self, path: RawFolder, name: str, found: Mapping[str, Any], count: int) -> None:
+    def _check_column(
+        self, path: RawFolder, name: str, found: Mapping[str, Any], count: int
+    ) -> None:
         key = "id" if name == self.id else "columns"
         where = f"{self.where}.{key}"
         if not count:
             what, remedy = "a table of attributes lacks a column", f"correct {where}, or the file"
             columns = ", ".join(found) or "no columns"
-            raise ConfigError(what, where=path, found=columns, expected=f"a column {name!r}", remedy=remedy)
+            raise ConfigError(
+                what, where=path, found=columns, expected=f"a column {name!r}", remedy=remedy
+            )
         if count > 1:
             raise self._other(path, f"two columns {name!r}", "each once")
         if name == self.id and found[name] not in (None, "int64", "uint64", "string"):
@@ -134,11 +155,15 @@ class AttributeTables:
 
     def _other(self, path: RawFolder, found: str, expected: str) -> FormatError:
         remedy = f"write all files alike, or name in {self.where}.columns those to take"
-        return FormatError("tables of attributes differ", where=path, found=found, expected=expected, remedy=remedy)
+        return FormatError(
+            "tables of attributes differ", where=path, found=found, expected=expected, remedy=remedy
+        )
 
 
 def _kind(kind: Any) -> str | None:
-    """Return as which type the values of a column are kept, None where it has but nulls; all but numbers as text."""
+    """Return as which type the values of a column are kept, None where it has but nulls; all but
+    numbers as text.
+    """
     import pyarrow as pa
     from pyarrow import types
 
@@ -153,7 +178,9 @@ def _kind(kind: Any) -> str | None:
 
 
 def _values(array: Any) -> Any:
-    """Return values as those that are kept; of texts that are too long so much that they are still so."""
+    """Return values as those that are kept; of texts that are too long so much that they are still
+    so.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,6 @@
-"""columns: what is known of each document beside its tokens: a table for each shard, row for row its documents."""
+"""columns: what is known of each document beside its tokens: a table for each shard, row for row
+its documents.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class AlignedColumns:
-    """What is known of each document of a corpus beside its tokens: columns, each of one type, and where they are."""
+    """What is known of each document of a corpus beside its tokens: columns, each of one type, and
+    where they are.
+    """
 
     schema: Any
     """pyarrow.Schema of all columns."""
@@ -65,56 +69,83 @@ class AlignedColumns:
     """(stage, corpus, digests of a table for each shard) of each output."""
 
     def files_of(self, shard: int) -> list[Any]:
-        """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each; MissingError, FormatError."""
+        """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each;
+        MissingError, FormatError.
+        """
         import pyarrow as pa
 
         found, remedy = [], "run `nanoset build`"
         for stage, corpus, digests in self.tables:
-            manifest = self.outputs.version(stage, corpus, digests[shard], "a table of columns is gone", remedy)
+            manifest = self.outputs.version(
+                stage, corpus, digests[shard], "a table of columns is gone", remedy
+            )
             try:
                 found.append(_opened(manifest.path(TABLE)))
             except (pa.ArrowException, OSError) as error:
                 what, place = "this is not a table of columns", manifest.folder / TABLE
-                raise FormatError(what, where=place, found=str(error)[:500], remedy=remedy) from error
+                raise FormatError(
+                    what, where=place, found=str(error)[:500], remedy=remedy
+                ) from error
         return found
 
     def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> dict[str, Any]:
-        """Return name → values of columns of a row group of opened tables, by the types of `schema`.
+        """Return name → values of columns of a row group of opened tables, by the types of
+        `schema`.
 
         Texts of which few differ are a dictionary.
         """
         found: dict[str, Any] = {}
         for file in files:
-            if names := [name for name in file.schema_arrow.names if name in columns and name not in found]:
+            if names := [
+                name for name in file.schema_arrow.names if name in columns and name not in found
+            ]:
                 table = file.read_row_group(group, columns=names)
                 for name in names:
                     column, target = table.column(name), self.schema.field(name).type
-                    found[name] = column if _value_type(column.type) == target else as_type(column, target)
+                    found[name] = (
+                        column if _value_type(column.type) == target else as_type(column, target)
+                    )
         return found
 
     def statistics(self, files: Iterable[Any], group: int) -> Iterator[tuple[Any, Collection[str]]]:
-        """Yield a row group of each opened table as Parquet describes it, and the columns of which this holds.
+        """Yield a row group of each opened table as Parquet describes it, and the columns of which
+        this holds.
 
-        It is in the order of the shard's own types, and so tells nothing of numbers that the corpus has as text.
+        It is in the order of the shard's own types, and so tells nothing of numbers that the corpus
+        has as text.
         """
         import pyarrow as pa
 
         for file in files:
             fields = [field for field in file.schema_arrow if field.name in self.schema.names]
             targets = {field.name: self.schema.field(field.name).type for field in fields}
-            same = {one.name for one in fields if targets[one.name] in (_value_type(one.type), pa.float64())}
+            same = {
+                one.name
+                for one in fields
+                if targets[one.name] in (_value_type(one.type), pa.float64())
+            }
             yield file.metadata.row_group(group), same
 
 
 def _opened(path: Path) -> Any:
-    """Open a table; of texts it gives a dictionary where that of the first row group is small: that is read faster."""
+    """Open a table; of texts it gives a dictionary where that of the first row group is small: that
+    is read faster.
+    """
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     group = file.metadata.row_group(0) if file.num_row_groups else None
-    parts = [group.column(number) for number in range(group.num_columns)] if group is not None else []
-    texts = [part for part in parts if part.physical_type == "BYTE_ARRAY" and part.has_dictionary_page]
-    few = [one for one in texts if one.data_page_offset - one.dictionary_page_offset < _SMALL_DICTIONARY]
+    parts = (
+        [group.column(number) for number in range(group.num_columns)] if group is not None else []
+    )
+    texts = [
+        part for part in parts if part.physical_type == "BYTE_ARRAY" and part.has_dictionary_page
+    ]
+    few = [
+        one
+        for one in texts
+        if one.data_page_offset - one.dictionary_page_offset < _SMALL_DICTIONARY
+    ]
     names = [one.path_in_schema for one in few]
     return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=names) if names else file
 
@@ -164,9 +195,12 @@ def publish(
     names: Sequence[str],
     fill_of: Callable[[int], Fill],
     executor: Executor | None,
-    more: Callable[[Sequence[int], Sequence[Mapping[str, Any]]], Mapping[str, Any]] = lambda existing, facts: {},
+    more: Callable[
+        [Sequence[int], Sequence[Mapping[str, Any]]], Mapping[str, Any]
+    ] = lambda existing, facts: {},
 ) -> Manifest:
-    """Make the tables of a corpus's shards that do not exist yet, and the output that lists them; make it current.
+    """Make the tables of a corpus's shards that do not exist yet, and the output that lists them;
+    make it current.
 
     Args:
         project: The project.
@@ -176,8 +210,8 @@ def publish(
         names: Names of the columns.
         fill_of: Returns how the table of a shard is filled, by the number of the shard.
         executor: Runs the tasks; None for processes of this machine.
-        more: Returns further facts of the output, given the numbers of the shards whose tables existed, and the facts
-            of all tables.
+        more: Returns further facts of the output, given the numbers of the shards whose tables
+            existed, and the facts of all tables.
     """
     outputs = project.outputs
     corpus = recipe.name
@@ -242,19 +276,35 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         raise MissingError(what, where=tokenized.url(), remedy=remedy)
     folder, options = corpus_folder(project, corpus), tokenized.recipe["options"]
     ranges, names = cut_ranges(inventory, options["range_bytes"]), tuple(recipe.options["columns"])
-    keys = {name: options[name] for name in ("text_key", "id_key", "max_line_bytes")} | {"kept_keys": names}
+    keys = {name: options[name] for name in ("text_key", "id_key", "max_line_bytes")} | {
+        "kept_keys": names
+    }
 
     def fill_of(number: int) -> Fill:
         [source] = with_object_marks(project, folder, ranges[number : number + 1])
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
-    return publish(project, COLUMNS, recipe, current_shards(project, tokenized), names, fill_of, project.executor)
+    return publish(
+        project,
+        COLUMNS,
+        recipe,
+        current_shards(project, tokenized),
+        names,
+        fill_of,
+        project.executor,
+    )
 
 
 def _fill_from_text(
-    table: ColumnTable, rows: DocumentRows, folder: RawFolder, source: SourceRange, keys: Mapping[str, Any]
+    table: ColumnTable,
+    rows: DocumentRows,
+    folder: RawFolder,
+    source: SourceRange,
+    keys: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Fill the table of a shard from its raw text; return how many values are not UTF-8, if any are."""
+    """Fill the table of a shard from its raw text; return how many values are not UTF-8, if any
+    are.
+    """
     n_escaped = 0
 
     def counted_batches() -> Iterator[DocumentBatch]:
@@ -269,7 +319,9 @@ def _fill_from_text(
 
 
 class AlignedStage(PerCorpus, OutsideFiles):
-    """Values of each document of a corpus: the manifest names a table for each shard, which is aligned with it."""
+    """Values of each document of a corpus: the manifest names a table for each shard, which is
+    aligned with it.
+    """
 
     progress_name: str
     """What the work is called while it runs."""
@@ -283,7 +335,9 @@ class AlignedStage(PerCorpus, OutsideFiles):
         def look(outputs: OutputRoot, place: Path) -> bool:
             return outputs.find_at(place) is not None
 
-        there = project.outputs.each_version(look, self.tables_folder, key.subject, manifest.facts[SHARDS])
+        there = project.outputs.each_version(
+            look, self.tables_folder, key.subject, manifest.facts[SHARDS]
+        )
         return None if all(there) else "the table of a shard is missing or damaged"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
@@ -315,17 +369,23 @@ class ColumnsStage(AlignedStage):
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         named = [name for name, spec in config.corpora.items() if spec.columns]
-        with_columns = [name for name in dict.fromkeys([*corpora, *named]) if config.documents_of(name).columns]
+        with_columns = [
+            name for name in dict.fromkeys([*corpora, *named]) if config.documents_of(name).columns
+        ]
         return [Key(name, requested_at=f"corpora.{name}.columns") for name in with_columns]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         columns = list(project.config.documents_of(key.subject).columns)
-        return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, {"columns": columns})
+        return Recipe(
+            STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, {"columns": columns}
+        )
 
     def make(self, project: Project, key: Key) -> Manifest:
         return keep_columns(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.columns.verify import verify_columns
 
         return verify_columns(self, project, key.subject, deep)

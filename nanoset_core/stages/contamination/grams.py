@@ -1,4 +1,6 @@
-"""n-grams of the words of evaluation texts, and the documents in which enough of one text lies together."""
+"""n-grams of the words of evaluation texts, and the documents in which enough of one text lies
+together.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _BITS_PER_GRAM = 16
 
 
 def grams_of(words: Words, size: int) -> Words:
-    """Return the hash of the words [k, k + size) for each k, uint64, out of those of half as many words, and so on."""
+    """Return the hash of the words [k, k + size) for each k, uint64, out of those of half as many
+    words, and so on.
+    """
     count = len(words) - size + 1
     if count <= 0:
         return np.empty(0, np.uint64)
@@ -74,22 +78,32 @@ class EvaluationGrams:
 
     @staticmethod
     def of(words: Words, letters: Ints, lengths: Ints, size: int) -> EvaluationGrams:
-        """Take the n-grams of texts: hashes and letters of all their words, and the number of words of each text."""
+        """Take the n-grams of texts: hashes and letters of all their words, and the number of words
+        of each text.
+        """
         texts = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         hashes = grams_of(words, size)
         starts = np.flatnonzero(texts[: len(hashes)] == texts[size - 1 :])
         places = starts[np.argsort(hashes[starts], kind="stable")]
         hashes = hashes[places]
-        firsts = np.flatnonzero(np.concatenate([[True] * (len(hashes) > 0), hashes[1:] != hashes[:-1]]))
+        firsts = np.flatnonzero(
+            np.concatenate([[True] * (len(hashes) > 0), hashes[1:] != hashes[:-1]])
+        )
         counts = np.diff(firsts, append=len(hashes))
         telling = counts <= MOST_TEXTS
-        places, grams, ends = places[np.repeat(telling, counts)], hashes[firsts[telling]], np.cumsum(counts[telling])
+        places, grams, ends = (
+            places[np.repeat(telling, counts)],
+            hashes[firsts[telling]],
+            np.cumsum(counts[telling]),
+        )
         opened = np.bincount(places, minlength=len(words) + size) - np.bincount(
             places + size, minlength=len(words) + size
         )
         counted = np.where(np.cumsum(opened)[: len(words)] > 0, letters, 0)
         begins, before = (np.concatenate([[0], np.cumsum(one)]) for one in (lengths, counted))
-        return EvaluationGrams(grams, ends, places.astype(np.int32), texts[places], begins, before, np.array([size]))
+        return EvaluationGrams(
+            grams, ends, places.astype(np.int32), texts[places], begins, before, np.array([size])
+        )
 
     @cached_property
     def totals(self) -> Ints:
@@ -103,12 +117,16 @@ class EvaluationGrams:
         seen, shift = np.zeros(1 << (bits - 3), np.uint8), U64(64 - bits)
         at = self.grams >> shift
         np.bitwise_or.at(
-            seen, (at >> U64(3)).astype(np.int64), U64(1).astype(np.uint8) << (at & U64(7)).astype(np.uint8)
+            seen,
+            (at >> U64(3)).astype(np.int64),
+            U64(1).astype(np.uint8) << (at & U64(7)).astype(np.uint8),
         )
         return seen, shift
 
     def hits(self, found: Found) -> tuple[Ints, Ints]:
-        """Return (word at which an n-gram of a document begins, number of the n-gram) of all that texts have."""
+        """Return (word at which an n-gram of a document begins, number of the n-gram) of all that
+        texts have.
+        """
         size, (seen, shift) = int(self.size[0]), self._filter
         hashes = grams_of(found.hashes, size)
         at = (hashes >> shift).astype(np.int64)
@@ -116,27 +134,38 @@ class EvaluationGrams:
         order = np.argsort(hashes[maybe])  # so that neighbours are looked up one after the other
         wanted, places = hashes[maybe[order]], np.empty(len(maybe), np.int64)
         places[order] = np.minimum(np.searchsorted(self.grams, wanted), max(len(self.grams) - 1, 0))
-        is_hit: Bools = self.grams[places] == hashes[maybe] if len(self.grams) else np.zeros(len(maybe), np.bool_)
+        is_hit: Bools = (
+            self.grams[places] == hashes[maybe]
+            if len(self.grams)
+            else np.zeros(len(maybe), np.bool_)
+        )
         maybe, places = maybe[is_hit], places[is_hit]
         inside = found.documents(maybe) == found.documents(maybe + size - 1)
         return maybe[inside], places[inside]
 
     def search(self, found: Found, threshold: float) -> Matches:
-        """Return where at least this share of a text's letters lies in n-grams that are near one another.
+        """Return where at least this share of a text's letters lies in n-grams that are near one
+        another.
 
-        They are near where no more words are between the beginnings of one and the next than the text has.
+        They are near where no more words are between the beginnings of one and the next than the
+        text has.
         """
         at, grams = self.hits(found)
         begins = np.where(grams > 0, self.gram_ends[grams - 1], 0)
         counts = self.gram_ends[grams] - begins
         postings = positions_in(begins, counts)
         documents, at = np.repeat(found.documents(at), counts), np.repeat(at, counts)
-        texts, places = self.texts[postings].astype(np.int64), self.places[postings].astype(np.int64)
+        texts, places = (
+            self.texts[postings].astype(np.int64),
+            self.places[postings].astype(np.int64),
+        )
         order = np.lexsort((at, texts, documents))
         at, texts, documents, places = at[order], texts[order], documents[order], places[order]
         words = (self.text_begins[texts + 1] - self.text_begins[texts])[1:]
         opens = np.ones(len(at), np.bool_)
-        opens[1:] = (texts[1:] != texts[:-1]) | (documents[1:] != documents[:-1]) | (np.diff(at) > words)
+        opens[1:] = (
+            (texts[1:] != texts[:-1]) | (documents[1:] != documents[:-1]) | (np.diff(at) > words)
+        )
         firsts = np.flatnonzero(opens)
         lasts = np.append(firsts[1:], len(at)) - 1
         shares = self._shares(places, np.cumsum(opens) - 1, texts[firsts], threshold)
@@ -144,10 +173,20 @@ class EvaluationGrams:
         firsts, lasts, shares = firsts[won], lasts[won], shares[won]
         order = np.lexsort((texts[firsts], -shares, documents[firsts]))
         firsts, lasts = firsts[order], lasts[order]
-        return Matches(documents[firsts], texts[firsts], shares[order], at[firsts], at[lasts] + int(self.size[0]))
+        return Matches(
+            documents[firsts],
+            texts[firsts],
+            shares[order],
+            at[firsts],
+            at[lasts] + int(self.size[0]),
+        )
 
-    def _shares(self, places: Ints, groups: Ints, texts: Ints, threshold: float) -> NDArray[np.float64]:
-        """Return the share of its text that each group of n-grams covers; 0 where that is surely not enough."""
+    def _shares(
+        self, places: Ints, groups: Ints, texts: Ints, threshold: float
+    ) -> NDArray[np.float64]:
+        """Return the share of its text that each group of n-grams covers; 0 where that is surely
+        not enough.
+        """
         size, totals = int(self.size[0]), self.totals[texts]
         needed = np.maximum(threshold * totals, LEAST_LETTERS)
         most = np.bincount(groups, self.letters[places + size] - self.letters[places], len(texts))

@@ -1,4 +1,6 @@
-"""What is looked for, out of the texts of evaluations, and looking for it in the documents of a dataset."""
+"""What is looked for, out of the texts of evaluations, and looking for it in the documents of a
+dataset.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class TextSource:
         counts, letters = found.counts, self.vocabulary.letters(found)
         begins = np.cumsum(counts) - counts
         numbers = (np.arange(counts.sum()) - np.repeat(begins, counts)).astype(np.uint64)
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mix(found.hashes + numbers * STEP))])
+        sums = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(mix(found.hashes + numbers * STEP))]
+        )
         new = np.zeros(len(texts), np.bool_)
         for number, key in enumerate((sums[begins + counts] - sums[begins]).tolist()):
             new[number] = key not in self._seen
@@ -86,9 +90,16 @@ class TextSource:
 
 
 def facts_of(source: TextSource, grams: EvaluationGrams) -> dict[str, int]:
-    """Return counts: texts, those that are there twice, n-grams, and texts that are too short to be looked for."""
+    """Return counts: texts, those that are there twice, n-grams, and texts that are too short to be
+    looked for.
+    """
     short = int((grams.totals < LEAST_LETTERS).sum())
-    return {"texts": len(source.places), "copies": source.copies, "ngrams": len(grams.grams), "too_short": short}
+    return {
+        "texts": len(source.places),
+        "copies": source.copies,
+        "ngrams": len(grams.grams),
+        "too_short": short,
+    }
 
 
 class Match(NamedTuple):
@@ -121,12 +132,21 @@ class Evaluation:
         """Map the arrays that `save` wrote."""
 
         def mapped(kind: type[Any]) -> Any:
-            return kind(*(np.load(folder / f"{own.name}.npy", "r", allow_pickle=False) for own in fields(kind)))
+            return kind(
+                *(
+                    np.load(folder / f"{own.name}.npy", "r", allow_pickle=False)
+                    for own in fields(kind)
+                )
+            )
 
         return Evaluation(mapped(WordVocabulary), mapped(EvaluationGrams))
 
-    def search(self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float) -> Iterator[Match]:
-        """Yield the matches of some documents of a dataset, by document; the first of them is `first`."""
+    def search(
+        self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float
+    ) -> Iterator[Match]:
+        """Yield the matches of some documents of a dataset, by document; the first of them is
+        `first`.
+        """
         begins = token_starts(dataset, dataset.document_indices[first : first + count + 1])
         found: dict[int, dict[int, Match]] = {}
         chunks = list(_chunks(begins))
@@ -137,11 +157,17 @@ class Evaluation:
                     if match.text not in known or known[match.text].share < match.share:
                         known[match.text] = match
         for document, matches in sorted(found.items()):
-            best = sorted(matches.values(), key=lambda one: (-one.share, one.text))[:MOST_OF_A_DOCUMENT]
+            best = sorted(matches.values(), key=lambda one: (-one.share, one.text))[
+                :MOST_OF_A_DOCUMENT
+            ]
             yield from (match._replace(document=first + document) for match in best)
 
     def _in_chunk(
-        self, dataset: MMapIndexedDataset, begins: Ints, chunk: tuple[int, int, int, int], threshold: float
+        self,
+        dataset: MMapIndexedDataset,
+        begins: Ints,
+        chunk: tuple[int, int, int, int],
+        threshold: float,
     ) -> Iterator[Match]:
         low, high, begin, end = chunk
         span = np.array([[begin], [end]]) * dataset.dtype.itemsize
@@ -155,7 +181,9 @@ class Evaluation:
 
 
 def _chunks(begins: Ints) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first document, end of documents, first token, end of tokens) of chunks; of long documents their parts."""
+    """Yield (first document, end of documents, first token, end of tokens) of chunks; of long
+    documents their parts.
+    """
     low = 0
     while low < len(begins) - 1:
         high = int(np.searchsorted(begins, begins[low] + CHUNK_TOKENS, side="right")) - 1

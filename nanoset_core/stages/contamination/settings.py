@@ -13,7 +13,9 @@ from nanoset_core.records.parsing import broken
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.views.settings import ViewSpec
 
-_TEXTS = {"nothing": ("there is nothing to look for", "name a file and a key, or remove the section")}
+_TEXTS = {
+    "nothing": ("there is nothing to look for", "name a file and a key, or remove the section")
+}
 """Rule of a section → what is wrong, and the remedy; see `broken`."""
 
 
@@ -24,7 +26,9 @@ class ContaminationSpec:
     files: tuple[str, ...] | str = field(metadata={"example": "evals/*.jsonl"})
     """Files of JSON lines, Parquet or Arrow, local or s3://…; patterns may be given."""
     text_keys: tuple[str, ...] | str = "text"
-    """Keys whose texts are looked for, those of a line joined in this order; lists of texts are taken, too."""
+    """Keys whose texts are looked for, those of a line joined in this order; lists of texts are
+    taken, too.
+    """
     of: tuple[str, ...] = ()
     """Corpora that are looked through; absent = all that training reads."""
     ngram: Annotated[int, Range(3, 64)] = 5
@@ -32,8 +36,8 @@ class ContaminationSpec:
     threshold: Annotated[float, Range(0.1, 1)] = 0.55
     """Share of a text's letters, 0 to 1, that must lie in such words near one another."""
     policy: Literal["warn", "block", "exclude"] = "warn"
-    """What a contaminated document means: a warning; nothing is made that trains on it; or a warning, unless each view
-    that training reads leaves it out by `clean_of`."""
+    """What a contaminated document means: a warning; nothing is made that trains on it; or a
+    warning, unless each view that training reads leaves it out by `clean_of`."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -55,7 +59,10 @@ def contamination_errors(
         yield from raised(check_asset_name, name, where)
         if spec.of:
             yield from raised(check_corpora, file, f"contamination.{name}.of", spec.of)
-        empty = (not spec.patterns, "nothing", "files", "no file"), (not spec.keys, "nothing", "text_keys", "no key")
+        empty = (
+            (not spec.patterns, "nothing", "files", "no file"),
+            (not spec.keys, "nothing", "text_keys", "no key"),
+        )
         yield from broken(f"{where}.", _TEXTS, *empty)
         for view in set(spec.of) & views.keys():
             what, remedy = "a view is looked through by its corpus", f"name {views[view].of}"
@@ -67,4 +74,6 @@ def contamination_errors(
                 remedy = remedy_for_name(section, sections, "correct the name, or add the section")
                 expected = one_of(sections, "none: there is no contamination")
                 where = f"{file}: views.{name}.clean_of"
-                yield ConfigError(what, where=where, found=section, expected=expected, remedy=remedy)
+                yield ConfigError(
+                    what, where=where, found=section, expected=expected, remedy=remedy
+                )

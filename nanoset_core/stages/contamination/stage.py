@@ -1,7 +1,8 @@
-"""contamination: a corpus's dataset and files of evaluations → the documents that hold texts of these.
+"""contamination: a corpus's dataset and files of evaluations → the documents that hold texts of
+these.
 
-What is looked for is an output of its own, and so is what was found in each shard, as its facts: after an append the
-new shards alone are looked through.
+What is looked for is an output of its own, and so is what was found in each shard, as its facts:
+after an append the new shards alone are looked through.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, StaleError, one_line
+from nanoset_core.errors import (
+    ConfigError,
+    InputError,
+    MissingError,
+    NanosetError,
+    StaleError,
+    one_line,
+)
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
@@ -60,13 +68,22 @@ _SHOWN = 8
 BOILERPLATE_DOCUMENTS = 100
 """Documents that hold one text of an evaluation, from which on the text is taken for boilerplate."""
 _BOILERPLATE = "boilerplate"
-"""Fact: a `MatchSummary` as a mapping, of outputs with so many matches that they may hold boilerplate."""
-_FOUND_THERE = (("evaluation_file", "string"), ("evaluation_line", "int64"), ("share", "float64"), ("words", "string"))
+"""Fact: a `MatchSummary` as a mapping, of outputs with so many matches that they may hold
+boilerplate.
+"""
+_FOUND_THERE = (
+    ("evaluation_file", "string"),
+    ("evaluation_line", "int64"),
+    ("share", "float64"),
+    ("words", "string"),
+)
 
 
 def trained_names(config: ProjectConfig) -> list[str]:
     """Return the corpora and views that training reads."""
-    nanosets = (name for one in config.nanosets.values() for name in one.corpora if one.trains_on(name))
+    nanosets = (
+        name for one in config.nanosets.values() for name in one.corpora if one.trains_on(name)
+    )
     tars = (name for one in config.webdatasets.values() for name in one.corpora)
     return list(dict.fromkeys([*nanosets, *tars, *config.pbin]))
 
@@ -74,7 +91,9 @@ def trained_names(config: ProjectConfig) -> list[str]:
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
     """Return the corpora that a section of `contamination` looks through."""
     given = config.contamination[section].of
-    return list(given or dict.fromkeys(base_of(config.derived, name) for name in trained_names(config)))
+    return list(
+        given or dict.fromkeys(base_of(config.derived, name) for name in trained_names(config))
+    )
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
@@ -132,21 +151,31 @@ def _evaluation_options(project: Project, section: str) -> dict[str, Any]:
 def _evaluation(project: Project, section: str) -> Manifest:
     """Read the files of a section and write what is looked for, where that is not there."""
     spec, file = project.config.contamination[section], project.config.tokenizer_file
-    recipe = Recipe(_EVALUATIONS.layout.folder, section, VERSION, {}, _evaluation_options(project, section))
+    recipe = Recipe(
+        _EVALUATIONS.layout.folder, section, VERSION, {}, _evaluation_options(project, section)
+    )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        source, names = TextSource(reference_engine(file), WordVocabulary.of_tokenizer(file)), list[str]()
+        source, names = (
+            TextSource(reference_engine(file), WordVocabulary.of_tokenizer(file)),
+            list[str](),
+        )
         for given in _distinct(project, section):
             for stat in given.stats:
-                source.add(len(names), read_texts(given.folder, stat, spec.keys), given.folder / stat.path)
+                source.add(
+                    len(names), read_texts(given.folder, stat, spec.keys), given.folder / stat.path
+                )
                 names.append(stat.path)
         grams = source.grams(spec.ngram)
         Evaluation(source.vocabulary, grams).save(folder)
         files, lines = zip(*source.places, strict=True)
-        columns = {"file": pa.array(names).take(pa.array(files)), "line": pa.array(lines, pa.int64())}
+        columns = {
+            "file": pa.array(names).take(pa.array(files)),
+            "line": pa.array(lines, pa.int64()),
+        }
         pq.write_table(pa.table(columns), folder / TEXTS, compression="zstd")
         return facts_of(source, grams), {}
 
@@ -174,7 +203,8 @@ def _search(evaluation: Manifest, task: DocumentsTask) -> str:
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
-    """Look through the shards of a corpus's current dataset that were not yet; make what was found current.
+    """Look through the shards of a corpus's current dataset that were not yet; make what was found
+    current.
 
     Raises:
         MissingError: the dataset, or a file of evaluations is not there.
@@ -197,7 +227,13 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     evaluation, sharded = _evaluation(project, section), Sharded.of(project, dataset)
     name, options = CONTAMINATION.layout.name_of(key), {"threshold": recipe.options["threshold"]}
     recipes = [
-        Recipe(_FOUND.layout.folder, name, VERSION, {"evaluation": evaluation.digest, "shard": shard}, options)
+        Recipe(
+            _FOUND.layout.folder,
+            name,
+            VERSION,
+            {"evaluation": evaluation.digest, "shard": shard},
+            options,
+        )
         for shard in sharded.shards
     ]
     label = STAGE, f"{section} {corpus}"
@@ -207,12 +243,21 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         write_rows(folder / MATCHES, rows, (*PLACE, *_FOUND_THERE))
-        counts = {"documents": int(sharded.firsts[-1]), "contaminated": len({row["document"] for row in rows})}
+        counts = {
+            "documents": int(sharded.firsts[-1]),
+            "contaminated": len({row["document"] for row in rows}),
+        }
         texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
-        shown: dict[str, Any] = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
+        shown: dict[str, Any] = {
+            "first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]
+        }
         if len(rows) >= BOILERPLATE_DOCUMENTS:
             shown[_BOILERPLATE] = summarize(rows)._asdict()
-        return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}
+        return counts | {
+            "matches": len(rows),
+            "evaluation": evaluation.digest,
+            _SHARDS: digests,
+        } | texts | shown, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
 
@@ -225,7 +270,9 @@ def _matches_of(outputs: OutputRoot, place: Path) -> list[Match]:
 def _rows(
     project: Project, sharded: Sharded, evaluation: Manifest, found: Sequence[Sequence[Match]]
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of matches: what was found in each shard, with where both texts come from."""
+    """Return the rows of the table of matches: what was found in each shard, with where both texts
+    come from.
+    """
     import pyarrow.parquet as pq
 
     matches = [
@@ -236,8 +283,13 @@ def _rows(
     if not matches:
         return []
     texts, rows = pq.read_table(evaluation.path(TEXTS)), list[dict[str, Any]]()
-    for match, place in zip(matches, sharded.places(project, [one.document for one in matches]), strict=True):
-        names = {f"evaluation_{name}": texts.column(name)[match.text].as_py() for name in ("file", "line")}
+    for match, place in zip(
+        matches, sharded.places(project, [one.document for one in matches]), strict=True
+    ):
+        names = {
+            f"evaluation_{name}": texts.column(name)[match.text].as_py()
+            for name in ("file", "line")
+        }
         rows.append({**place, **names, "share": match.share, "words": match.words})
     return rows
 
@@ -245,8 +297,9 @@ def _rows(
 class MatchSummary(NamedTuple):
     """What was found in a corpus, with boilerplate apart.
 
-    A text of an evaluation that very many documents hold is rarely a question that leaked: mostly it is boilerplate,
-    such as an instruction or a licence, that evaluation and documents have in common.
+    A text of an evaluation that very many documents hold is rarely a question that leaked: mostly
+    it is boilerplate, such as an instruction or a licence, that evaluation and documents have in
+    common.
     """
 
     contaminated: int
@@ -264,11 +317,15 @@ class MatchSummary(NamedTuple):
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
-    """Summarize the rows of a table of matches, each of which is one document and one text that it holds."""
+    """Summarize the rows of a table of matches, each of which is one document and one text that it
+    holds.
+    """
     documents_by_text: dict[tuple[str, int], int] = Counter()
     for row in rows:
         documents_by_text[_text_of(row)] += 1
-    boilerplate = {text for text, count in documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS}
+    boilerplate = {
+        text for text, count in documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
+    }
 
     own_rows = [row for row in rows if _text_of(row) not in boilerplate]
     own_documents = {row["document"] for row in own_rows}
@@ -299,7 +356,9 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:
-    """Return the summary of what was found in a corpus; of an older output from its table of matches."""
+    """Return the summary of what was found in a corpus; of an older output from its table of
+    matches.
+    """
     import pyarrow.parquet as pq
 
     facts = manifest.facts
@@ -326,17 +385,26 @@ def boilerplate_text(section: str, summary: MatchSummary) -> str:
 
 
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:
-    """Return the numbers of the documents of a corpus's current dataset that a section found, int64, ascending.
+    """Return the numbers of the documents of a corpus's current dataset that a section found,
+    int64, ascending.
 
     MissingError where it was not looked through; StaleError where that was another dataset.
     """
     import pyarrow.parquet as pq
 
-    found, dataset = require(project, CONTAMINATION, Key(section, corpus)), require(project, DATASET, Key(corpus))
+    found, dataset = (
+        require(project, CONTAMINATION, Key(section, corpus)),
+        require(project, DATASET, Key(corpus)),
+    )
     if found.recipe["parents"]["dataset"] != dataset.digest:
-        what, remedy = "another dataset was looked through than the current one", "run `nanoset build`"
+        what, remedy = (
+            "another dataset was looked through than the current one",
+            "run `nanoset build`",
+        )
         raise StaleError(what, where=found.url(), expected=dataset.url(), remedy=remedy)
-    documents = pq.read_table(found.path(MATCHES), columns=["document"]).column("document").to_numpy()
+    documents = (
+        pq.read_table(found.path(MATCHES), columns=["document"]).column("document").to_numpy()
+    )
     return np.unique(documents.astype(np.int64))
 
 
@@ -372,12 +440,16 @@ class ContaminationStage(Planned):
     def make(self, project: Project, key: Key) -> Manifest:
         return find_contamination(project, key.subject, key.part or "")
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.held_out.verify import verify_contamination
 
         return verify_contamination(project, key.subject, key.part or "", deep)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return that a file of evaluations is missing or named twice."""
         try:
             _distinct(project, key.subject)
@@ -388,15 +460,24 @@ class ContaminationStage(Planned):
     def show(self, project: Project, manifest: Manifest) -> Summary:
         facts = manifest.facts
         found = summary_of(manifest)
-        figures = counted(manifest, "documents", "contaminated") | {"contaminated": found.contaminated}
-        details = {"texts": f"{facts['evaluation_texts']:,}", "too short": f"{facts['evaluation_too_short']:,}"}
+        figures = counted(manifest, "documents", "contaminated") | {
+            "contaminated": found.contaminated
+        }
+        details = {
+            "texts": f"{facts['evaluation_texts']:,}",
+            "too short": f"{facts['evaluation_too_short']:,}",
+        }
         if found.boilerplate_texts:
             details["boilerplate only"] = f"{found.boilerplate_documents:,}"
         return Summary(figures, details, self._warnings(project, manifest))
 
     def _warnings(self, project: Project, manifest: Manifest) -> list[str]:
         key = self.layout.key_of(manifest.name)
-        if key is None or key.subject not in project.config.contamination or not manifest.facts["contaminated"]:
+        if (
+            key is None
+            or key.subject not in project.config.contamination
+            or not manifest.facts["contaminated"]
+        ):
             return []
         readers = unclean_names(project.config, key.subject, key.part or "")
         if project.config.contamination[key.subject].policy != "warn" and not readers:

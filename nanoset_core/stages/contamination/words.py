@@ -1,8 +1,10 @@
-"""Words of documents, out of their tokens: lower case, letters and digits alone, however a tokenizer cut them.
+"""Words of documents, out of their tokens: lower case, letters and digits alone, however a
+tokenizer cut them.
 
-Each entry of a vocabulary is one or several *pieces*: letters and digits, which continue the word before them or begin
-one. A word's hash is that of its bytes, so it is the same in one token or in several, and with or without a space, a
-capital or a comma beside it. So no text is read again, and of a word there is a token or two to look at, not its bytes.
+Each entry of a vocabulary is one or several *pieces*: letters and digits, which continue the word
+before them or begin one. A word's hash is that of its bytes, so it is the same in one token or in
+several, and with or without a space, a capital or a comma beside it. So no text is read again, and
+of a word there is a token or two to look at, not its bytes.
 
 The hash of bytes b0, b1, … is the sum of TABLE[bk] * FACTOR**(k % 256), modulo 2**64.
 """
@@ -30,8 +32,17 @@ _FACTOR = 0xD6E8FEB86659FD93
 _POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
 _TABLE = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
 _SPACED = "▁"
-_UNSPACED = ((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800), (0x3040, 0x3100), (0x3400, 0xA000), (0xF900, 0xFB00))
-"""Scripts without spaces between words, whose letters count as words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+_UNSPACED = (
+    (0x0E00, 0x0F00),
+    (0x1000, 0x10A0),
+    (0x1780, 0x1800),
+    (0x3040, 0x3100),
+    (0x3400, 0xA000),
+    (0xF900, 0xFB00),
+)
+"""Scripts without spaces between words, whose letters count as words: Thai, Lao, Burmese, Khmer,
+Japanese, Chinese.
+"""
 _LEADS = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
 """First bytes of such letters, where a token holds a part of one."""
 
@@ -68,7 +79,9 @@ class Found(NamedTuple):
     ids: Ints
     """All pieces: numbers in the vocabulary."""
     begins: Ints
-    """Where the pieces of each document begin, with the end of the last one, shape (documents + 1,)."""
+    """Where the pieces of each document begin, with the end of the last one, shape (documents +
+    1,).
+    """
 
     def documents(self, words: Ints) -> Ints:
         """Return the number of the document of each of some words."""
@@ -82,7 +95,9 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WordVocabulary:
-    """The pieces of every token id: entry i is the first piece of id i, the others come behind all first ones."""
+    """The pieces of every token id: entry i is the first piece of id i, the others come behind all
+    first ones.
+    """
 
     begins: Bools
     """Whether the piece begins a word, shape (pieces,)."""
@@ -102,7 +117,11 @@ class WordVocabulary:
     @staticmethod
     def of(entries: Sequence[bytes]) -> WordVocabulary:
         """Make the vocabulary of tokens' bytes, by id."""
-        first, rest, others = list[tuple[bool, bytes]](), list[tuple[bool, bytes]](), list[tuple[int, int]]()
+        first, rest, others = (
+            list[tuple[bool, bytes]](),
+            list[tuple[bool, bytes]](),
+            list[tuple[int, int]](),
+        )
         for entry in entries:
             head, *more = pieces_in(entry)
             others.append((len(entries) + len(rest), len(more)))
@@ -112,12 +131,16 @@ class WordVocabulary:
         lengths = np.array([len(kept) for _, kept in pieces], np.int64)
         data = np.frombuffer(b"".join(kept for _, kept in pieces), np.uint8)
         places = positions_in(np.zeros_like(lengths), lengths) % len(_POWERS)
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_TABLE[data] * _POWERS[places], dtype=np.uint64)])
+        sums = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(_TABLE[data] * _POWERS[places], dtype=np.uint64)]
+        )
         ends = np.cumsum(lengths)
         begins = np.array([begins for begins, _ in pieces], np.bool_)
         hashes = sums[ends] - sums[ends - lengths]
         table = np.array(others, np.int64).reshape(-1, 2)
-        return WordVocabulary(begins, hashes, lengths.astype(np.uint8), ends, data, table, table[:, 1] > 0)
+        return WordVocabulary(
+            begins, hashes, lengths.astype(np.uint8), ends, data, table, table[:, 1] > 0
+        )
 
     @staticmethod
     def of_tokenizer(file: TokenizerPath) -> WordVocabulary:
@@ -129,17 +152,21 @@ class WordVocabulary:
 
         Args:
             tokens: of all documents, back to back.
-            begins: where each begins, ascending, with the end of the last one, shape (documents + 1,).
+            begins: where each begins, ascending, with the end of the last one, shape (documents +
+                1,).
         """
         ids = tokens.astype(np.int64)
         if len(several := np.flatnonzero(self.is_split[ids])):
             firsts, more = self.others[ids[several]].T
             ids = np.insert(ids, np.repeat(several + 1, more), positions_in(firsts, more))
-            begins = begins + np.concatenate([[0], np.cumsum(more)])[np.searchsorted(several, begins)]
+            begins = (
+                begins + np.concatenate([[0], np.cumsum(more)])[np.searchsorted(several, begins)]
+            )
         starts, lengths, hashes = self.begins[ids], self.lengths[ids], self.hashes[ids]
         starts[begins[:-1][begins[:-1] < len(ids)]] = True
         firsts = np.append(np.flatnonzero(starts), len(ids))
-        # Bytes before each piece: the last eight bits tell its place in a word, and which words have none.
+        # Bytes before each piece: the last eight bits tell its place in a word, and which words
+        # have none.
         before = np.zeros(len(ids) + 1, np.uint8)
         np.cumsum(lengths, dtype=np.uint8, out=before[1:])
         hashes *= _POWERS.take(before[:-1] - np.repeat(before[firsts[:-1]], np.diff(firsts)))
@@ -159,14 +186,17 @@ class WordVocabulary:
         """Return the words [begin, end) as text."""
         stop = found.pieces[end] if end < len(found.pieces) else len(found.ids)
         parts = [
-            (b" " if self.begins[one] else b"") + self.data[self.ends[one - 1] if one else 0 : self.ends[one]].tobytes()
+            (b" " if self.begins[one] else b"")
+            + self.data[self.ends[one - 1] if one else 0 : self.ends[one]].tobytes()
             for one in found.ids[found.pieces[begin] : stop].tolist()
         ]
         return " ".join(b"".join(parts).decode(errors="replace").split())
 
 
 def _entries(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes of every id of a tokenizer; none for special tokens and for ids that are no tokens."""
+    """Return the bytes of every id of a tokenizer; none for special tokens and for ids that are no
+    tokens.
+    """
     tokenizer = load_tokenizer(file)
     parts = orjson.loads(define(file).json())
     model = parts["model"]
@@ -181,7 +211,9 @@ def _entries(file: TokenizerPath) -> list[bytes]:
             own = token_bytes(entry)
             entries[ident] = entry.encode() if own is None else own
         elif prefix is not None:
-            entries[ident] = (entry.removeprefix(prefix) if entry.startswith(prefix) else f" {entry}").encode()
+            entries[ident] = (
+                entry.removeprefix(prefix) if entry.startswith(prefix) else f" {entry}"
+            ).encode()
         elif len(entry) == 6 and entry.startswith("<0x"):
             entries[ident] = bytes.fromhex(entry[3:5])
         else:

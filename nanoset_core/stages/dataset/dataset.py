@@ -1,14 +1,17 @@
-"""What the datasets of a corpus, a view and packs have in common, so that readers need not tell them apart.
+"""What the datasets of a corpus, a view and packs have in common, so that readers need not tell
+them apart.
 
-A view holds documents of a corpus, and packs hold documents of a corpus or a view: packs → view → corpus is the longest
-chain of sources. Three questions are asked of every dataset, wherever it is in the chain:
+A view holds documents of a corpus, and packs hold documents of a corpus or a view: packs → view →
+corpus is the longest chain of sources. Three questions are asked of every dataset, wherever it is
+in the chain:
 
 - Which tokens are in its sequences? `sequences`, `index`, `pieces_of`, `pieces_in`.
 - Which documents of the corpus are these? `corpus_documents`, `copies_of`, `documents_in`, `corpus_tokens`.
 - What was it made from? `source`, `unpacked`, `corpus`.
 
-Documents have numbers in the corpus, and other ones in each view. Packs have none of their own: they use those of the
-dataset that was packed, which `unpacked` returns for every dataset. `stages/datasets.py` opens a dataset.
+Documents have numbers in the corpus, and other ones in each view. Packs have none of their own:
+they use those of the dataset that was packed, which `unpacked` returns for every dataset.
+`stages/datasets.py` opens a dataset.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class DocumentPiece(NamedTuple):
 
 
 class DocumentTokens(NamedTuple):
-    """Tokens that a dataset contains of documents of its corpus; a document may be listed several times."""
+    """Tokens that a dataset contains of documents of its corpus; a document may be listed several
+    times.
+    """
 
     documents: NDArray[np.int64]
     """Numbers of the documents in the corpus, int64, shape (n,)."""
@@ -80,9 +85,14 @@ class Dataset(ABC):
     """Whether its `.bin` is its sequences, concatenated."""
 
     def __init__(
-        self, datasets: DatasetOpener, manifest: Manifest, sequences: MMapIndexedDataset | None = None
+        self,
+        datasets: DatasetOpener,
+        manifest: Manifest,
+        sequences: MMapIndexedDataset | None = None,
     ) -> None:
-        """Args: datasets: opens its sources; manifest: its own; sequences: its files, if they are open already."""
+        """Args: datasets: opens its sources; manifest: its own; sequences: its files, if they are
+        open already.
+        """
         self.manifest = manifest
         self._datasets = datasets
         self._sequences = sequences
@@ -119,12 +129,16 @@ class Dataset(ABC):
 
     @cached_property
     def corpus(self) -> Dataset:
-        """The dataset of its corpus, at the end of the chain of sources; raises MissingError as `source`."""
+        """The dataset of its corpus, at the end of the chain of sources; raises MissingError as
+        `source`.
+        """
         return self if self.source is None else self.source.corpus
 
     @property
     def unpacked(self) -> Dataset:
-        """The dataset whose numbers its documents have: the source of packs, any other dataset itself."""
+        """The dataset whose numbers its documents have: the source of packs, any other dataset
+        itself.
+        """
         return self
 
     @property
@@ -141,27 +155,35 @@ class Dataset(ABC):
 
     @property
     def layout(self) -> Sequences:
-        """Where its sequences and documents are: from its sequences if these are open, or else from its index."""
+        """Where its sequences and documents are: from its sequences if these are open, or else from
+        its index.
+        """
         return self.index if self._sequences is None else self._sequences
 
     @property
     def holds_tokens_once(self) -> bool:
-        """Whether each of its tokens is certainly another token of the corpus, which no file needs to tell."""
+        """Whether each of its tokens is certainly another token of the corpus, which no file needs
+        to tell.
+        """
         return not any(option.endswith(".repeat") for option in self.manifest.recipe["options"])
 
     @abstractmethod
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the corpus of documents with these numbers in `unpacked`, int64, (n_documents,)."""
+        """Return the numbers in the corpus of documents with these numbers in `unpacked`, int64,
+        (n_documents,).
+        """
 
     @abstractmethod
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return the numbers in `unpacked` of a document of the corpus, int64, shape (n_copies,).
 
-        A view that repeats a document has several copies of it. A view has none of a document without tokens.
+        A view that repeats a document has several copies of it. A view has none of a document
+        without tokens.
         """
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the corpus's numbers of the documents with tokens in the sequences [start, stop), int64.
+        """Yield the corpus's numbers of the documents with tokens in the sequences [start, stop),
+        int64.
 
         Some are yielded at a time. A document that is in several sequences may be repeated.
         """
@@ -187,26 +209,38 @@ class Dataset(ABC):
         bounds = corpus.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
         first_sequence = int(bounds[0])
         stop_sequence = int(bounds[-1])
-        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])  # (n_sequences,) bytes
+        # (n_sequences,) bytes
+        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
         if not len(pointers):
             return
         stop_pointer = int(np.iinfo(np.int64).max)
         if stop_sequence < len(corpus.sequence_pointers):
             stop_pointer = int(corpus.sequence_pointers[stop_sequence])
 
-        # The rows that point into this part of the .bin. One may start within a sequence of the corpus.
+        # The rows that point into this part of the .bin. One may start within a sequence of the
+        # corpus.
         first_row, stop_row = self._rows_between(rows, int(pointers[0]), stop_pointer)
         for start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
             stop = min(start + SEQUENCES_AT_ONCE, stop_row)
             row_pointers = np.array(self.index.sequence_pointers[start:stop])
             lengths = np.array(self.index.sequence_lengths[start:stop])
-            is_within = (row_pointers >= pointers[0]) & (row_pointers < stop_pointer) & (lengths > 0)
-            sequences = first_sequence + np.searchsorted(pointers, row_pointers[is_within], side="right") - 1
+            is_within = (
+                (row_pointers >= pointers[0]) & (row_pointers < stop_pointer) & (lengths > 0)
+            )
+            sequences = (
+                first_sequence
+                + np.searchsorted(pointers, row_pointers[is_within], side="right")
+                - 1
+            )
             numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
             yield DocumentTokens(numbers, lengths[is_within].astype(np.int64))
 
-    def _rows_between(self, rows: tuple[int, int], start_pointer: int, stop_pointer: int) -> tuple[int, int]:
-        """Return those rows that may point into a range of the tokens; all, unless they are in the tokens' order."""
+    def _rows_between(
+        self, rows: tuple[int, int], start_pointer: int, stop_pointer: int
+    ) -> tuple[int, int]:
+        """Return those rows that may point into a range of the tokens; all, unless they are in the
+        tokens' order.
+        """
         if rows not in self._is_ascending:
             self._is_ascending[rows] = _is_ascending(self.index, rows)
         if not self._is_ascending[rows]:
@@ -252,12 +286,18 @@ class Dataset(ABC):
         return [[DocumentPiece(*row)] for row in np.stack(columns, axis=1).tolist()]
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position in the `.bin` of the first token of some sequences, int64, shape (n_sequences,)."""
-        starts: NDArray[np.int64] = self.layout.sequence_pointers[sequences] // self.layout.dtype.itemsize
+        """Return the position in the `.bin` of the first token of some sequences, int64, shape
+        (n_sequences,).
+        """
+        starts: NDArray[np.int64] = (
+            self.layout.sequence_pointers[sequences] // self.layout.dtype.itemsize
+        )
         return starts
 
     def padding(self) -> NDArray[np.int64] | None:
-        """Return how many tokens of each sequence are padding, int64, (n_sequences,); None if none ever is."""
+        """Return how many tokens of each sequence are padding, int64, (n_sequences,); None if none
+        ever is.
+        """
         return None
 
 
@@ -287,8 +327,11 @@ def _is_ascending(index: Index, rows: tuple[int, int]) -> bool:
     """Return whether sequences [start, stop) are in the order of their tokens in the `.bin`."""
     start, stop = rows
     for first in range(start, stop, SEQUENCES_AT_ONCE):
-        # One more than a block, so that the last sequence is compared with the first one of the next block.
-        pointers = np.array(index.sequence_pointers[first : min(first + SEQUENCES_AT_ONCE + 1, stop)])
+        # One more than a block, so that the last sequence is compared with the first one of the
+        # next block.
+        pointers = np.array(
+            index.sequence_pointers[first : min(first + SEQUENCES_AT_ONCE + 1, stop)]
+        )
         if (np.diff(pointers) < 0).any():
             return False
     return True

@@ -1,4 +1,6 @@
-"""Merge the shards of a corpus into one .bin/.idx pair, as Megatron-LM's preprocess_data.py would have written it."""
+"""Merge the shards of a corpus into one .bin/.idx pair, as Megatron-LM's preprocess_data.py would
+have written it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """
     shards = _shards_outside_target(task)
 
-    # A shard whose tokens are a range of an earlier dataset has no checked file of its own: compare what is copied.
+    # A shard whose tokens are a range of an earlier dataset has no checked file of its own: compare
+    # what is copied.
     pieces: list[PieceDigest] = []
     if any(shard.files[BIN].within for shard in shards):
         pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
@@ -79,7 +82,9 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 
 
 def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
-    """Return the shards; those whose tokens are in the folder that is about to be replaced get a .bin of their own."""
+    """Return the shards; those whose tokens are in the folder that is about to be replaced get a
+    .bin of their own.
+    """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
     for shard in shards_in_target:
@@ -117,8 +122,8 @@ def _bin_sha256(shard: Manifest) -> str:
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """Merge shards in a bucket, which joins the .bin itself; return what is known of the files.
 
-    The .idx is written to the folder. So is the list of the pieces of the .bin, unless all of its bytes passed through
-    this process, which knows its sha256 then.
+    The .idx is written to the folder. So is the list of the pieces of the .bin, unless all of its
+    bytes passed through this process, which knows its sha256 then.
 
     Raises:
         MissingError: A shard was deleted.
@@ -127,7 +132,9 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     outputs = task.project.outputs
     store = outputs.access.store
     pairs = _stored_shards(task)
-    outputs.access.make_room(sum(pair.idx.size for pair in pairs), f"the .idx of {task.tokenized.name}")
+    outputs.access.make_room(
+        sum(pair.idx.size for pair in pairs), f"the .idx of {task.tokenized.name}"
+    )
     idx_path = folder / f"{task.prefix}.idx"
     write_merged_idx(idx_path, store, pairs, task.dtype)
 
@@ -159,7 +166,9 @@ class _StoredRange:
 
 
 def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
-    """Return the tokens of datasets; consecutive ranges of one object are one range, which takes one request."""
+    """Return the tokens of datasets; consecutive ranges of one object are one range, which takes
+    one request.
+    """
     ranges: list[_StoredRange] = []
     for pair in pairs:
         last = ranges[-1].stored if ranges else None
@@ -214,15 +223,23 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
 
     # One listing says what is stored, except of tokens that are ranges of a dataset.
-    stored_by_name = {stored.name: stored for stored in access.store.list(f"{SHARDS}/{corpus}") if stored.name in names}
+    stored_by_name = {
+        stored.name: stored
+        for stored in access.store.list(f"{SHARDS}/{corpus}")
+        if stored.name in names
+    }
     for name in sorted(names - stored_by_name.keys()):
         stored = access.store.stat(name)
         if stored is None:
-            raise MissingError("the object is gone", where=access.store.url(name), remedy="run `nanoset build`")
+            raise MissingError(
+                "the object is gone", where=access.store.url(name), remedy="run `nanoset build`"
+            )
         stored_by_name[name] = stored
 
     pairs = []
     for shard in shards:
         tokens = replace(stored_by_name[shard.bin_name], begin=shard.bin_start, size=shard.bin_size)
-        pairs.append(StoredPair(tokens, stored_by_name[shard.idx_name], shard.sequences, shard.sha256))
+        pairs.append(
+            StoredPair(tokens, stored_by_name[shard.idx_name], shard.sequences, shard.sha256)
+        )
     return pairs

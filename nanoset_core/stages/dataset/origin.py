@@ -1,6 +1,7 @@
 """Find the shards that a dataset was merged from.
 
-The recipe of a dataset does not name them: however a corpus is cut into shards, its dataset has the same bytes.
+The recipe of a dataset does not name them: however a corpus is cut into shards, its dataset has the
+same bytes.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ OPTIONS_OF_DATASET = ("tokenization", "preset")
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
-    """Return the set of shards that a dataset was merged from, which says where its documents came from.
+    """Return the set of shards that a dataset was merged from, which says where its documents came
+    from.
 
-    Any set of shards of the same files and settings has the same documents, however they are cut into shards.
+    Any set of shards of the same files and settings has the same documents, however they are cut
+    into shards.
 
     Args:
         outputs: The root of both.
         dataset: The dataset's manifest.
-        strict: Raise if a manifest that may be that of the set cannot be read; otherwise it is skipped.
+        strict: Raise if a manifest that may be that of the set cannot be read; otherwise it is
+            skipped.
 
     Raises:
         MissingError: The set was deleted.
-        FormatError: The current set cannot be read, or, with `strict`, another one that was looked at.
+        FormatError: The current set cannot be read, or, with `strict`, another one that was looked
+            at.
     """
     current = outputs.current(TOKENIZED.layout.folder, dataset.name)
     if current is not None and has_same_origin(current, dataset):
@@ -44,12 +49,19 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 
 
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
-    """Return whether a set of shards is of the same files and settings as a dataset, so that it has its tokens."""
+    """Return whether a set of shards is of the same files and settings as a dataset, so that it has
+    its tokens.
+    """
     if tokenized.recipe["parents"] != dataset.recipe["parents"]:
         return False
     if tokenized.recipe["version"] != dataset.recipe["options"]["tokenization"]:
         return False
-    options = {key: value for key, value in dataset.recipe["options"].items() if key not in OPTIONS_OF_DATASET}
-    # Without erased documents neither recipe has this option. A set that has it is not the dataset's.
+    options = {
+        key: value
+        for key, value in dataset.recipe["options"].items()
+        if key not in OPTIONS_OF_DATASET
+    }
+    # Without erased documents neither recipe has this option. A set that has it is not the
+    # dataset's.
     options.setdefault(PURGED, None)
     return all(tokenized.recipe["options"].get(key) == value for key, value in options.items())

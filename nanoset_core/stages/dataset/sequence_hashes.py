@@ -1,10 +1,12 @@
 """Estimate how many sequences repeat others, from hashes of their tokens.
 
-The hash of a sequence is the sum, modulo 2^64, of a mix of each token with its position in the sequence. A sum can be
-added up over chunks of the flat token array, so there is no loop over sequences, and no copy of them.
+The hash of a sequence is the sum, modulo 2^64, of a mix of each token with its position in the
+sequence. A sum can be added up over chunks of the flat token array, so there is no loop over
+sequences, and no copy of them.
 
-Memory is bounded by keeping only the hashes up to a limit. All copies of a sequence have the same hash, so the share of
-repeated sequences among those kept is an unbiased estimate of the share among all; it is exact if all are kept.
+Memory is bounded by keeping only the hashes up to a limit. All copies of a sequence have the same
+hash, so the share of repeated sequences among those kept is an unbiased estimate of the share among
+all; it is exact if all are kept.
 """
 
 from __future__ import annotations
@@ -33,28 +35,36 @@ def hash_limit(n_sequences: int, max_hashes: int = MAX_HASHES) -> int:
 
 
 class SequenceHashes:
-    """Hashes sequences, whose tokens are added chunk after chunk, and keeps the hashes up to a limit."""
+    """Hashes sequences, whose tokens are added chunk after chunk, and keeps the hashes up to a
+    limit.
+    """
 
-    def __init__(self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS) -> None:
+    def __init__(
+        self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS
+    ) -> None:
         """Args:
-        lengths: Tokens of each sequence, int32, shape (n_sequences,); those without tokens are left out.
+        lengths: Tokens of each sequence, int32, shape (n_sequences,); those without tokens are left
+            out.
         limit: Greatest hash to keep.
         chunk_tokens: Most tokens of a chunk.
         """
         filled = lengths[lengths > 0]
-        self._stops = np.cumsum(filled, dtype=np.int64)  # (n_filled,) end of each sequence among all tokens
+        # (n_filled,) end of each sequence among all tokens
+        self._stops = np.cumsum(filled, dtype=np.int64)
         self._starts = self._stops - filled
         self._position_terms = _position_terms(chunk_tokens)
         self._limit = np.uint64(limit)
         self._kept = [np.empty(0, np.uint64)]
         self._n_added = 0
-        self._open_sum = np.uint64(0)  # of the tokens so far of a sequence that the next chunk continues
+        # of the tokens so far of a sequence that the next chunk continues
+        self._open_sum = np.uint64(0)
 
     def add(self, tokens: Tokens) -> None:
         """Add the next tokens, shape (chunk,)."""
         chunk_start = self._n_added
         chunk_stop = chunk_start + len(tokens)
-        # The sequences of the chunk, of which the first may have begun before, and the last may end later.
+        # The sequences of the chunk, of which the first may have begun before, and the last may end
+        # later.
         first, n_complete = np.searchsorted(self._stops, [chunk_start, chunk_stop], side="right")
         last = np.searchsorted(self._starts, chunk_stop)
         starts = self._starts[first:last]
@@ -79,7 +89,9 @@ class SequenceHashes:
         self._n_added = chunk_stop
 
     def kept(self) -> tuple[NDArray[np.uint64], int]:
-        """Return (the distinct hashes up to the limit, ascending; how many there are with repetitions)."""
+        """Return (the distinct hashes up to the limit, ascending; how many there are with
+        repetitions).
+        """
         hashes = np.concatenate(self._kept)
         return np.unique(hashes), len(hashes)
 

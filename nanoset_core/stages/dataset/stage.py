@@ -19,7 +19,17 @@ from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import CorpusStage, Estimated, Key, Layout, Node, Summary, check_recipe, counted, require
+from nanoset_core.stages.stage import (
+    CorpusStage,
+    Estimated,
+    Key,
+    Layout,
+    Node,
+    Summary,
+    check_recipe,
+    counted,
+    require,
+)
 from nanoset_core.stages.text_estimate import TextEstimate
 
 VERSION = 1
@@ -37,7 +47,9 @@ class DatasetStage(CorpusStage, Estimated):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: files and settings, without the shards, since their cut leaves no trace in a dataset."""
+        """Return the recipe: files and settings, without the shards, since their cut leaves no
+        trace in a dataset.
+        """
         options = {
             **token_options(project, key.subject),
             "tokenization": TOKENIZED.version,
@@ -51,7 +63,9 @@ class DatasetStage(CorpusStage, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 
         return verify_corpus_dataset(project, key.subject, deep=deep, run=run)
@@ -62,9 +76,12 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the digest of the set of shards, which says where the dataset's documents came from."""
+        """Return the digest of the set of shards, which says where the dataset's documents came
+        from.
+        """
         try:
-            # With `strict`, shards of a set that cannot be read are not taken for shards that nothing needs.
+            # With `strict`, shards of a set that cannot be read are not taken for shards that
+            # nothing needs.
             return [shards_of(outputs, manifest, strict=True).digest]
         except MissingError:
             return []

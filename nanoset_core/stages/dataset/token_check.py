@@ -1,7 +1,7 @@
 """Check the tokens of a .bin where it is stored, in ranges that any machine can read.
 
-Each id must be in the vocabulary, each sequence begin and end with the special tokens that are put around documents,
-the bytes be those that were written, and few documents repeat others.
+Each id must be in the vocabulary, each sequence begin and end with the special tokens that are put
+around documents, the bytes be those that were written, and few documents repeat others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, Tokens, idx_path
 from nanoset_core.stages.dataset.sequence_hashes import CHUNK_TOKENS, SequenceHashes, hash_limit
-from nanoset_core.stages.dataset.token_ranges import QUICK_PLACES, QUICK_TOKENS, TokenRange, spread_rows
+from nanoset_core.stages.dataset.token_ranges import (
+    QUICK_PLACES,
+    QUICK_TOKENS,
+    TokenRange,
+    spread_rows,
+)
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards.repeats import LOOK, repeats_text
 from nanoset_core.storage.local import LocalStore
@@ -53,8 +58,12 @@ class Expected:
     """Key of nanoset.yaml that sets this share; "" for none."""
 
     @staticmethod
-    def of(options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None) -> Expected:
-        """Return what the options of a recipe, and the facts of what was written, say about a dataset."""
+    def of(
+        options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None
+    ) -> Expected:
+        """Return what the options of a recipe, and the facts of what was written, say about a
+        dataset.
+        """
         framing = options.get("framing", {})
         return Expected(
             max_id=max_id,
@@ -145,7 +154,9 @@ class StoredArray:
     begin: int = 0
     """Byte of the first number."""
     mark: str | None = None
-    """Version of the file, so that no other one is read in its place; None if readers may see another mark."""
+    """Version of the file, so that no other one is read in its place; None if readers may see
+    another mark.
+    """
 
     @property
     def url(self) -> str:
@@ -187,7 +198,8 @@ class TokenCheck:
         Args:
             dataset: The dataset.
             expected: What its tokens must be like.
-            deep: Read the stored files. Otherwise copies on this machine are read if it has them, and always the index.
+            deep: Read the stored files. Otherwise copies on this machine are read if it has them,
+                and always the index.
         """
         store, prefix = dataset.stored(as_copies=not deep)
         mark = None
@@ -233,7 +245,9 @@ class TokenCheck:
         fault = None if pieces is None else pieces.fault()
         return facts if fault is None else replace(facts, altered=(fault,))
 
-    def _check_block(self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None) -> RangeFacts:
+    def _check_block(
+        self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None
+    ) -> RangeFacts:
         """Check sequences whose lengths are in memory, a chunk of tokens at a time.
 
         Args:
@@ -241,7 +255,8 @@ class TokenCheck:
             lengths: Tokens of each sequence, shape (n_sequences,).
             pieces: Is given all bytes.
         """
-        stops = np.cumsum(lengths, dtype=np.int64)  # (n_sequences,) end of each in the block, in tokens
+        # (n_sequences,) end of each in the block, in tokens
+        stops = np.cumsum(lengths, dtype=np.int64)
         hashes = SequenceHashes(lengths if self.hash_limit else lengths[:0], self.hash_limit)
         framing = _FramingCheck(lengths, stops, self.expected)
         n_tokens = 0
@@ -279,7 +294,9 @@ class TokenCheck:
         """Return whether all ids from `low` to `high` may be in the vocabulary."""
         return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
 
-    def _foreign_token(self, chunk: Tokens, offset: int, block: TokenRange, stops: NDArray[np.int64]) -> TokenFault:
+    def _foreign_token(
+        self, chunk: Tokens, offset: int, block: TokenRange, stops: NDArray[np.int64]
+    ) -> TokenFault:
         """Return the first token of a chunk that is not in the vocabulary.
 
         Args:
@@ -293,7 +310,9 @@ class TokenCheck:
             is_foreign |= chunk > self.expected.max_id
         position = int(np.argmax(is_foreign))
         sequence = block.first + int(np.searchsorted(stops, offset + position, side="right"))
-        return TokenFault(block.begin + self.tokens.byte(offset + position), sequence, f"id {chunk[position]}")
+        return TokenFault(
+            block.begin + self.tokens.byte(offset + position), sequence, f"id {chunk[position]}"
+        )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
         """Yield the tokens of a block in chunks, and give their bytes to `pieces`."""
@@ -308,14 +327,17 @@ class TokenCheck:
                 yield tokens[chunk_start : chunk_start + CHUNK_TOKENS]
 
     def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
-        """Read the first and last tokens of a sequence, given its first token in the .bin and its length."""
+        """Read the first and last tokens of a sequence, given its first token in the .bin and its
+        length.
+        """
         stop = start + length
         head = self.tokens.read(start, min(start + len(self.expected.before), stop)).tolist()
         tail = self.tokens.read(max(stop - len(self.expected.after), start), stop).tolist()
         return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
 
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
-        """Check the first and last tokens of 256 evenly spread sequences; in a bucket of the first and the last one.
+        """Check the first and last tokens of 256 evenly spread sequences; in a bucket of the first
+        and the last one.
 
         A dataset whose ranges were sampled may have long sequences, of which no sample has an end.
         """
@@ -387,9 +409,13 @@ class _ExpectedToken:
 
 
 class _FramingCheck:
-    """Finds the sequences that do not begin and end with the expected tokens, in tokens given chunk by chunk."""
+    """Finds the sequences that do not begin and end with the expected tokens, in tokens given chunk
+    by chunk.
+    """
 
-    def __init__(self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected) -> None:
+    def __init__(
+        self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
+    ) -> None:
         """Args:
         lengths: Tokens of each sequence, shape (n_sequences,).
         stops: End of each sequence, in tokens, shape (n_sequences,).
@@ -400,7 +426,10 @@ class _FramingCheck:
         self._unframed = [np.flatnonzero(~is_long_enough)]
         long_stops = stops[self._sequences]
         long_starts = long_stops - lengths[self._sequences]
-        self._tokens = [_ExpectedToken(long_starts, offset, token) for offset, token in enumerate(expected.before)]
+        self._tokens = [
+            _ExpectedToken(long_starts, offset, token)
+            for offset, token in enumerate(expected.before)
+        ]
         for offset, token in enumerate(expected.after, -len(expected.after)):
             self._tokens.append(_ExpectedToken(long_stops, offset, token))
 

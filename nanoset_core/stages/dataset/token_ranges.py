@@ -35,12 +35,15 @@ class TokenRange(NamedTuple):
     """Digests of the pieces that the bytes were joined from, if they are known."""
 
 
-def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()) -> list[TokenRange]:
+def token_ranges(
+    dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
+) -> list[TokenRange]:
     """Divide all of a dataset, whose index is sound, into ranges of about 128 MiB.
 
     Args:
         dataset: The dataset.
-        pieces: Digests of the pieces that its .bin was joined from, if they are known: then ranges end where pieces do.
+        pieces: Digests of the pieces that its .bin was joined from, if they are known: then ranges
+            end where pieces do.
     """
     pointers = dataset.sequence_pointers
     n_sequences = len(dataset)
@@ -49,10 +52,12 @@ def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
     # (sequence, byte) at which ranges begin, without repetitions.
     bounds = {(0, 0): None}
     for byte in _range_bounds(dataset.bin_bytes, pieces):
-        sequence = bisect_left(pointers, byte)  # np.searchsorted would copy pointers, which are not aligned
+        # np.searchsorted would copy pointers, which are not aligned
+        sequence = bisect_left(pointers, byte)
         if sequence == n_sequences:
             continue
-        # In a file of this project a sequence begins where a piece does; in another file, the range goes on.
+        # In a file of this project a sequence begins where a piece does; in another file, the range
+        # goes on.
         pointer = int(pointers[sequence])
         if not pieces or pointer == byte:
             bounds[sequence, pointer] = None
@@ -102,7 +107,9 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of 256 evenly spread chunks of tokens; the first and the last tokens are among them."""
+    """Yield (start, stop) of 256 evenly spread chunks of tokens; the first and the last tokens are
+    among them.
+    """
     chunk_tokens = QUICK_TOKENS // QUICK_PLACES
     for place in range(QUICK_PLACES):
         start = (n_tokens - chunk_tokens) * place // (QUICK_PLACES - 1)
@@ -110,7 +117,9 @@ def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
 
 
 def spread_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
-    """Return the numbers of at most `max_rows` evenly spread rows, the first and the last among them, int64."""
+    """Return the numbers of at most `max_rows` evenly spread rows, the first and the last among
+    them, int64.
+    """
     if n_rows <= max_rows:
         return np.arange(n_rows, dtype=np.int64)
     return np.arange(max_rows, dtype=np.int64) * (n_rows - 1) // max(max_rows - 1, 1)

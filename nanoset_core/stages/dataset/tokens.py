@@ -1,7 +1,8 @@
 """The .bin of an output: open it, fetch it, copy it within a bucket, and write another one.
 
-Datasets of corpora, views and packs have one, and so have some exports. In a bucket a .bin may be far larger than this
-machine's disk, so it is read in ranges, copied within the bucket, and uploaded while it is written.
+Datasets of corpora, views and packs have one, and so have some exports. In a bucket a .bin may be
+far larger than this machine's disk, so it is read in ranges, copied within the bucket, and uploaded
+while it is written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 
 
 def readable_prefix(dataset: Manifest) -> str:
-    """Return the prefix of a dataset after downloading its .idx; a damaged copy of its .bin is replaced, too."""
+    """Return the prefix of a dataset after downloading its .idx; a damaged copy of its .bin is
+    replaced, too.
+    """
     prefix = dataset.facts["prefix"]
     dataset.path(f"{prefix}.idx")
     copy = dataset.folder / bin_name(dataset)
@@ -48,20 +51,25 @@ def readable_prefix(dataset: Manifest) -> str:
 
 
 def has_room_for_tokens(*datasets: Manifest) -> bool:
-    """Return whether copies of the tokens of datasets take no more than a quarter of `storage.scratch_mib`."""
+    """Return whether copies of the tokens of datasets take no more than a quarter of
+    `storage.scratch_mib`.
+    """
     size = sum(dataset.files[bin_name(dataset)].size for dataset in datasets)
     capacities = [dataset.access.capacity for dataset in datasets]
     return all(capacity is None or size <= capacity // 4 for capacity in capacities)
 
 
 def fetch_tokens(dataset: Manifest) -> None:
-    """Download the tokens of a dataset in a bucket, if there is room: all are read now, and again later."""
+    """Download the tokens of a dataset in a bucket, if there is room: all are read now, and again
+    later.
+    """
     if has_room_for_tokens(dataset):
         dataset.path(bin_name(dataset))
 
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
-    """Return the digests of the pieces of a .bin that was joined within a store; none if it was written whole.
+    """Return the digests of the pieces of a .bin that was joined within a store; none if it was
+    written whole.
 
     Raises:
         MissingError: The list of pieces was deleted.
@@ -104,7 +112,9 @@ def copy_tokens(
     outputs.invalidate(recipe)
     source = store.stat(outputs.access.name(dataset.folder / source_name))
     if source is None:
-        raise MissingError("the object is gone", where=dataset.url(source_name), remedy="run `nanoset build`")
+        raise MissingError(
+            "the object is gone", where=dataset.url(source_name), remedy="run `nanoset build`"
+        )
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
     store.compose(target, [source], sha256=[fact.sha256])
     if fact.pieces is None:
@@ -117,7 +127,8 @@ def copy_tokens(
 def write_tokens(
     outputs: OutputRoot, recipe: Recipe, folder: Path, name: str, blocks: Hashed
 ) -> dict[str, str | FileFact]:
-    """Write a .bin of an output; to a bucket it is uploaded as it is made, since it may not fit on this machine.
+    """Write a .bin of an output; to a bucket it is uploaded as it is made, since it may not fit on
+    this machine.
 
     Args:
         outputs: The root.
@@ -131,7 +142,9 @@ def write_tokens(
     """
     if outputs.access.has_copies:
         outputs.invalidate(recipe)
-        outputs.access.store.put_parts(f"{outputs.access.name(outputs.place(recipe))}/{name}", blocks)
+        outputs.access.store.put_parts(
+            f"{outputs.access.name(outputs.place(recipe))}/{name}", blocks
+        )
         return {name: FileFact(blocks.size, blocks.sha256)}
     with (folder / name).open("xb") as file:
         file.writelines(blocks)

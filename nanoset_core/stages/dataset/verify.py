@@ -1,4 +1,6 @@
-"""Verify the dataset of a corpus: whole, as its shards say, and made of the text that is in the raw folder."""
+"""Verify the dataset of a corpus: whole, as its shards say, and made of the text that is in the raw
+folder.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,16 @@ from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, read
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
-from nanoset_core.stages.report import AGAIN, BUILD, Report, Run, Severity, check_files, live_manifest, run_here
+from nanoset_core.stages.report import (
+    AGAIN,
+    BUILD,
+    Report,
+    Run,
+    Severity,
+    check_files,
+    live_manifest,
+    run_here,
+)
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
@@ -41,7 +52,9 @@ from nanoset_core.tokenizers.engines.reference import EncodingError
 SAMPLED_DOCUMENTS = 64
 """Documents that are tokenized again."""
 MAX_DRIFT = 1.5
-"""Factor by which the mean length of documents may change from one version to the next without a warning."""
+"""Factor by which the mean length of documents may change from one version to the next without a
+warning.
+"""
 _MAX_COMPARED_TOKENS = 1 << 20
 """Longer documents are not tokenized again."""
 _QUICK_SKIPPED_BYTES = 16 << 20
@@ -49,17 +62,20 @@ _QUICK_SKIPPED_BYTES = 16 << 20
 _COUNTS = ("documents", "sequences", "tokens")
 
 
-def verify_corpus_dataset(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
+def verify_corpus_dataset(
+    project: Project, corpus: str, deep: bool = False, run: Run = run_here
+) -> Report:
     """Check the current dataset of a corpus.
 
-    Its counts, .idx and tokens are checked as `verify_pair` does. Then it is compared with the shards and settings as
-    they are now, some documents are tokenized again and compared, and what was lost on the way from the text to the
-    dataset is reported.
+    Its counts, .idx and tokens are checked as `verify_pair` does. Then it is compared with the
+    shards and settings as they are now, some documents are tokenized again and compared, and what
+    was lost on the way from the text to the dataset is reported.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        deep: Read all tokens and compare checksums, and compare the length of every document with its shard.
+        deep: Read all tokens and compare checksums, and compare the length of every document with
+            its shard.
         run: Has the ranges of tokens checked, here or elsewhere.
     """
     report = Report(f"{DATASET.layout.folder}/{corpus}")
@@ -138,18 +154,24 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check that documents are as long in the dataset as the tables of their shards say; report the first one."""
+    """Check that documents are as long in the dataset as the tables of their shards say; report the
+    first one.
+    """
     for shard, table in lineage.tables(range(len(lineage.shards))):
         for first_row, expected_lengths in table.lengths():
             first_document = lineage.first_document(shard) + first_row
             n_documents = len(expected_lengths)
-            first_sequences = dataset.document_indices[first_document : first_document + n_documents + 1]
+            first_sequences = dataset.document_indices[
+                first_document : first_document + n_documents + 1
+            ]
             lengths = np.diff(token_starts(dataset, first_sequences))
             is_wrong = lengths != expected_lengths
             if is_wrong.any():
                 row = int(np.argmax(is_wrong))
                 what = f"document {first_document + row} has another length than its shard says"
-                report.compare(what, dataset.prefix, int(lengths[row]), int(expected_lengths[row]), AGAIN)
+                report.compare(
+                    what, dataset.prefix, int(lengths[row]), int(expected_lengths[row]), AGAIN
+                )
                 return
 
 
@@ -170,8 +192,8 @@ def _check_round_trip(
 ) -> None:
     """Tokenize the source lines of 64 evenly spread documents again, and compare.
 
-    Other tokens are an error, or a warning if the file was changed or deleted since. Very long documents are left out.
-    So are documents far inside compressed files, unless the check is deep.
+    Other tokens are an error, or a warning if the file was changed or deleted since. Very long
+    documents are left out. So are documents far inside compressed files, unless the check is deep.
     """
     options = lineage.dataset.recipe["options"]
     tokenizer_file = project.config.tokenizer_file
@@ -193,7 +215,9 @@ def _check_round_trip(
     folder = project.config.corpus_folder(lineage.corpus)
     max_skipped_bytes = None if deep else _QUICK_SKIPPED_BYTES
     texts = read_texts(folder, origins, options["text_key"], most_skipped_bytes=max_skipped_bytes)
-    stored_tokens = _tokens_of_documents(dataset, np.array([origin.document for origin in origins], np.int64))
+    stored_tokens = _tokens_of_documents(
+        dataset, np.array([origin.document for origin in origins], np.int64)
+    )
 
     n_compared = 0
     differences: list[_Difference] = []
@@ -242,7 +266,9 @@ def _report_differences(report: Report, differences: Sequence[_Difference], n_sa
 
 
 class _FileStates:
-    """Tells whether a document differs because its file changed; reads what that takes only if a document differs."""
+    """Tells whether a document differs because its file changed; reads what that takes only if a
+    document differs.
+    """
 
     def __init__(self, project: Project, lineage: Lineage) -> None:
         self._project = project
@@ -258,7 +284,9 @@ class _FileStates:
     def _memory(self) -> FingerprintMemory:
         return fingerprint_memory(self._project, self._folder)
 
-    def difference(self, origin: DocumentOrigin, what: str, found: str, expected: str | None) -> _Difference:
+    def difference(
+        self, origin: DocumentOrigin, what: str, found: str, expected: str | None
+    ) -> _Difference:
         """Describe a document whose text does not give its tokens."""
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
         byte = max(origin.byte_offset, 0)  # -1 for a row of a table
@@ -269,10 +297,14 @@ class _FileStates:
             found = "the file was changed since"
         elif state == "gone":
             found = "the file is gone"
-        return _Difference("warning", what, where, found, expected, f"{BUILD}: it reads the files anew")
+        return _Difference(
+            "warning", what, where, found, expected, f"{BUILD}: it reads the files anew"
+        )
 
 
-def _tokens_of_documents(dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> Iterator[Tokens]:
+def _tokens_of_documents(
+    dataset: MMapIndexedDataset, documents: NDArray[np.int64]
+) -> Iterator[Tokens]:
     """Yield the tokens of each document; they may be freed when the next are requested."""
     itemsize = dataset.dtype.itemsize
     starts = token_starts(dataset, dataset.document_indices[documents])

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, bin_path, idx_path, not_back_to_back
+from nanoset_core.formats.indexed.layout import (
+    CHUNK_SEQUENCES,
+    bin_path,
+    idx_path,
+    not_back_to_back,
+)
 from nanoset_core.formats.indexed.stream import fills_bin
 from nanoset_core.outputs.recorded import read_record
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
@@ -38,10 +43,11 @@ def verify_pair(
 ) -> Report:
     """Check a .bin/.idx pair.
 
-    The .idx is read whole. The .bin is read whole, in ranges, if it has no more than 16 Mi tokens, or with `deep`.
-    Otherwise the sequences in 256 evenly spread places are read (of longer sequences a part), and the ends of 256
-    sequences, or of two in a bucket. It takes some 40 MiB of memory for each of at most eight ranges, whatever their
-    size, and 64 MiB for counting duplicates.
+    The .idx is read whole. The .bin is read whole, in ranges, if it has no more than 16 Mi tokens,
+    or with `deep`. Otherwise the sequences in 256 evenly spread places are read (of longer
+    sequences a part), and the ends of 256 sequences, or of two in a bucket. It takes some 40 MiB of
+    memory for each of at most eight ranges, whatever their size, and 64 MiB for counting
+    duplicates.
 
     Args:
         prefix: Prefix of the pair.
@@ -93,14 +99,24 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     n_tokens = 0
     for start in range(0, len(dataset), CHUNK_SEQUENCES):
         # In chunks, since numpy copies what it adds up: an .idx is not aligned.
-        n_tokens += int(dataset.sequence_lengths[start : start + CHUNK_SEQUENCES].sum(dtype=np.int64))
+        n_tokens += int(
+            dataset.sequence_lengths[start : start + CHUNK_SEQUENCES].sum(dtype=np.int64)
+        )
     if n_tokens * dtype.itemsize == dataset.bin_bytes and not fills_bin(dataset):
         report.note_error(not_back_to_back(index_path))
         return False
 
-    counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": n_tokens}
+    counts = {
+        "documents": len(dataset.document_indices) - 1,
+        "sequences": len(dataset),
+        "tokens": n_tokens,
+    }
     report.figures.update(counts)
-    expected_counts = {"documents": expected.documents, "sequences": expected.sequences, "tokens": expected.tokens}
+    expected_counts = {
+        "documents": expected.documents,
+        "sequences": expected.sequences,
+        "tokens": expected.tokens,
+    }
     for name, count in counts.items():
         expected_count = expected_counts[name]
         if expected_count is not None:
@@ -114,7 +130,8 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         expected.dtype or dtype.name,
         REMEDY,
     )
-    # Sequences do not overlap, as was checked at opening. So if they are as long as the .bin, there is no gap either.
+    # Sequences do not overlap, as was checked at opening. So if they are as long as the .bin, there
+    # is no gap either.
     is_filled = report.compare(
         "the .bin is not as long as its sequences",
         bin_path(dataset.prefix),
@@ -125,15 +142,22 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     if not is_filled:
         return False
     if dtype.kind not in "iu":
-        report.error("the tokens are no integers", index_path, dtype.name, "an integer type", REMEDY)
+        report.error(
+            "the tokens are no integers", index_path, dtype.name, "an integer type", REMEDY
+        )
         return False
     return True
 
 
 def verify_prefix(
-    prefix: Location, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
+    prefix: Location,
+    tokenizer: TokenizerPath | None = None,
+    eod: str | None = None,
+    *,
+    deep: bool = False,
 ) -> Report:
-    """Check a pair by itself, and what `<prefix>.manifest.json` says, if `nanoset tokenize` made the pair.
+    """Check a pair by itself, and what `<prefix>.manifest.json` says, if `nanoset tokenize` made
+    the pair.
 
     The .idx of a pair in a bucket is downloaded, and of its tokens what is read.
 
@@ -147,7 +171,9 @@ def verify_prefix(
     report = Report(str(prefix))
     record = _tokenize_record(prefix)
     facts = record.get("facts", {})
-    expected = replace(Expected.of(record.get("options", {}), facts), duplicates=MAX_DUPLICATE_FRACTION)
+    expected = replace(
+        Expected.of(record.get("options", {}), facts), duplicates=MAX_DUPLICATE_FRACTION
+    )
     if tokenizer is not None:
         file = tokenizer_path(tokenizer)
         expected = replace(expected, max_id=tokenizer_facts(file).max_id)
@@ -170,12 +196,16 @@ def verify_prefix(
                     remedy,
                 )
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error("lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy)
+        report.error(
+            "lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy
+        )
     return report
 
 
 def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
-    """Return what `nanoset tokenize` recorded about a pair; an empty mapping if another tool made it."""
+    """Return what `nanoset tokenize` recorded about a pair; an empty mapping if another tool made
+    it.
+    """
     record = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
     is_ours = record.get("nanoset") == 1 and "facts" in record
     return record if is_ours else {}

@@ -1,4 +1,6 @@
-"""What a format of exports is: what it must know of a dataset, and which datasets its reader cannot read."""
+"""What a format of exports is: what it must know of a dataset, and which datasets its reader cannot
+read.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class ExportFormat(ABC):
             facts: Of its manifest.
         """
 
-    def refused(self, dataset: DatasetTraits, found: str, expected: str, remedy: str) -> ConfigError:
+    def refused(
+        self, dataset: DatasetTraits, found: str, expected: str, remedy: str
+    ) -> ConfigError:
         """Return the error for a dataset that the reader cannot read."""
         return ConfigError(
             f"{self.reader} cannot read this dataset as it is",

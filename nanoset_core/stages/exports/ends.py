@@ -1,7 +1,8 @@
 """Check that every document ends in the end token by which a reader finds documents.
 
-OLMo-core and datatrove (`return_positions`) read one stream of tokens, in which a document goes from one end token to
-the next. If some end tokens are missing, they read several documents as one, without a warning.
+OLMo-core and datatrove (`return_positions`) read one stream of tokens, in which a document goes
+from one end token to the next. If some end tokens are missing, they read several documents as one,
+without a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 
 _SAMPLE_TOKENS = 1 << 14
-"""Tokens at the start of a dataset that are searched for end tokens: in text, they contain hundreds of full stops."""
+"""Tokens at the start of a dataset that are searched for end tokens: in text, they contain hundreds
+of full stops.
+"""
 _MAX_READS = 4096
 """About as many documents of a dataset in a bucket are looked at, since each takes a request."""
 _EXPECTED = "the end token behind each document, by which it finds where documents end"
@@ -46,8 +49,8 @@ class LastTokens:
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
     """Read the last token of each document that has tokens; memory is bounded by a chunk.
 
-    Tokens of a bucket do not pass through this machine when they are exported. So of a dataset in a bucket, only about
-    `_MAX_READS` documents are looked at, evenly spread.
+    Tokens of a bucket do not pass through this machine when they are exported. So of a dataset in a
+    bucket, only about `_MAX_READS` documents are looked at, evenly spread.
     """
     counts: Counter[int] = Counter()
     first_document: dict[int, int] = {}
@@ -62,7 +65,9 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
         last_positions = starts + lengths - 1
         last = _tokens_at(dataset, stream, last_positions[rows])
         tokens, positions, occurrences = np.unique(last, return_index=True, return_counts=True)
-        for token, position, count in zip(tokens.tolist(), positions.tolist(), occurrences.tolist(), strict=True):
+        for token, position, count in zip(
+            tokens.tolist(), positions.tolist(), occurrences.tolist(), strict=True
+        ):
             counts[token] += count
             first_document.setdefault(token, n_before + int(rows[position]))
         n_before += len(lengths)
@@ -83,8 +88,9 @@ def check_end_tokens(
         traits: What the format knows of the dataset.
         dataset: Its sequences and documents.
         stream: The order of its tokens if they are not stored in order.
-        end_ids: Tokens that may end documents: the special tokens of the tokenizer. Without any, the token that most
-            documents end in must be rare within documents, as an end token is and a full stop is not.
+        end_ids: Tokens that may end documents: the special tokens of the tokenizer. Without any,
+            the token that most documents end in must be rare within documents, as an end token is
+            and a full stop is not.
 
     Raises:
         ConfigError: Some document does not.
@@ -114,7 +120,9 @@ def check_end_tokens(
             raise export_format.refused(traits, found, _EXPECTED, remedy)
 
 
-def _tokens_at(dataset: MMapIndexedDataset, stream: Stream | None, positions: NDArray[np.int64]) -> NDArray[np.integer]:
+def _tokens_at(
+    dataset: MMapIndexedDataset, stream: Stream | None, positions: NDArray[np.int64]
+) -> NDArray[np.integer]:
     """Return single tokens of a dataset by their positions in its stream, shape (n_positions,)."""
     if stream is not None:
         positions, _ = stream.ranges(positions, np.ones_like(positions))
@@ -129,7 +137,9 @@ def _tokens_at(dataset: MMapIndexedDataset, stream: Stream | None, positions: ND
     def read(position: int) -> bytes:
         return access.store.read_range(access.name(path), position * size, (position + 1) * size)
 
-    return np.frombuffer(b"".join(in_parallel(read, positions.tolist(), CONNECTIONS)), dataset.dtype)
+    return np.frombuffer(
+        b"".join(in_parallel(read, positions.tolist(), CONNECTIONS)), dataset.dtype
+    )
 
 
 class _Occurrences(NamedTuple):

@@ -1,7 +1,10 @@
-"""Formats whose file of tokens is that of the dataset, with small files next to it; and the list of all formats.
+"""Formats whose file of tokens is that of the dataset, with small files next to it; and the list of
+all formats.
 
-Sources: datatrove 0.10.1 `pipeline/tokens/tokenizer.py` (TokenizedFile) and `utils/dataset.py`; OLMo-core 3.0.0
-`data/utils.py` (write_document_indices, iter_document_indices) and `data/numpy_dataset.py` (get_dtype).
+Sources: datatrove 0.10.1 `pipeline/tokens/tokenizer.py` (TokenizedFile) and `utils/dataset.py`;
+    OLMo-core 3.0.0
+`data/utils.py` (write_document_indices, iter_document_indices) and `data/numpy_dataset.py`
+(get_dtype).
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
 
 
 class LinkedFormat(ExportFormat):
-    """A file that has the bytes of the dataset's tokens, so that it can be a link, and small files next to it."""
+    """A file that has the bytes of the dataset's tokens, so that it can be a link, and small files
+    next to it.
+    """
 
     endings: ClassVar[tuple[str, ...]]
     """Of its files; that of the tokens is the first."""
@@ -31,14 +36,17 @@ class LinkedFormat(ExportFormat):
         return [f"{name}{ending}" for ending in self.endings]
 
     @abstractmethod
-    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
+    def write_beside(
+        self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
+    ) -> None:
         """Write the small files.
 
         Args:
             folder: Where to write them.
             name: Of the export's files.
             dataset: What the format knows of the dataset.
-            ends: Number of the token after the last one of each document with tokens, ascending, in chunks.
+            ends: Number of the token after the last one of each document with tokens, ascending, in
+                chunks.
         """
 
 
@@ -66,8 +74,12 @@ class Datatrove(LinkedFormat):
             f"DatatroveFolderDataset({folder!r}, seq_len=2048, token_size={size}, return_positions=True)"
         )
 
-    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
-        """Write the ends of documents as uint64, and the tokenizer's name with the number of tokens."""
+    def write_beside(
+        self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
+    ) -> None:
+        """Write the ends of documents as uint64, and the tokenizer's name with the number of
+        tokens.
+        """
         with (folder / f"{name}.ds.index").open("wb") as file:
             for chunk in ends:
                 file.write(chunk.astype("<u8").data)
@@ -78,7 +90,9 @@ class Datatrove(LinkedFormat):
 
 
 def _metric(count: int) -> str:
-    """Return a count in three digits, as `humanize.metric(count, unit="T")` writes it in datatrove's metadata."""
+    """Return a count in three digits, as `humanize.metric(count, unit="T")` writes it in
+    datatrove's metadata.
+    """
     exponent = math.floor(math.log10(count))
     digits = round(count / 10 ** (exponent // 3 * 3), 2 - exponent % 3)
     if digits >= 10 ** (exponent % 3 + 1):
@@ -89,7 +103,9 @@ def _metric(count: int) -> str:
 
 
 class OlmoCore(LinkedFormat):
-    """`.npy` without a header, as OLMo-core's `NumpyDatasetConfig` reads it, and the documents as `.csv.gz`."""
+    """`.npy` without a header, as OLMo-core's `NumpyDatasetConfig` reads it, and the documents as
+    `.csv.gz`.
+    """
 
     name = "olmo-core"
     reader = "OLMo-core"
@@ -123,8 +139,12 @@ class OlmoCore(LinkedFormat):
             ")"
         )
 
-    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
-        """Write a line for each document: the number of its first token, and of the one after its last."""
+    def write_beside(
+        self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
+    ) -> None:
+        """Write a line for each document: the number of its first token, and of the one after its
+        last.
+        """
         import pyarrow as pa
         import pyarrow.csv as csv
 
@@ -134,7 +154,8 @@ class OlmoCore(LinkedFormat):
         previous_end = 0
         with (
             (folder / f"{name}.csv.gz").open("wb") as file,
-            gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed,  # no time: the same documents give the same bytes
+            # no time: the same documents give the same bytes
+            gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed,
             csv.CSVWriter(compressed, schema, write_options=options) as writer,
         ):
             for chunk in ends:
@@ -152,6 +173,7 @@ def _unsigned_bytes(vocab_size: int) -> int:
 
 
 FORMATS: dict[str, LinkedFormat | SampledFormat] = {
-    export_format.name: export_format for export_format in (Datatrove(), OlmoCore(), Mds(), LitData())
+    export_format.name: export_format
+    for export_format in (Datatrove(), OlmoCore(), Mds(), LitData())
 }
 """Name → format."""

@@ -36,7 +36,9 @@ STAGE = "exports"
 
 
 def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return the recipe of an export. The tokenizer's name is part of it only if a file of the format contains it."""
+    """Return the recipe of an export. The tokenizer's name is part of it only if a file of the
+    format contains it.
+    """
     spec = project.config.exports[name]
     options: dict[str, Any] = {"format": spec.format}
     if spec.format == "datatrove":
@@ -72,7 +74,9 @@ def make_export(project: Project, name: str) -> Manifest:
     spec = project.config.exports[name]
     dataset = current_dataset(project, spec.of)
     export_format = FORMATS[spec.format]
-    traits = traits_of(project, name, np.dtype(dataset.facts["dtype"]), int(dataset.facts["tokens"]))
+    traits = traits_of(
+        project, name, np.dtype(dataset.facts["dtype"]), int(dataset.facts["tokens"])
+    )
     export_format.check(traits)
 
     recipe = export_recipe(project, name, {"dataset": dataset.digest})
@@ -84,7 +88,11 @@ def make_export(project: Project, name: str) -> Manifest:
 
 
 def export_facts(
-    export_format: ExportFormat, dataset: Manifest, counts: DocumentCounts, traits: DatasetTraits, made_by: str
+    export_format: ExportFormat,
+    dataset: Manifest,
+    counts: DocumentCounts,
+    traits: DatasetTraits,
+    made_by: str,
 ) -> dict[str, Any]:
     """Return the facts that the manifests of all exports have.
 
@@ -103,7 +111,11 @@ def export_facts(
 
 
 def sample_files(
-    project: Project, dataset: Manifest, place: Path, export_format: SampledFormat, traits: DatasetTraits
+    project: Project,
+    dataset: Manifest,
+    place: Path,
+    export_format: SampledFormat,
+    traits: DatasetTraits,
 ) -> SampleFiles:
     """Return the files of an export in samples, whose folder is `place`."""
     access = project.outputs.access
@@ -143,7 +155,9 @@ class _SampledExport:
         files = sample_files(project, self.dataset, place, self.format, self.traits)
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
         meter = Meter(project.listener, "export", self.recipe.name, n_bytes)
-        made = files.make(stream, project.config.workers, project.executor, meter, rewrite=project.rebuild)
+        made = files.make(
+            stream, project.config.workers, project.executor, meter, rewrite=project.rebuild
+        )
 
         # index.json lists all files, and is written after them.
         index = files.index(made)
@@ -180,10 +194,13 @@ class _LinkedExport:
             made_by, shared = self._share_tokens(folder)
             files: dict[str, str | FileFact] = {**shared}
         else:
-            # Sequences of a view may be anywhere in the .bin: their tokens are written in its order.
+            # Sequences of a view may be anywhere in the .bin: their tokens are written in its
+            # order.
             made_by = WRITTEN
             blocks = Hashed(token_blocks(dataset, stream, self.recipe.name, self.project.listener))
-            files = write_tokens(self.project.outputs, self.recipe, folder, self._tokens_file, blocks)
+            files = write_tokens(
+                self.project.outputs, self.recipe, folder, self._tokens_file, blocks
+            )
         return export_facts(self.format, self.dataset, counts, self.traits, made_by), files
 
     @property
@@ -191,14 +208,17 @@ class _LinkedExport:
         return self.format.files(self.recipe.name)[0]
 
     def _share_tokens(self, folder: Path) -> tuple[str, Mapping[str, FileFact]]:
-        """Make the .bin of the dataset a file of the export; its tokens do not pass through this process.
+        """Make the .bin of the dataset a file of the export; its tokens do not pass through this
+        process.
 
         Returns:
             (how it was done; name → size and sha256 of the files)
         """
         name = self._tokens_file
         if self.project.outputs.access.has_copies:
-            return JOINED, copy_tokens(self.project.outputs, self.dataset, self.recipe, folder, name)
+            return JOINED, copy_tokens(
+                self.project.outputs, self.dataset, self.recipe, folder, name
+            )
         bin_name = f"{self.dataset.facts['prefix']}.bin"
         made_by = put_tokens(self.dataset.folder / bin_name, folder / name)
         return made_by, {name: self.dataset.files[bin_name]}

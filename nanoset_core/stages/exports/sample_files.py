@@ -1,4 +1,6 @@
-"""Write a dataset in samples, file by file. Each file appears once it is complete, so that a killed call can resume."""
+"""Write a dataset in samples, file by file. Each file appears once it is complete, so that a killed
+call can resume.
+"""
 
 from __future__ import annotations
 
@@ -127,10 +129,14 @@ class _TokenFile:
     def __init__(self, access: FileAccess, path: Path, dtype: np.dtype) -> None:
         self.dtype = dtype
         self._file = access.open_bytes(path)
-        self._tokens: Tokens = np.frombuffer(self._file.buffer, dtype, self._file.size // dtype.itemsize)
+        self._tokens: Tokens = np.frombuffer(
+            self._file.buffer, dtype, self._file.size // dtype.itemsize
+        )
 
     def fetch(self, stream: Stream, start: int, stop: int) -> None:
-        """Fetch the tokens [start, stop) of a stream together, if they are in a store; earlier ones may be dropped."""
+        """Fetch the tokens [start, stop) of a stream together, if they are in a store; earlier ones
+        may be dropped.
+        """
         self._file.trim()
         starts, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
         size = self.dtype.itemsize
@@ -139,5 +145,6 @@ class _TokenFile:
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
         """Return all tokens; see `TokenFile`."""
         if isinstance(self._file.buffer, mmap.mmap):
-            self._file.buffer.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as memory of this process
+            # pages that were read would count as memory of this process
+            self._file.buffer.madvise(mmap.MADV_DONTNEED)
         return self._tokens

@@ -1,7 +1,7 @@
 """Formats of samples: MosaicML's MDS, and the chunks that litdata's `TokensLoader` reads.
 
-They have a layout of their own, so that the tokens are written once more: all documents in sequence, in files of up to
-64 MiB that index.json lists.
+They have a layout of their own, so that the tokens are written once more: all documents in
+sequence, in files of up to 64 MiB that index.json lists.
 
 ```
 shard.00000.mds    offset        size        content
@@ -14,8 +14,10 @@ chunk-0-0.bin      0             12          uint32  1 item, its first byte (12)
                    12            rest        tokens
 ```
 
-Sources: mosaicml-streaming 0.13.0 `base/format/mds/writer.py` (MDSWriter) and `encodings.py` (NDArray); litdata 0.2.76
-`streaming/writer.py` (BinaryWriter._create_chunk), `streaming/item_loader.py` (TokensLoader), `constants.py`.
+Sources: mosaicml-streaming 0.13.0 `base/format/mds/writer.py` (MDSWriter) and `encodings.py`
+    (NDArray); litdata 0.2.76
+`streaming/writer.py` (BinaryWriter._create_chunk), `streaming/item_loader.py` (TokensLoader),
+`constants.py`.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class SampledFormat(ExportFormat):
         """Return which tokens go to which file.
 
         Raises:
-            ConfigError: The length of samples is not set, or there are fewer tokens than the reader needs.
+            ConfigError: The length of samples is not set, or there are fewer tokens than the reader
+                needs.
         """
 
     @abstractmethod
@@ -120,7 +123,9 @@ class SampledFormat(ExportFormat):
             size += len(self.sample_header(cut.dtype, rest))
         return size
 
-    def blocks(self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]) -> Iterator[bytes]:
+    def blocks(
+        self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]
+    ) -> Iterator[bytes]:
         """Yield the bytes of a file.
 
         Args:
@@ -186,7 +191,8 @@ def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
 
 
 class Mds(SampledFormat):
-    """MosaicML's MDS with the column `tokens`, an array, as LLM Foundry's StreamingTextDataset reads it.
+    """MosaicML's MDS with the column `tokens`, an array, as LLM Foundry's StreamingTextDataset
+    reads it.
 
     The bytes are those of `MDSWriter(columns={"tokens": "ndarray:<type>"})`.
     """
@@ -200,7 +206,9 @@ class Mds(SampledFormat):
         return f"shard.{number:05}.mds"
 
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Return the cut of MDSWriter, which adds samples to a file as long as it has at most FILE_BYTES."""
+        """Return the cut of MDSWriter, which adds samples to a file as long as it has at most
+        FILE_BYTES.
+        """
         length = self._length(dataset)
         room = FILE_BYTES - 8 - len(_settings_json(dataset.dtype))
         bytes_per_sample = self._sample_bytes(dataset.dtype, length)
@@ -211,7 +219,9 @@ class Mds(SampledFormat):
         # A short last sample may still fit into a file that is full of complete ones.
         rest = dataset.tokens - (files - 1) * per_file
         if files > 1 and rest < length:
-            size_with_rest = samples_per_file * bytes_per_sample + self._sample_bytes(dataset.dtype, rest)
+            size_with_rest = samples_per_file * bytes_per_sample + self._sample_bytes(
+                dataset.dtype, rest
+            )
             if size_with_rest <= room:
                 files -= 1
         return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
@@ -234,7 +244,9 @@ class Mds(SampledFormat):
         return header.astype("<u4").tobytes() + settings
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the sample's size in bytes, and the shape of its array, in the narrowest type that holds it."""
+        """Return the sample's size in bytes, and the shape of its array, in the narrowest type that
+        holds it.
+        """
         if length < 1 << 8:
             code = 0
         elif length < 1 << 16:
@@ -250,7 +262,11 @@ class Mds(SampledFormat):
         shards = []
         for number in range(cut.files):
             shard = _settings(cut.dtype)
-            shard["raw_data"] = {"basename": self.file(number), "bytes": self.size(cut, number), "hashes": {}}
+            shard["raw_data"] = {
+                "basename": self.file(number),
+                "bytes": self.size(cut, number),
+                "hashes": {},
+            }
             shard["samples"] = -(-cut.tokens_in(number) // cut.length)
             shard["zip_data"] = None
             shards.append(shard)
@@ -296,7 +312,9 @@ class LitData(SampledFormat):
         return f"chunk-0-{number}.bin"
 
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Return a cut into complete samples: of each chunk, the reader skips what is after the last of them."""
+        """Return a cut into complete samples: of each chunk, the reader skips what is after the
+        last of them.
+        """
         length = self._length(dataset)
         if dataset.tokens < length:
             raise self.refused(
@@ -335,8 +353,8 @@ class LitData(SampledFormat):
             "encryption": None,
             "item_loader": "TokensLoader",
         }
-        # The reader keeps copies of a bucket's chunks until this value changes. In litdata's own index it is a time; a
-        # digest makes the same tokens give the same bytes.
+        # The reader keeps copies of a bucket's chunks until this value changes. In litdata's own
+        # index it is a time; a digest makes the same tokens give the same bytes.
         updated_at = hashlib.sha256("".join(sha256s).encode()).hexdigest()
         index = {"chunks": chunks, "config": config, "updated_at": updated_at}
         return json.dumps(index, sort_keys=True).encode()

@@ -20,18 +20,23 @@ IN_SAMPLES = ("mds", "litdata")
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """The dataset of a corpus or view as files of another reader, which share its tokens where they can."""
+    """The dataset of a corpus or view as files of another reader, which share its tokens where they
+    can.
+    """
 
     of: str = field(metadata={"example": "web"})
     """The corpus or view."""
     format: FormatName = field(metadata={"example": "datatrove"})
-    """Its reader: `datatrove` (.ds files, which nanotron's main reads, too), `olmo-core` (.npy files), `mds` (MosaicML
-    streaming, LLM Foundry) or `litdata` (its TokensLoader)."""
+    """Its reader: `datatrove` (.ds files, which nanotron's main reads, too), `olmo-core` (.npy
+    files), `mds` (MosaicML streaming, LLM Foundry) or `litdata` (its TokensLoader)."""
     sequence_length: ContextLength | None = None
-    """Tokens of a sample, for mds and litdata, which need it; readers that predict the next token want one more."""
+    """Tokens of a sample, for mds and litdata, which need it; readers that predict the next token
+    want one more.
+    """
     tokenizer_name: str | None = None
-    """What the files call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's main loads the tokenizer by the
-    name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it is written there."""
+    """What the files call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's main loads
+    the tokenizer by the name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it
+    is written there."""
 
 
 def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[ConfigError]:
@@ -60,7 +65,8 @@ def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dic
     """Return which exports the trainer of a nanoset reads; {} for a trainer that reads .bin files.
 
     Returns:
-        Corpus or view of the nanoset → the first export of format datatrove that it has, or None if it has none.
+        Corpus or view of the nanoset → the first export of format datatrove that it has, or None if
+        it has none.
     """
     if not get_preset(nanoset.preset).windows:
         return {}
@@ -74,7 +80,9 @@ def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dic
 def reader_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], exports: Mapping[str, ExportSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset whose trainer would read exports that are not set, or of several tokenizers."""
+    """Yield an error for each nanoset whose trainer would read exports that are not set, or of
+    several tokenizers.
+    """
     for name, nanoset in nanosets.items():
         where = f"{file}: nanosets.{name}"
         tokenizer_names = set()

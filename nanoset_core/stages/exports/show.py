@@ -14,6 +14,7 @@ def export_summary(manifest: Manifest) -> Summary:
     facts = manifest.facts
     figures = counted(manifest, "documents", "tokens")
     if facts["made_by"] not in (WRITTEN, JOINED):
-        # The tokens are a link to those of the dataset, or share its blocks, and take no room of their own.
+        # The tokens are a link to those of the dataset, or share its blocks, and take no room of
+        # their own.
         figures["bytes"] -= facts["tokens"] * np.dtype(facts["dtype"]).itemsize
     return Summary(figures, {"format": facts["format"], "tokens by": facts["made_by"]})

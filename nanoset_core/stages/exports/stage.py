@@ -1,4 +1,6 @@
-"""The stage `exports`: the dataset of a corpus or view → files of another reader, over the same tokens."""
+"""The stage `exports`: the dataset of a corpus or view → files of another reader, over the same
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -72,14 +74,21 @@ class ExportStage(Planned, Resumable, Estimated):
         spec = config.exports[key.subject]
         if spec.format not in IN_SAMPLES and spec.of not in config.views:
             return 0
-        return int(text_of(base_of(config.derived, spec.of)).tokens * project.tokenizer.dtype.itemsize)
+        return int(
+            text_of(base_of(config.derived, spec.of)).tokens * project.tokenizer.dtype.itemsize
+        )
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
-        from nanoset_core.stages.exports.verify import verify_export  # here, since checks import the list of stages
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
+        # here, since checks import the list of stages
+        from nanoset_core.stages.exports.verify import verify_export
 
         return verify_export(project, self, key, deep=deep)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return why the reader could not read the dataset, as far as the settings determine it."""
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         try:
@@ -92,7 +101,9 @@ class ExportStage(Planned, Resumable, Estimated):
         return export_summary(manifest)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an export whose tokens are written before its manifest: in a bucket, or in samples."""
+        """Return the files of an export whose tokens are written before its manifest: in a bucket,
+        or in samples.
+        """
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded

@@ -17,7 +17,14 @@ from nanoset_core.formats.indexed.ids import check_all_ids
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact
-from nanoset_core.outputs.recorded import Draft, RecordedOutput, check_apart, read_record, record_of, record_path
+from nanoset_core.outputs.recorded import (
+    Draft,
+    RecordedOutput,
+    check_apart,
+    read_record,
+    record_of,
+    record_path,
+)
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.ends import check_end_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -49,8 +56,8 @@ class ExportOptions:
     name: str | None = None
     """Name of the files; by default that of the pair."""
     tokenizer: TokenizerPath | None = None
-    """Its vocabulary is compared with the type of tokens, for a reader that derives one from the other; by default it
-    is not."""
+    """Its vocabulary is compared with the type of tokens, for a reader that derives one from the
+    other; by default it is not."""
     tokenizer_name: str | None = None
     """What the files call the tokenizer."""
     sequence_length: int | None = None
@@ -75,14 +82,16 @@ def export_pair(
     *,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a .bin/.idx pair to a folder in the format of another reader, unless it was made from the same pair before.
+    """Write a .bin/.idx pair to a folder in the format of another reader, unless it was made from
+    the same pair before.
 
-    Tokens are linked if the disk can do that, or copied; within a bucket, the bucket copies them. Those of a view,
-    whose sequences may be anywhere in the .bin, and those of a format of samples are written in their order.
+    Tokens are linked if the disk can do that, or copied; within a bucket, the bucket copies them.
+    Those of a view, whose sequences may be anywhere in the .bin, and those of a format of samples
+    are written in their order.
 
     Raises:
-        ConfigError: The reader cannot read tokens of this type, or finds documents by end tokens that some lack; or
-            the files exist, and were made from something else.
+        ConfigError: The reader cannot read tokens of this type, or finds documents by end tokens
+            that some lack; or the files exist, and were made from something else.
         InputError: A token is not in the vocabulary.
         FormatError: The pair is damaged.
         MissingError: The pair does not exist.
@@ -146,7 +155,8 @@ class _Pair:
         )
 
     def check_ids(self, dataset: MMapIndexedDataset, stream: Stream | None) -> None:
-        """Check that all tokens are in the vocabulary, unless they are in a bucket and do not pass through here.
+        """Check that all tokens are in the vocabulary, unless they are in a bucket and do not pass
+        through here.
 
         Raises:
             InputError: One is not.
@@ -202,7 +212,9 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 
 
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in samples. Each file is written in its place, except those that a killed call has written."""
+    """Export a pair in samples. Each file is written in its place, except those that a killed call
+    has written.
+    """
     dataset = MMapIndexedDataset(str(pair.prefix))
     stream = stream_of(dataset)
     traits = pair.traits(dataset)
@@ -210,7 +222,9 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     pair.check_ids(dataset, stream)
 
     access, bin_file = dataset.place
-    samples = SampleFiles(export_format, export_format.cut(traits), access, bin_file, store_of(pair.folder))
+    samples = SampleFiles(
+        export_format, export_format.cut(traits), access, bin_file, store_of(pair.folder)
+    )
     files = [pair.folder / file for file in export_format.names(samples.cut)]
     output = pair.output(files)
     record = output.find(overwrite=overwrite)
@@ -257,7 +271,9 @@ class _SampleWriter:
 
 
 def _remove_other_files(output: RecordedOutput) -> None:
-    """Remove the files of another export, unless a call with the same settings was killed while it wrote them."""
+    """Remove the files of another export, unless a call with the same settings was killed while it
+    wrote them.
+    """
     record = read_record(output.record) or {}
     is_complete = "files" in record
     is_other = any(record.get(key) != value for key, value in output.made_from.items())
@@ -288,7 +304,9 @@ def _join(source: RemoteFolder, target: RemoteFolder) -> Mapping[str, Any]:
 
 
 def _noted(file: Location) -> Mapping[str, Any]:
-    """Return what the record says about a file that was put in its place: its size, and a mark of this version."""
+    """Return what the record says about a file that was put in its place: its size, and a mark of
+    this version.
+    """
     stored = _stored(file)
     if isinstance(file, Path):
         return {"bytes": stored.size, "mtime_ns": stored.written_ns}
@@ -301,8 +319,12 @@ def _stored(file: Location) -> Stored:
     Raises:
         MissingError: It does not exist.
     """
-    store, name = (LocalStore(file.parent), file.name) if isinstance(file, Path) else (file.store, file.path)
+    store, name = (
+        (LocalStore(file.parent), file.name) if isinstance(file, Path) else (file.store, file.path)
+    )
     stored = store.stat(name)
     if stored is None:
-        raise MissingError("no such object", where=file, remedy="run again once no other call writes it")
+        raise MissingError(
+            "no such object", where=file, remedy="run again once no other call writes it"
+        )
     return stored

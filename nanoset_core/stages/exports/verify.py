@@ -32,10 +32,10 @@ _READ_TOKENS = 1 << 20
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of an export.
 
-    Its files exist and have their size, with `deep` also their sha256. Documents end where they do in the dataset; of
-    a format of samples, index.json is that of samples of the dataset's tokens. With `deep`, all tokens are compared
-    with the dataset's. If the reader finds documents by end tokens, those within documents are counted, too, since it
-    splits a document there.
+    Its files exist and have their size, with `deep` also their sha256. Documents end where they do
+    in the dataset; of a format of samples, index.json is that of samples of the dataset's tokens.
+    With `deep`, all tokens are compared with the dataset's. If the reader finds documents by end
+    tokens, those within documents are counted, too, since it splits a document there.
     """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
@@ -69,7 +69,9 @@ def _check_linked(
     traits = traits_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
     tokens_file, *small_files = export_format.files(manifest.name)
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
-        write_beside(export_format, Path(scratch), manifest.name, dataset, stream_of(dataset), traits)
+        write_beside(
+            export_format, Path(scratch), manifest.name, dataset, stream_of(dataset), traits
+        )
         for name in small_files:
             report.compare(
                 "documents end elsewhere than in the dataset",
@@ -90,7 +92,9 @@ def _check_samples(
     source: Source,
     deep: bool,
 ) -> None:
-    """Compare files and index.json with what the dataset's tokens give; with `deep`, compare each byte."""
+    """Compare files and index.json with what the dataset's tokens give; with `deep`, compare each
+    byte.
+    """
     n_tokens = int(source.dataset.sequence_lengths.sum(dtype=np.int64))
     traits = traits_of(project, manifest.name, source.dataset.dtype, n_tokens)
     traits = replace(traits, sequence_length=manifest.facts["sequence_length"])
@@ -127,7 +131,9 @@ def _check_samples(
 
 
 def _check_file(report: Report, samples: SampleFiles, task: FileTask, remedy: str) -> bool:
-    """Compare the bytes of one file with those that the dataset gives; return whether they are equal."""
+    """Compare the bytes of one file with those that the dataset gives; return whether they are
+    equal.
+    """
     name = samples.format.file(task.number)
     start = 0
     for expected in samples.blocks(task, samples.source):
@@ -147,7 +153,11 @@ def _check_file(report: Report, samples: SampleFiles, task: FileTask, remedy: st
 
 
 def _check_tokens(
-    report: Report, project: Project, manifest: Manifest, tokens_file: str, dataset: MMapIndexedDataset
+    report: Report,
+    project: Project,
+    manifest: Manifest,
+    tokens_file: str,
+    dataset: MMapIndexedDataset,
 ) -> None:
     """Compare all tokens with the dataset's, and warn of end tokens within documents."""
     end = framing(project).after[-1]

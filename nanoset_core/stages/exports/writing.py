@@ -1,4 +1,6 @@
-"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, or in its order."""
+"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, or
+in its order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from nanoset_core.stages.exports.formats import LinkedFormat
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
 
-# How an export got its tokens; a fact of its manifest. A copy shares its blocks if the file system can do that.
+# How an export got its tokens; a fact of its manifest. A copy shares its blocks if the file system
+# can do that.
 LINKED = "hard link"
 COPIED = "copy"
 JOINED = "copy within the bucket"
@@ -48,7 +51,9 @@ def write_beside(
     stream: Stream | None,
     traits: DatasetTraits,
 ) -> DocumentCounts:
-    """Write the small files of a format to a folder. Memory is bounded by a chunk; of a view, 16 bytes a sequence."""
+    """Write the small files of a format to a folder. Memory is bounded by a chunk; of a view, 16
+    bytes a sequence.
+    """
     ends = _DocumentEnds(dataset, stream)
     export_format.write_beside(folder, name, traits, ends.chunks())
     return DocumentCounts(ends.documents, len(dataset.document_indices) - 1 - ends.documents)
@@ -70,7 +75,9 @@ class _DocumentEnds:
 
 
 def put_tokens(source: Path, target: Path) -> str:
-    """Make a file with the bytes of another one, by a hard link or, if that is refused, a copy; return which."""
+    """Make a file with the bytes of another one, by a hard link or, if that is refused, a copy;
+    return which.
+    """
     try:
         os.link(source.resolve(), target)
     except OSError:

@@ -1,4 +1,6 @@
-"""Read Megatron-LM's data arguments: the arguments of a run → the configuration whose index files it will look for."""
+"""Read Megatron-LM's data arguments: the arguments of a run → the configuration whose index files
+it will look for.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,14 @@ _SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
 """Arguments that name the data of one split."""
 
 
-def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS) -> NanosetConfig:
+def config_from_arguments(
+    options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS
+) -> NanosetConfig:
     """Return the configuration of a run with these arguments.
 
     Args:
-        options: Values by Megatron-LM's names with underscores; None, "" or () for what was not given.
+        options: Values by Megatron-LM's names with underscores; None, "" or () for what was not
+            given.
         splits: Those that are configured; the others get no number of samples.
 
     Raises:
@@ -37,10 +42,13 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
         MissingError, FormatError: A file of data arguments does not exist, or cannot be parsed.
     """
     if options["seq_length"] is None:
-        raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="give the run's")
+        raise ConfigError(
+            "the length of a sample is not given", where="--seq-length", remedy="give the run's"
+        )
     preset = get_preset(options["preset"])
     data = _data(options)
-    # Even if each split has data of its own: a text that nobody reads is a mistake that should be known.
+    # Even if each split has data of its own: a text that nobody reads is a mistake that should be
+    # known.
     parse_split(options["split"], exactly_three=preset.exactly_three_shares)
     cache_path = options["data_cache_path"]
     config = NanosetConfig(
@@ -64,7 +72,8 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """Return a prefix, a list of prefixes, or {prefix: weight} (Megatron-LM `get_blend_from_list`).
 
-    An even number of words is pairs of weight and prefix, unless no weight is a number: then all are prefixes.
+    An even number of words is pairs of weight and prefix, unless no weight is a number: then all
+    are prefixes.
 
     Args:
         words: The words of the data arguments.
@@ -94,7 +103,9 @@ def _dataset_location(prefix: str, where: object) -> Location:
         raise error.at(where) from error
 
 
-def _check_words(words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool) -> None:
+def _check_words(
+    words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool
+) -> None:
     """Check that words can be a blend.
 
     Args:
@@ -154,7 +165,8 @@ def read_data_args(path: Path) -> Blend:
 
 
 def read_per_split(path: Path) -> list[Blend | None]:
-    """Read the blends of a --per-split-data-args-path file: JSON with a list, a text or null for each split.
+    """Read the blends of a --per-split-data-args-path file: JSON with a list, a text or null for
+    each split.
 
     Raises:
         MissingError, FormatError: The file cannot be read, or is none of this kind.
@@ -178,7 +190,9 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _entry_words(entry: object) -> list[str] | None:
-    """Return the words of a split's entry, or None if the split has no data; raises TypeError for anything else."""
+    """Return the words of a split's entry, or None if the split has no data; raises TypeError for
+    anything else.
+    """
     if entry is None:
         return None
     words = entry.split() if isinstance(entry, str) else entry
@@ -271,7 +285,9 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identifiers of the run's tokenizer: of `--trainer`, of a file, or of a JSON object."""
+    """Return the identifiers of the run's tokenizer: of `--trainer`, of a file, or of a JSON
+    object.
+    """
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
     if trainer_text is not None:
@@ -305,7 +321,8 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
 
     Args:
         data: data_path or blend_per_split.
-        spellings: Texts HERE=THERE: the start of a path on this machine, and what the trainer has in its place.
+        spellings: Texts HERE=THERE: the start of a path on this machine, and what the trainer has
+            in its place.
     """
     replacements: list[tuple[str, str]] = []
     for spelling in spellings:

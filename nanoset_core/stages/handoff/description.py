@@ -62,17 +62,23 @@ class Handoff:
     vocab_size: int
     """Tokens of the tokenizer, special ones included."""
     tokenizer: tuple[str, ...] = ()
-    """Megatron-LM's arguments that name the tokenizer, a flag and its values each; empty if the user names it."""
+    """Megatron-LM's arguments that name the tokenizer, a flag and its values each; empty if the
+    user names it.
+    """
     tokenizer_note: str | None = None
     """Note on a tokenizer that Megatron-LM does not know."""
     indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Description of each index that the trainer will look for → the other files of it; names below `cache`."""
+    """Description of each index that the trainer will look for → the other files of it; names below
+    `cache`.
+    """
     empty: Mapping[SplitName, str] = field(default_factory=dict)
     """Split that has a share of the data and no sample → why."""
     views: Sequence[str] = ()
     """Names of the datasets that are views, of which the trainer reads the .idx."""
     warnings: Sequence[str] = ()
-    """Settings of nanoset.yaml that are allowed but rarely intended, in the words of `nanoset status`."""
+    """Settings of nanoset.yaml that are allowed but rarely intended, in the words of `nanoset
+    status`.
+    """
     exports: Mapping[str, str] = field(default_factory=dict)
     """Prefix → folder of the dataset's .ds file, for a trainer that reads those."""
     tokenizer_name: str | None = None
@@ -110,8 +116,8 @@ class Handoff:
     def run(self) -> ScheduleSpec | None:
         """The run that the built training samples suffice for.
 
-        It is shorter than `schedule` if limits on epochs leave fewer samples. For a phase it is always `schedule`,
-        since the iterations of the other phases decide where this one begins.
+        It is shorter than `schedule` if limits on epochs leave fewer samples. For a phase it is
+        always `schedule`, since the iterations of the other phases decide where this one begins.
         """
         schedule = self.spec.schedule
         built = self.config.train_split_samples

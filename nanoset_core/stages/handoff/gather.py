@@ -83,7 +83,9 @@ def gather(
         name=nanoset.name,
         spec=nanoset.spec,
         config=_config_of_all(splits),
-        samples={split: 0 if item.plan is None else item.plan.samples for split, item in splits.items()},
+        samples={
+            split: 0 if item.plan is None else item.plan.samples for split, item in splits.items()
+        },
         empty=_reasons_without_samples(splits),
         folder=f"{folder}/{HANDOFF}/{digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
@@ -120,7 +122,8 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
-    """Return the trainer's description of each index → the other files of it; empty if it writes no descriptions.
+    """Return the trainer's description of each index → the other files of it; empty if it writes no
+    descriptions.
 
     Args:
         splits: The built splits.
@@ -152,7 +155,9 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 
 
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
-    """Merge the settings that the splits were built with, of which each has its own samples and paths alone."""
+    """Merge the settings that the splits were built with, of which each has its own samples and
+    paths alone.
+    """
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}
     blends: list[Blend | None] = []

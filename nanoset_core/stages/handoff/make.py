@@ -37,7 +37,9 @@ _MEGATRON = TrainerStart(
 The options of the model and its training, from --num-layers on, are an example.""",
 )
 _NEMO = TrainerStart(nemo_files, "merge data.yaml into the model's YAML")
-_NANOTRON = TrainerStart(nanotron_files, "merge data.yaml into nanotron's YAML, then run_train.py --config-file …")
+_NANOTRON = TrainerStart(
+    nanotron_files, "merge data.yaml into nanotron's YAML, then run_train.py --config-file …"
+)
 _NANOTRON_MAIN = TrainerStart(nanotron_main_files, _NANOTRON.command)
 TRAINERS: Mapping[str, TrainerStart] = {
     "megatron": _MEGATRON,

@@ -1,6 +1,8 @@
-"""The files with which Megatron-LM is started: its arguments, the data that they name, and preflight.py.
+"""The files with which Megatron-LM is started: its arguments, the data that they name, and
+preflight.py.
 
-Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split), `training/training.py`
+Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split),
+    `training/training.py`
 (get_train_valid_test_num_samples), `tools/build_sequences_per_dataset.py`.
 """
 
@@ -22,11 +24,15 @@ _DATA_ARGS = "data_args.txt"
 _PER_SPLIT = "per_split_data_args.json"
 _SEQUENCES = "sequences_per_dataset.json"
 _UINT16_VOCABULARY = 65536
-"""Largest vocabulary for which Megatron-LM takes tokens for uint16 (GPTDatasetConfig.token_dtype_code)."""
+"""Largest vocabulary for which Megatron-LM takes tokens for uint16
+(GPTDatasetConfig.token_dtype_code).
+"""
 
 
 def megatron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the arguments with which Megatron-LM finds every index file, and the files that they name."""
+    """Return the arguments with which Megatron-LM finds every index file, and the files that they
+    name.
+    """
     texts: dict[str, str] = {}
     notes: list[str] = []
 
@@ -40,9 +46,12 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # The counts of each dataset. With them, Megatron-LM no longer reads the type of the tokens from the .idx.
+    # The counts of each dataset. With them, Megatron-LM no longer reads the type of the tokens from
+    # the .idx.
     expected_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
-    other_paths = [path for path, counts in handoff.datasets.items() if counts.dtype != expected_dtype]
+    other_paths = [
+        path for path, counts in handoff.datasets.items() if counts.dtype != expected_dtype
+    ]
     if other_paths:
         notes.append(
             f"No {_SEQUENCES}: with it Megatron-LM would take the tokens of {', '.join(other_paths)} for another type, "
@@ -182,7 +191,9 @@ def _notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield which run asks for as many samples of valid and test as were built, if no schedule says it."""
+    """Yield which run asks for as many samples of valid and test as were built, if no schedule says
+    it.
+    """
     steps_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",

@@ -50,7 +50,8 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the data and tokens sections of the YAML of nanotron's main branch, which reads exports.
+    """Return the data and tokens sections of the YAML of nanotron's main branch, which reads
+    exports.
 
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
     """

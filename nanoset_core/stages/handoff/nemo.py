@@ -56,7 +56,9 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
-    """Return the weight and prefix of each dataset of a split in one flat list, or the prefixes alone."""
+    """Return the weight and prefix of each dataset of a split in one flat list, or the prefixes
+    alone.
+    """
     words: list[str | float] = []
     for weight, path in handoff.data(split):
         if weight is not None:

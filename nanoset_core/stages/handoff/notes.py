@@ -29,7 +29,8 @@ def notes_of(
     views: Sequence[str],
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield notes on splits without samples, on settings, on views, and on a run that continues another.
+    """Yield notes on splits without samples, on settings, on views, and on a run that continues
+    another.
 
     Args:
         config: The settings that the splits were built with.

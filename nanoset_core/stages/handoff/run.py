@@ -1,4 +1,6 @@
-"""run.yaml: on how many ranks, and by which batch sizes, a run went through the samples of its handoffs."""
+"""run.yaml: on how many ranks, and by which batch sizes, a run went through the samples of its
+handoffs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class ResumeSpec:
 class RunSpec:
     """All of run.yaml; names and meanings are those of Megatron-LM's options."""
 
-    handoff: str | tuple[str, ...] = field(metadata={"example": "data/nanosets/pretrain/handoff/current"})
+    handoff: str | tuple[str, ...] = field(
+        metadata={"example": "data/nanosets/pretrain/handoff/current"}
+    )
     """Folder of the handoff that the run was started with; of several, one after another, a list."""
     data_parallel_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": "8"})
     """Data-parallel ranks."""
@@ -56,14 +60,18 @@ class RunSpec:
     rampup_batch_size: tuple[Annotated[int, Range(1, 1 << 62)], ...] | None = None
     """First batch size, increment, and samples over which it grows to global_batch_size."""
     step_batch_size_schedule: str | None = None
-    """Batch sizes from numbers of samples on, such as 0:768 1M:1536; from numbers of tokens on, with seq_length."""
+    """Batch sizes from numbers of samples on, such as 0:768 1M:1536; from numbers of tokens on,
+    with seq_length.
+    """
     seq_length: Annotated[int, Range(1)] | None = None
     """Tokens of a sample, where step_batch_size_schedule counts tokens, as Megatron-LM does."""
     decrease_batch_size_if_needed: bool = False
     """Whether a batch size that the ranks' micro-batches do not divide is rounded down."""
     dataloader_type: Literal["single", "cyclic"] = "single"
     """In order, or each epoch in a random order."""
-    skipped_iterations: tuple[Annotated[int, Range(1)] | tuple[Annotated[int, Range(1)], ...], ...] = ()
+    skipped_iterations: tuple[
+        Annotated[int, Range(1)] | tuple[Annotated[int, Range(1)], ...], ...
+    ] = ()
     """Steps that were consumed and not trained on: a step each, or [first, last]."""
     resumes: tuple[ResumeSpec, ...] = ()
     """Where the run went on otherwise than before."""
@@ -95,7 +103,9 @@ def read_run(file: Path) -> RunSpec:
         ConfigError: It has mistakes; all of them are listed, by line.
     """
     try:
-        value, text = read_yaml(file, remedy="correct the line; every handoff has a run.yaml to start from")
+        value, text = read_yaml(
+            file, remedy="correct the line; every handoff has a run.yaml to start from"
+        )
     except OSError as error:
         raise MissingError(
             "the description of the run cannot be read",

@@ -1,11 +1,15 @@
-"""The key `trainer` of a nanoset: Megatron-LM's tokenizer options, and what its cache names contain of them.
+"""The key `trainer` of a nanoset: Megatron-LM's tokenizer options, and what its cache names contain
+of them.
 
-Megatron-LM hashes the identifiers of its tokenizer into the names of its index files. They depend on the version of
-megatron-core and on its options, so that both are needed to find index files that were built without Megatron-LM.
+Megatron-LM hashes the identifiers of its tokenizer into the names of its index files. They depend
+on the version of megatron-core and on its options, so that both are needed to find index files that
+were built without Megatron-LM.
 
-Sources: Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the legacy classes),
-`megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64) `megatron/core/tokenizers/text/
-text_tokenizer.py` (unique_identifiers) and `…/utils/build_tokenizer.py`; `megatron/training/arguments.py`.
+Sources: Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the
+    legacy classes),
+`megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64)
+`megatron/core/tokenizers/text/ text_tokenizer.py` (unique_identifiers) and
+`…/utils/build_tokenizer.py`; `megatron/training/arguments.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ DOCUMENTS_SINCE = 19
 _OLDEST = 9
 """Second number of the oldest version that is supported."""
 _CORE_TOKENIZERS = 15
-"""Second number of the first version whose tokenizers are in megatron.core instead of megatron.training."""
+"""Second number of the first version whose tokenizers are in megatron.core instead of
+megatron.training.
+"""
 _PATTERNS = {
     "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "v2": (
@@ -41,13 +47,17 @@ _NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
 
 
 def _since(first: int, last: int = _MAIN) -> dict[str, Any]:
-    """Return the metadata of an option that megatron-core has from 0.`first` to 0.`last`, both included."""
+    """Return the metadata of an option that megatron-core has from 0.`first` to 0.`last`, both
+    included.
+    """
     return {"versions": (first, last)}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerSpec:
-    """Megatron-LM's version and its tokenizer options, by its own names; from them follow its cache names."""
+    """Megatron-LM's version and its tokenizer options, by its own names; from them follow its cache
+    names.
+    """
 
     megatron_core: str = field(metadata={"example": '"0.16.1"'})
     """Version of megatron-core, in quotes, such as "0.16.1"; or main."""
@@ -62,8 +72,8 @@ class TrainerSpec:
     ] = field(metadata={"example": "HuggingFaceTokenizer"})
     """Option --tokenizer-type."""
     tokenizer_model: str | None = field(default=None, metadata={"example": "/models/llama"})
-    """Option --tokenizer-model, spelled as the trainer is given it: a folder or name for HuggingFaceTokenizer, else a
-    file."""
+    """Option --tokenizer-model, spelled as the trainer is given it: a folder or name for
+    HuggingFaceTokenizer, else a file."""
     vocab_file: str | None = None
     """Option --vocab-file."""
     merge_file: str | None = None
@@ -80,8 +90,12 @@ class TrainerSpec:
     """Option --tiktoken-num-special-tokens."""
     tokenizer_sentencepiece_legacy: bool = field(default=False, metadata=_since(16))
     """Option --tokenizer-sentencepiece-legacy, from core 0.16 on."""
-    tokenizer_sentencepiece_ignore_extra_whitespaces: bool = field(default=True, metadata=_since(18))
-    """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from core 0.18 on."""
+    tokenizer_sentencepiece_ignore_extra_whitespaces: bool = field(
+        default=True, metadata=_since(18)
+    )
+    """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from
+    core 0.18 on.
+    """
     tokenizer_hf_use_fast: bool = field(default=False, metadata=_since(16, 17))
     """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
     tokenizer_hf_include_special_tokens: bool = field(default=False, metadata=_since(16, 17))
@@ -136,7 +150,8 @@ class TrainerSpec:
         """Return the trainer's `tokenizer.unique_identifiers`, in its order.
 
         Raises:
-            ConfigError: The version does not have an option, or its tokenizer lacks one that it needs.
+            ConfigError: The version does not have an option, or its tokenizer lacks one that it
+                needs.
         """
         self._check()
         if self.is_legacy:
@@ -182,7 +197,8 @@ class TrainerSpec:
         """Return lines of the trainer's command line: an option and its values each.
 
         Raises:
-            ConfigError: As for `identifiers`; or a value contains a space, at which the shell would cut it.
+            ConfigError: As for `identifiers`; or a value contains a space, at which the shell would
+                cut it.
         """
         self._check()
         lines = []
@@ -254,7 +270,9 @@ def _words(value: object) -> tuple[str, ...]:
     return (str(value),)
 
 
-def trainer_errors(where: str, trainer: TrainerSpec, preset: str, *, has_identifiers: bool) -> Iterator[ConfigError]:
+def trainer_errors(
+    where: str, trainer: TrainerSpec, preset: str, *, has_identifiers: bool
+) -> Iterator[ConfigError]:
     """Yield an error for each setting of a trainer that it lacks, or that contradicts others.
 
     Args:
@@ -293,7 +311,9 @@ def trainer_errors(where: str, trainer: TrainerSpec, preset: str, *, has_identif
 
 
 _EXAMPLE_TEXTS = {
-    option.name: option.metadata["example"] for option in fields(TrainerSpec) if "example" in option.metadata
+    option.name: option.metadata["example"]
+    for option in fields(TrainerSpec)
+    if "example" in option.metadata
 }
 _EXAMPLE_KEYS = [f"{name}: {text}" for name, text in _EXAMPLE_TEXTS.items()]
 EXAMPLE = f"{{{', '.join(_EXAMPLE_KEYS)}}}"

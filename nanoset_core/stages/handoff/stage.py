@@ -94,7 +94,9 @@ class HandoffStage(BoundToMachine, Advising):
     def make(self, project: Project, key: Key) -> Manifest:
         return write_handoff(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.handoff.verify import verify_handoff
 
         return verify_handoff(project, key.subject)
@@ -162,7 +164,11 @@ def write_handoff(project: Project, name: str) -> Manifest:
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
     """Return corpus or view → the export of it that a nanoset's trainer reads."""
     export_by_corpus = exports_read(config.nanosets[name], config.exports)
-    return {corpus: Node(EXPORT, Key(export)) for corpus, export in export_by_corpus.items() if export is not None}
+    return {
+        corpus: Node(EXPORT, Key(export))
+        for corpus, export in export_by_corpus.items()
+        if export is not None
+    }
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
@@ -182,7 +188,8 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
 
 
 def _check_cache(nanoset: NanosetContext) -> None:
-    """Check that every index file that the trainer will look for exists, and has the size that was written.
+    """Check that every index file that the trainer will look for exists, and has the size that was
+    written.
 
     With --dataloader-fast-cache-load Megatron-LM takes them for granted.
 

@@ -18,14 +18,18 @@ UNKNOWN_TOKENIZER = UNNAMED.format(place="nanoset.yaml")
 TOKENIZER_OPTIONS = "--tokenizer-type … --tokenizer-model …"
 """Stands for the options that name a tokenizer, if they are not known."""
 _RUN_OPTIONS = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
-_VERSION_LINE = 'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
+_VERSION_LINE = (
+    'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
+)
 _TOKENIZER_LINES = (
     "tokenizer_type: HuggingFaceTokenizer",
     "tokenizer_model: /models/x   # as the trainer is given it",
 )
 
 
-def start_text(handoff: Handoff, command: str, file_names: Sequence[str], notes: Sequence[str]) -> str:
+def start_text(
+    handoff: Handoff, command: str, file_names: Sequence[str], notes: Sequence[str]
+) -> str:
     """Return START.md.
 
     Args:

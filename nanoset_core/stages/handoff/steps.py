@@ -1,6 +1,8 @@
-"""Which samples each step of a run reads, and which rank and micro-batch gets them, as the trainers count.
+"""Which samples each step of a run reads, and which rank and micro-batch gets them, as the trainers
+count.
 
-Sources: Megatron-LM core_v0.16.1 `core/num_microbatches_calculator.py` (ConstantNumMicroBatchesCalculator,
+Sources: Megatron-LM core_v0.16.1 `core/num_microbatches_calculator.py`
+    (ConstantNumMicroBatchesCalculator,
 RampupBatchsizeNumMicroBatchesCalculator) and `training/training.py` (train), main (0.20.0) for
 StepBatchsizeNumMicroBatchesCalculator; the samplers as in `loading/samplers.py`.
 """
@@ -68,7 +70,8 @@ class Steps:
 
     def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first sample of steps, and how many samples each has; int64, of their shape."""
-        stretches = np.searchsorted(self._first_steps, steps, "right") - 1  # the stretch of each step
+        # the stretch of each step
+        stretches = np.searchsorted(self._first_steps, steps, "right") - 1
         sizes = self._batch_sizes[stretches]
         steps_before = steps - self._first_steps[stretches]
         first_samples = self._first_samples[stretches] + steps_before * sizes
@@ -76,7 +79,8 @@ class Steps:
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the steps that read samples of the run; int64, of their shape."""
-        stretches = np.searchsorted(self._first_samples, samples, "right") - 1  # the stretch of each sample
+        # the stretch of each sample
+        stretches = np.searchsorted(self._first_samples, samples, "right") - 1
         samples_before = samples - self._first_samples[stretches]
         steps_before = samples_before // self._batch_sizes[stretches]
         steps: NDArray[np.int64] = self._first_steps[stretches] + steps_before
@@ -106,13 +110,19 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
         resumed = consumed
         if number:
             resume = run.resumes[number - 1]
-            changes = {name: getattr(resume, name) for name in _RESUMED if getattr(resume, name) is not None}
+            changes = {
+                name: getattr(resume, name)
+                for name in _RESUMED
+                if getattr(resume, name) is not None
+            }
             run = replace(run, **changes)
         sizes = _sizes_since_start(run, n_steps, consumed)
 
         while end is None or n_steps < end:
             size = _size_run(run, sizes.size(consumed), n_steps + 1)
-            yield Stretch(n_steps + 1, consumed, size, run.micro_batch_size, run.data_parallel_size, resumed)
+            yield Stretch(
+                n_steps + 1, consumed, size, run.micro_batch_size, run.data_parallel_size, resumed
+            )
             n_same = _steps_until_change(sizes, consumed, size)
             if end is not None:
                 n_left = end - n_steps
@@ -136,7 +146,8 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | N
     def differs(n_steps: int) -> bool:
         return sizes.size(consumed + n_steps * size) != size_now
 
-    # Sizes change in one direction, so that the first step of another size can be found by bisection.
+    # Sizes change in one direction, so that the first step of another size can be found by
+    # bisection.
     if consumed > sizes.last_change:
         return None
     candidates = range(1, (sizes.last_change - consumed) // size + 2)
@@ -189,7 +200,8 @@ def _size_run(run: RunSpec, size: int, step: int) -> int:
         step: Its number, for the message.
 
     Raises:
-        ConfigError: The batch size is not made of whole micro-batches, and may not be decreased to that.
+        ConfigError: The batch size is not made of whole micro-batches, and may not be decreased to
+            that.
     """
     round_size = run.micro_batch_size * run.data_parallel_size
     is_whole = size % round_size == 0
@@ -269,8 +281,8 @@ class Dealer:
     total: int
     """Samples of the dataset."""
     kind: str = "single"
-    """`single`: a micro-batch to each rank in turn; `cyclic`: in an order of its own each epoch; `interleaved`: a
-    sample to each rank in turn."""
+    """`single`: a micro-batch to each rank in turn; `cyclic`: in an order of its own each epoch;
+    `interleaved`: a sample to each rank in turn."""
     seed: int | None = None
     """Of the shuffle before the samples are dealt; None if they are not shuffled."""
 
@@ -278,7 +290,8 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return the dealer of a preset's trainer.
 
-        Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4 `data/dataloader_builder.py`
+        Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
+            `data/dataloader_builder.py`
         (get_sampler), 2411b022 `data/samplers.py` (get_sampler, MegatronPretrainingSampler).
 
         Raises:
@@ -305,7 +318,8 @@ class Dealer:
 
         Raises:
             SampleIndexError: The dataset has fewer samples.
-            ConfigError: With a cyclic loader: the samples before are not whole micro-batches of all ranks.
+            ConfigError: With a cyclic loader: the samples before are not whole micro-batches of all
+                ranks.
         """
         numbers = np.arange(step.batch)  # (batch,) of the samples within the step
         round_size = step.micro_batch * step.ranks
@@ -324,7 +338,9 @@ class Dealer:
         return DealtSamples(samples, ranks, micro_batches)
 
     def _samples_at(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at positions of the order in which they are dealt; int64, shape (batch,)."""
+        """Return the samples at positions of the order in which they are dealt; int64, shape
+        (batch,).
+        """
         n_usable = self.total
         if self.kind == "interleaved":
             n_usable = self.total // step.ranks * step.ranks
@@ -368,7 +384,8 @@ class Dealer:
         return samples
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions of samples in the order in which they are dealt; int64, of their shape.
+        """Return the positions of samples in the order in which they are dealt; int64, of their
+        shape.
 
         Raises:
             ConfigError: Samples come again in each epoch, so that each has many positions.
@@ -388,5 +405,7 @@ class Dealer:
 
 @lru_cache(maxsize=2)
 def _shuffled(count: int, seed: int) -> NDArray[np.int64]:
-    """Return `randperm(count, seed)`; the last two orders are cached, since steps are looked up one by one."""
+    """Return `randperm(count, seed)`; the last two orders are cached, since steps are looked up one
+    by one.
+    """
     return randperm(count, seed)

@@ -1,6 +1,7 @@
 """Megatron-LM's arguments for a tokenizer, by the kind of its file.
 
-Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`, `training/arguments.py`,
+Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`,
+    `training/arguments.py`,
 `megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
 """
 
@@ -17,8 +18,8 @@ _NAMED_BY_ARGUMENTS = ("vocab.json", "tiktoken JSON", "SentencePiece")
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     """Return lines of arguments that name a tokenizer.
 
-    There are none for a tokenizer.json, which Megatron-LM takes as a folder that the user names, and none if a path or
-    a special token contains a space, at which the shell would cut it.
+    There are none for a tokenizer.json, which Megatron-LM takes as a folder that the user names,
+    and none if a path or a special token contains a space, at which the shell would cut it.
     """
     if _contains_spaces(definition):
         return ()
@@ -43,7 +44,8 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
         lines.append(f"--vocab-size {definition.content.vocab_size}")
         return tuple(lines)
     if definition.kind == "SentencePiece":
-        # The older of two names, which means the same in all versions: the newer one has other tokens up to 0.14.
+        # The older of two names, which means the same in all versions: the newer one has other
+        # tokens up to 0.14.
         lines = ["--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}"]
         if source.legacy:
             lines.append("--tokenizer-sentencepiece-legacy")
@@ -54,7 +56,8 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
 
 
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
-    """Return a note if Megatron-LM has no tokenizer for such a file, or reads it differently; None otherwise.
+    """Return a note if Megatron-LM has no tokenizer for such a file, or reads it differently; None
+    otherwise.
 
     Args:
         definition: The tokenizer.
@@ -62,14 +65,18 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
     """
     kind = definition.kind
     if kind == "tokenizer.json":
-        config = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False)
+        config = json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
+        )
         return (
             "Megatron-LM's HuggingFaceTokenizer takes a folder (--tokenizer-model FOLDER) of tokenizer.json and "
             "tokenizer_config.json; with the first alone it knows no EOD. Where there is no second, write it: "
             f"{config}"
         )
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
-        return "No arguments name the tokenizer: there is a space in its path, or in a special token."
+        return (
+            "No arguments name the tokenizer: there is a space in its path, or in a special token."
+        )
     if kind == "vocab.json":
         return (
             "With --tokenizer-type GPT2BPETokenizer megatron-core 0.15 to 0.17 take the merges of gpt2 from the "

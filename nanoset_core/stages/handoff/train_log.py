@@ -1,6 +1,8 @@
-"""Complete run.yaml from what Megatron-LM printed: its arguments, the checkpoints that it loaded, consumed samples.
+"""Complete run.yaml from what Megatron-LM printed: its arguments, the checkpoints that it loaded,
+consumed samples.
 
-Source: Megatron-LM core_v0.16.1 `training/arguments.py` (_print_args), `training/checkpointing.py` (load_checkpoint),
+Source: Megatron-LM core_v0.16.1 `training/arguments.py` (_print_args), `training/checkpointing.py`
+    (load_checkpoint),
 `training/training.py` (training_log).
 """
 
@@ -68,7 +70,9 @@ class TrainLog:
             with file.open(encoding="utf-8", errors="replace") as lines:
                 log._read(lines)
         except OSError as error:
-            raise MissingError("the log cannot be read", where=file, found=error, remedy=remedy) from error
+            raise MissingError(
+                "the log cannot be read", where=file, found=error, remedy=remedy
+            ) from error
         if not log.starts:
             raise FormatError(
                 "the log has no arguments",
@@ -112,7 +116,9 @@ class TrainLog:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
-        """Record a start, if the log has arguments for it; drop what was done after the checkpoint before."""
+        """Record a start, if the log has arguments for it; drop what was done after the checkpoint
+        before.
+        """
         if not arguments:
             return
         self.starts = [start for start in self.starts if start.iteration < iteration]
@@ -146,16 +152,20 @@ class TrainLog:
         """Return skipped steps as [first, last], both included."""
         numbers: set[int] = set()
         for start in self.starts:
-            numbers.update(int(number) for number in start.arguments.get("iterations_to_skip") or ())
+            numbers.update(
+                int(number) for number in start.arguments.get("iterations_to_skip") or ()
+            )
         if not numbers:
             return []
 
-        # Core 0.16.1 counts the iterations to skip from 0, main from 1 as the log does. If every step is logged, the
-        # missing ones tell which it is.
+        # Core 0.16.1 counts the iterations to skip from 0, main from 1 as the log does. If every
+        # step is logged, the missing ones tell which it is.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         counts_from_one = False
         if logs_every_step:
-            counts_from_one = any(number not in self.consumed and number + 1 in self.consumed for number in numbers)
+            counts_from_one = any(
+                number not in self.consumed and number + 1 in self.consumed for number in numbers
+            )
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
         if not counts_from_one:
             steps += 1
@@ -168,9 +178,12 @@ class TrainLog:
         return ranges
 
     def differences(self, run: RunSpec) -> list[str]:
-        """Return where the consumed samples in the log differ from those that the numbers of a run give."""
+        """Return where the consumed samples in the log differ from those that the numbers of a run
+        give.
+        """
         logged_steps = np.array(sorted(self.consumed), np.int64)  # (n_logged,)
-        logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)  # (n_logged,)
+        # (n_logged,)
+        logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)
         first_samples, sizes = Steps(run).samples(logged_steps)
         computed_samples = first_samples + sizes
         differing = np.flatnonzero(computed_samples != logged_samples)
@@ -184,7 +197,9 @@ class TrainLog:
         ]
 
 
-def _resumes(settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]) -> list[dict[str, Any]]:
+def _resumes(
+    settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]
+) -> list[dict[str, Any]]:
     """Return the key `resumes`: the restarts at which a setting changed, with what changed."""
     current = {name: settings[name] for name in _RESUMED}
     resumes = []
@@ -201,7 +216,9 @@ def _resumes(settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]) ->
 
 
 def _value(text: str) -> Any:
-    """Return the value of a printed argument: a number, a list of numbers, None or True; anything else as text."""
+    """Return the value of a printed argument: a number, a list of numbers, None or True; anything
+    else as text.
+    """
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,6 @@
-"""Is what was found of evaluations, and of documents that are held out, still so, and may training read it?"""
+"""Is what was found of evaluations, and of documents that are held out, still so, and may training
+read it?
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,21 @@ from nanoset_core.stages.stage import Key
 
 
 def verify_contamination(project: Project, section: str, corpus: str, deep: bool = False) -> Report:
-    """Check the current version of what was found in a corpus: its files, and, with `policy: block`, that training
-    reads no document with texts of evaluations."""
+    """Check the current version of what was found in a corpus: its files, and, with `policy:
+    block`, that training reads no document with texts of evaluations."""
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         summary = contamination.summary_of(manifest)
         report.figures["contaminated"] = summary.contaminated
         facts, names = manifest.facts, contamination.unclean_names(project.config, section, corpus)
-        if facts["contaminated"] and names and project.config.contamination[section].policy == "block":
-            where, held = contamination.places_text(summary.first or summary.most_common or facts["first"][0])
+        if (
+            facts["contaminated"]
+            and names
+            and project.config.contamination[section].policy == "block"
+        ):
+            where, held = contamination.places_text(
+                summary.first or summary.most_common or facts["first"][0]
+            )
             boilerplate = contamination.boilerplate_text(section, summary)
             what = f"{summary.contaminated:,} documents that training reads hold texts of {section}"
             if boilerplate:
@@ -42,7 +50,9 @@ def verify_contamination(project: Project, section: str, corpus: str, deep: bool
 
 
 def verify_held_out(project: Project, nanoset: str, deep: bool = False) -> Report:
-    """Check what was found for a nanoset: its files, and, with `held_out: block`, that train reads nothing of it."""
+    """Check what was found for a nanoset: its files, and, with `held_out: block`, that train reads
+    nothing of it.
+    """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         if (found := finding(manifest.facts)) is not None:
@@ -50,4 +60,6 @@ def verify_held_out(project: Project, nanoset: str, deep: bool = False) -> Repor
             remedy = f"leave these out of what train reads, by `exclude` or `split` of a view; {manifest.url(SHARED)}"
             tell(*found, "none of them", f"{remedy} lists them")
 
-    return check_current(project, HELD_OUT, Key(nanoset), look, "held_out", "shared", "copies", deep=deep)
+    return check_current(
+        project, HELD_OUT, Key(nanoset), look, "held_out", "shared", "copies", deep=deep
+    )

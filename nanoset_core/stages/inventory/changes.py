@@ -7,7 +7,9 @@ from nanoset_core.text.pieces import Inventory
 
 
 def what_changed(before: Inventory | None, after: Inventory) -> str:
-    """Return in words how many files were added, removed and changed since an earlier inventory, if there is one."""
+    """Return in words how many files were added, removed and changed since an earlier inventory, if
+    there is one.
+    """
     if before is None:
         return "the first inventory"
     old_files = set(before.files)

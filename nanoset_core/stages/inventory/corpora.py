@@ -1,4 +1,6 @@
-"""Which corpora a project has: the folders of raw text, and corpora of nanoset.yaml that read from them."""
+"""Which corpora a project has: the folders of raw text, and corpora of nanoset.yaml that read from
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 
     Args:
         project: The project.
-        names_only: Look no further than the first file of each corpus that is read, and leave its files out.
+        names_only: Look no further than the first file of each corpus that is read, and leave its
+            files out.
 
     Raises:
         MissingError: There is no raw folder.
@@ -73,7 +76,9 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
-    """Return an error for each corpus that reads from another folder although a folder has its name."""
+    """Return an error for each corpus that reads from another folder although a folder has its
+    name.
+    """
     errors: dict[str, NanosetError] = {}
     for name in config.corpora:
         folder = config.folder_name(name)

@@ -1,7 +1,8 @@
 """Make the inventory of a corpus: its files as they are now, cut into pieces with a digest each.
 
-Everything that is made of a corpus depends on its inventory, so a changed file makes all of that stale. Digests are
-remembered per folder, so that a file is read again only if its size, time or inode has changed.
+Everything that is made of a corpus depends on its inventory, so a changed file makes all of that
+stale. Digests are remembered per folder, so that a file is read again only if its size, time or
+inode has changed.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ def survey_corpus(
     Args:
         project: The project.
         corpus: Its name.
-        settled: Take files that were written lately as the current inventory has them; see `quiet_period`.
+        settled: Take files that were written lately as the current inventory has them; see
+            `quiet_period`.
         executor: Hashes the files; None for this process.
 
     Raises:
         MissingError, InputError: The files cannot be listed or read, or there are none.
-        SourceChangedError: A file changed while it was read, or with `settled`, a file is being overwritten, so that
-            it can be taken neither as it is nor as it was.
+        SourceChangedError: A file changed while it was read, or with `settled`, a file is being
+            overwritten, so that it can be taken neither as it is nor as it was.
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
@@ -87,10 +89,11 @@ def survey_corpus(
 
 
 def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return which files are too new for a build that a sensor starts: those written within `settle_seconds`.
+    """Return which files are too new for a build that a sensor starts: those written within
+    `settle_seconds`.
 
-    Returns None if the current inventory is damaged: then nothing says how the files were, and all are taken as they
-    are.
+    Returns None if the current inventory is damaged: then nothing says how the files were, and all
+    are taken as they are.
     """
     outputs = project.outputs
     try:
@@ -104,15 +107,20 @@ def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Return the path of a file that is being overwritten, or None; a sensor waits until there is none."""
+    """Return the path of a file that is being overwritten, or None; a sensor waits until there is
+    none.
+    """
     quiet = quiet_period(project, corpus)
     if quiet is None:
         return None
     return quiet.overwritten(project.config.corpus_folder(corpus), files)
 
 
-def remembered_inventory(project: Project, contents: Contents, quiet: QuietPeriod | None = None) -> Inventory | None:
-    """Return the inventory of some files without reading them, or None if a digest is not remembered.
+def remembered_inventory(
+    project: Project, contents: Contents, quiet: QuietPeriod | None = None
+) -> Inventory | None:
+    """Return the inventory of some files without reading them, or None if a digest is not
+    remembered.
 
     Args:
         project: The project.
@@ -124,17 +132,21 @@ def remembered_inventory(project: Project, contents: Contents, quiet: QuietPerio
 
 
 def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
-    """Return the digests that earlier surveys on any machine computed; all corpora of a folder share them."""
+    """Return the digests that earlier surveys on any machine computed; all corpora of a folder
+    share them.
+    """
     access = project.outputs.access
     file = access.folder / STAGE / folder.name / ".fingerprints.json"
     return FingerprintMemory(file, access, folder)
 
 
-def with_object_marks(project: Project, folder: RawFolder, ranges: Sequence[SourceRange]) -> list[SourceRange]:
+def with_object_marks(
+    project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
+) -> list[SourceRange]:
     """Add to ranges the marks under which their tables in a bucket were hashed.
 
-    Tables are not read in order, so a reader cannot hash them as it goes. With the mark it knows that the object is the
-    one that was hashed. Files on a disk, and files of lines, need none.
+    Tables are not read in order, so a reader cannot hash them as it goes. With the mark it knows
+    that the object is the one that was hashed. Files on a disk, and files of lines, need none.
     """
     paths = {piece.path for source in ranges for piece in source.pieces}
     if isinstance(folder, Path) or all(format_of(path) == "lines" for path in paths):

@@ -1,4 +1,6 @@
-"""Notices on the files of a corpus: not read, empty, shrunk, missing, copied, or named as validation or test data."""
+"""Notices on the files of a corpus: not read, empty, shrunk, missing, copied, or named as
+validation or test data.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from nanoset_core.text.pieces import Piece
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
     """Return notices on a corpus's files as they are now.
 
-    A file that changed since the current inventory is compared with that. A file that did not is compared with the
-    inventory before, so that a notice on a lost file stays until the inventory after next.
+    A file that changed since the current inventory is compared with that. A file that did not is
+    compared with the inventory before, so that a notice on a lost file stays until the inventory
+    after next.
 
     Args:
         project: The project.
@@ -69,7 +72,9 @@ def _size(pieces: Sequence[Piece]) -> int:
 
 
 def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[str, str]:
-    """Return copy → original for each file with the same bytes as an earlier one, judged by the digests of pieces."""
+    """Return copy → original for each file with the same bytes as an earlier one, judged by the
+    digests of pieces.
+    """
     path_by_digests: dict[tuple[str, ...], str] = {}
     originals: dict[str, str] = {}
     for path, pieces in pieces_by_path.items():
@@ -81,10 +86,11 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Return a notice if some files of a corpus that train reads are named as validation or test data.
+    """Return a notice if some files of a corpus that train reads are named as validation or test
+    data.
 
-    The notice contains the lines of nanoset.yaml that separate them. If nanoset.yaml has `files` for the corpus, its
-    user has said which files are meant.
+    The notice contains the lines of nanoset.yaml that separate them. If nanoset.yaml has `files`
+    for the corpus, its user has said which files are meant.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
     held_out_paths = []
@@ -111,4 +117,8 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
     for split, patterns in patterns_by_split.items():
         sections.append(f"{corpus}_{split}: {{folder: {folder}, files: {json.dumps(patterns)}}}")
     lines = f"corpora: {{{', '.join(sections)}}}"
-    return [Notice("held_out", len(held_out_paths), f"{some(held_out_paths)}; to part them write {lines}")]
+    return [
+        Notice(
+            "held_out", len(held_out_paths), f"{some(held_out_paths)}; to part them write {lines}"
+        )
+    ]

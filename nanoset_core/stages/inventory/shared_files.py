@@ -1,7 +1,8 @@
-"""Find corpora that consist of the same files although one nanoset or webdataset reads both of them.
+"""Find corpora that consist of the same files although one nanoset or webdataset reads both of
+them.
 
-Their documents would be read twice as often as the weights say, which nothing else shows: each corpus by itself is
-right.
+Their documents would be read twice as often as the weights say, which nothing else shows: each
+corpus by itself is right.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ def check_webdataset_files(project: Project, name: str) -> None:
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
     """Check that no two corpora take the same text out of the same file.
 
-    They do if both read one folder without `files` and `exclude` that divide it, or if a folder or a file of one is a
-    link to that of the other. Two text keys of the same files are two texts. Views of one corpus are not compared:
-    reading some of its documents more often is what they are for.
+    They do if both read one folder without `files` and `exclude` that divide it, or if a folder or
+    a file of one is a link to that of the other. Two text keys of the same files are two texts.
+    Views of one corpus are not compared: reading some of its documents more often is what they are
+    for.
 
     Args:
         project: The project, whose folders of raw text are listed.
@@ -110,7 +112,9 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
 
 
 def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
-    """Yield the files of a corpus that are not empty; none if it cannot be listed, which its inventory reports."""
+    """Yield the files of a corpus that are not empty; none if it cannot be listed, which its
+    inventory reports.
+    """
     try:
         files = list_contents(project, corpus).ordered
     except NanosetError:

@@ -1,4 +1,6 @@
-"""The stage `inventory`: the raw text of a corpus → a list of its files, which everything downstream is made from."""
+"""The stage `inventory`: the raw text of a corpus → a list of its files, which everything
+downstream is made from.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ from collections.abc import Mapping
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.make import STAGE, VERSION, inventory_recipe, make_inventory, survey_corpus
+from nanoset_core.stages.inventory.make import (
+    STAGE,
+    VERSION,
+    inventory_recipe,
+    make_inventory,
+    survey_corpus,
+)
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary
 
@@ -24,7 +32,9 @@ class InventoryStage(CorpusStage):
     def make(self, project: Project, key: Key) -> Manifest:
         return make_inventory(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.inventory.verify import verify_inventory
 
         return verify_inventory(project, key.subject)

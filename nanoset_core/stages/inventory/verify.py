@@ -26,7 +26,9 @@ def verify_inventory(project: Project, corpus: str) -> Report:
 
 
 def verify_raw_folder(project: Project) -> Report:
-    """Warn of files and folders of the raw folder that belong to no corpus, so that nothing in them is read."""
+    """Warn of files and folders of the raw folder that belong to no corpus, so that nothing in them
+    is read.
+    """
     report = Report("raw")
     for name, reason in scan_corpora(project, names_only=True).aside.items():
         report.warn(

@@ -38,7 +38,8 @@ def split_facts(
     Args:
         nanoset: The nanoset.
         planned: The plan of the split.
-        samples_given: Samples that the built blend takes of each dataset; None takes those of the plan.
+        samples_given: Samples that the built blend takes of each dataset; None takes those of the
+            plan.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     plan = planned.plan
@@ -55,16 +56,24 @@ def split_facts(
     return facts
 
 
-def _members_read(planned: PlannedSplit, samples_given: Sequence[int] | None) -> Sequence[MemberCoverage]:
+def _members_read(
+    planned: PlannedSplit, samples_given: Sequence[int] | None
+) -> Sequence[MemberCoverage]:
     """Return what a split takes of each dataset, as planned or as counted in a built blend."""
     if samples_given is None or planned.plan is None:
         return planned.members
-    limit_by_prefix = {member.prefix: member.max_epochs for member in planned.members if member.max_epochs is not None}
+    limit_by_prefix = {
+        member.prefix: member.max_epochs
+        for member in planned.members
+        if member.max_epochs is not None
+    }
     return coverage(planned.plan, planned.config, limit_by_prefix, samples_given)
 
 
 def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> list[dict[str, Any]]:
-    """Return one entry for each dataset; without its prefix, which would tie the facts to this machine."""
+    """Return one entry for each dataset; without its prefix, which would tie the facts to this
+    machine.
+    """
     facts = []
     plans = [] if planned.plan is None else planned.plan.members
     for corpus, member, member_plan in zip(planned.corpora, members, plans, strict=True):
@@ -77,8 +86,8 @@ def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> l
 def samples_read(facts: Mapping[str, Any]) -> int:
     """Return the samples of a split that the run reads.
 
-    This can be less than the fact `samples`: without a blend, the trainer's dataset always has whole epochs, even if
-    fewer samples are requested.
+    This can be less than the fact `samples`: without a blend, the trainer's dataset always has
+    whole epochs, even if fewer samples are requested.
     """
     return sum(member["samples_given"] for member in facts["members"])
 
@@ -95,7 +104,8 @@ def cache_files(manifest: Manifest) -> FileNotes:
 
 
 def files_in_use(manifest: Manifest) -> set[str]:
-    """Return the names of the index files that an output of a split needs, and of the notes next to them.
+    """Return the names of the index files that an output of a split needs, and of the notes next to
+    them.
 
     Raises:
         FormatError: The plan of the split cannot be read.
@@ -120,7 +130,8 @@ def files_in_use(manifest: Manifest) -> set[str]:
 
 
 def _planned_names(content: bytes) -> Iterator[str]:
-    """Yield the names of all index files in a stored plan, read without checking what else it contains.
+    """Yield the names of all index files in a stored plan, read without checking what else it
+    contains.
 
     An output of an earlier version may have a plan that `read_split` no longer accepts.
     """

@@ -1,4 +1,6 @@
-"""Look up a nanoset: settings, current versions of its datasets, folders, and the options of its recipes."""
+"""Look up a nanoset: settings, current versions of its datasets, folders, and the options of its
+recipes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 def cache_folder(project: Project, name: str) -> Path:
     """Return the folder with the index files of all splits and versions of a nanoset.
 
-    Versions share it, since the trainer's file names contain a hash of what the files are made from.
+    Versions share it, since the trainer's file names contain a hash of what the files are made
+    from.
     """
     return project.outputs.folder / STAGE / name / CACHE
 
@@ -29,7 +32,8 @@ def cache_folder(project: Project, name: str) -> Path:
 class NanosetLookup:
     """One nanoset of a project, with its current datasets.
 
-    Each dataset is looked up once. So all answers are about the same versions, even if a dataset is replaced meanwhile.
+    Each dataset is looked up once. So all answers are about the same versions, even if a dataset is
+    replaced meanwhile.
     """
 
     def __init__(
@@ -48,8 +52,8 @@ class NanosetLookup:
             name: Name of the nanoset.
             reader: Reads .idx files; may be shared, so that each file is read once.
             datasets: Datasets that are known already, by corpus; others are added.
-            exact: Count exactly what earlier phases of a run read. False is faster, and right within a sample or two
-                of each corpus.
+            exact: Count exactly what earlier phases of a run read. False is faster, and right
+                within a sample or two of each corpus.
 
         Raises:
             ConfigError: There is no such nanoset.
@@ -83,7 +87,9 @@ class NanosetLookup:
         return str(dataset.folder / dataset.facts["prefix"])
 
     def trainer_prefix(self, corpus: str) -> str:
-        """Return the same path as the trainer spells it, which is part of the names of its index files."""
+        """Return the same path as the trainer spells it, which is part of the names of its index
+        files.
+        """
         dataset = self.dataset(corpus)
         prefix = dataset.facts["prefix"]
         return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{prefix}"
@@ -104,11 +110,12 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """The folder below `cache` with the index files of all splits, with a slash at its end; or "".
+        """The folder below `cache` with the index files of all splits, with a slash at its end; or
+        "".
 
-        It is empty if the trainer's own file names tell versions apart. NeMo's do not: the next version of a corpus
-        would replace the files that a run over the present version is reading. No trainer's names tell where a run
-        continues, either.
+        It is empty if the trainer's own file names tell versions apart. NeMo's do not: the next
+        version of a corpus would replace the files that a run over the present version is reading.
+        No trainer's names tell where a run continues, either.
         """
         if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
@@ -124,20 +131,25 @@ class NanosetLookup:
 
     @property
     def compensated_sums(self) -> bool:
-        """Whether the trainer's Python adds up shares with compensation, as Python 3.12 and later do."""
+        """Whether the trainer's Python adds up shares with compensation, as Python 3.12 and later
+        do.
+        """
         return get_preset(self.spec.preset).compensates(self.spec.trainer_python)
 
     @property
     def tokenizer_identifiers(self) -> dict[str, Any]:
         """The identifiers of the trainer's tokenizer, which its cache names contain."""
-        # If nanoset.yaml names a file, its content was put in its place when the settings were resolved.
+        # If nanoset.yaml names a file, its content was put in its place when the settings were
+        # resolved.
         return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that decide the bytes and the place of the index files of one split, as JSON."""
+        """Return the settings that decide the bytes and the place of the index files of one split,
+        as JSON.
+        """
         options = self._settings(split)
-        # The folder of a run that continues is named after the settings of train (see `index_folder`). They decide
-        # the place of the other splits' files, too.
+        # The folder of a run that continues is named after the settings of train (see
+        # `index_folder`). They decide the place of the other splits' files, too.
         if self.spec.continues_run and split != "train":
             options["index_files"] = digest_of(self._settings("train"))
         return options
@@ -189,7 +201,9 @@ class NanosetLookup:
         return options
 
     def may_share_documents(self, split: SplitName) -> bool:
-        """Return whether a split may read several copies of a document, judging by nanoset.yaml alone."""
+        """Return whether a split may read several copies of a document, judging by nanoset.yaml
+        alone.
+        """
         config = self.project.config
         derived = config.derived
         names = self.spec.corpora
@@ -213,13 +227,19 @@ class NanosetLookup:
     # What the run has read before.
 
     def phase_before(self) -> Self | None:
-        """Return the phase of the run that this one continues, or None if it does not continue a phase."""
+        """Return the phase of the run that this one continues, or None if it does not continue a
+        phase.
+        """
         if self.spec.after is None:
             return None
-        return type(self)(self.project, self.spec.after, self.reader, self._datasets, exact=self.exact)
+        return type(self)(
+            self.project, self.spec.after, self.reader, self._datasets, exact=self.exact
+        )
 
     def _run_before(self) -> dict[str, Any] | None:
-        """Return what the run has read before as JSON: a handoff or the phase before; None if this is its start."""
+        """Return what the run has read before as JSON: a handoff or the phase before; None if this
+        is its start.
+        """
         continue_from = self.spec.continue_from
         if continue_from is not None:
             handoff = "/".join(handoff_named(continue_from))

@@ -1,4 +1,6 @@
-"""Write the trainer's index files into the cache folder of a nanoset, and upload them if its root is in a bucket."""
+"""Write the trainer's index files into the cache folder of a nanoset, and upload them if its root
+is in a bucket.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 
 class IndexFileWriter:
-    """Writes sets of index files, except those that a bucket already has, and uploads what it wrote."""
+    """Writes sets of index files, except those that a bucket already has, and uploads what it
+    wrote.
+    """
 
     def __init__(self, folder: Path, access: FileAccess, *, rebuild: bool) -> None:
         """Prepare to write index files.
@@ -46,7 +50,8 @@ class IndexFileWriter:
         """Write the document, sample and shuffle index of one dataset.
 
         Raises:
-            StorageError: The files, together with the dataset's .idx, exceed the room for working copies.
+            StorageError: The files, together with the dataset's .idx, exceed the room for working
+                copies.
         """
         files = member_set(member, config, self._folder)
         stored = self._stored_notes(files)
@@ -77,7 +82,9 @@ class IndexFileWriter:
         """
         arrays = [name for name in self._sha256_by_name if name.endswith(".npy")]
         descriptions = [name for name in self._sha256_by_name if not name.endswith(".npy")]
-        sha256_by_path = {self._folder / name: sha256 for name, sha256 in self._sha256_by_name.items()}
+        sha256_by_path = {
+            self._folder / name: sha256 for name, sha256 in self._sha256_by_name.items()
+        }
         for names in ([*arrays, *self._sidecars], descriptions):
             paths = [self._folder / name for name in names]
             self._access.send(paths, sha256_by_path)
@@ -87,7 +94,8 @@ class IndexFileWriter:
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
         """Return the notes on a set that a bucket holds complete.
 
-        Returns None for any other set, and for one on a local disk, which `FileSet.write` checks itself.
+        Returns None for any other set, and for one on a local disk, which `FileSet.write` checks
+        itself.
         """
         if self._rebuild or not self._listed.has_copies:
             return None
@@ -126,7 +134,8 @@ def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> li
         folder: Cache folder with the index files of the blend.
         access: How they are read.
     """
-    dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) dataset of each sample
+    # (n_samples,) dataset of each sample
+    dataset_index = open_blend(plan, folder, access).dataset_index
     counts = np.zeros(len(plan.members), np.int64)
     for start in range(0, len(dataset_index), _ENTRIES_AT_ONCE):
         numbers = dataset_index[start : start + _ENTRIES_AT_ONCE].astype(np.int64)

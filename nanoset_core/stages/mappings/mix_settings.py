@@ -1,4 +1,6 @@
-"""The key `mix` of a nanoset, a tree of shares, and the mistakes in it that can be found without the datasets."""
+"""The key `mix` of a nanoset, a tree of shares, and the mistakes in it that can be found without
+the datasets.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class DataKeys(NamedTuple):
 
     @property
     def written(self) -> list[str]:
-        """Which of the two nanoset.yaml has; `blend` is also set, to `unweighted`, if only `mix` is written."""
+        """Which of the two nanoset.yaml has; `blend` is also set, to `unweighted`, if only `mix` is
+        written.
+        """
         keys = []
         if self.blend not in (None, unweighted(self.mix)):
             keys.append("blend")
@@ -43,7 +47,9 @@ def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
     return None if mix is None else FrozenDict(dict.fromkeys(MixPart(mix=mix).corpora, 1.0))
 
 
-def mix_errors(where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool) -> Iterator[ConfigError]:
+def mix_errors(
+    where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool
+) -> Iterator[ConfigError]:
     """Yield an error for each part of a nanoset's mixtures that contradicts itself or another part.
 
     Args:
@@ -83,7 +89,9 @@ def mix_errors(where: str, data: Iterable[DataKeys], max_epochs: object, *, has_
             )
 
 
-def _part_errors(where: str, part: MixPart, limit: float | None, *, has_samples: bool) -> Iterator[ConfigError]:
+def _part_errors(
+    where: str, part: MixPart, limit: float | None, *, has_samples: bool
+) -> Iterator[ConfigError]:
     """Yield the errors of one part of a tree, and of the parts within it.
 
     Args:

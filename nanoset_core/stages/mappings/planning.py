@@ -1,4 +1,6 @@
-"""Plan the splits of a nanoset: nanoset.yaml and the current datasets → settings of the trainer, and what they give."""
+"""Plan the splits of a nanoset: nanoset.yaml and the current datasets → settings of the trainer,
+and what they give.
+"""
 
 from __future__ import annotations
 
@@ -95,14 +97,17 @@ class NanosetContext(NanosetLookup):
     def shared_documents(self) -> SharedDocuments:
         """Counts the documents that several datasets of the nanoset contain."""
         if self._shared_documents is None:
-            dataset_by_prefix = {self.prefix(name): self.dataset(name) for name in self.spec.corpora}
+            dataset_by_prefix = {
+                self.prefix(name): self.dataset(name) for name in self.spec.corpora
+            }
             self._shared_documents = SharedDocuments(self.project.outputs, dataset_by_prefix)
         return self._shared_documents
 
     def plan(self, split: SplitName) -> PlannedSplit:
         """Plan one split.
 
-        A weighted blend without a number of samples gets one epoch of the corpus that is used up first.
+        A weighted blend without a number of samples gets one epoch of the corpus that is used up
+        first.
 
         Raises:
             MissingError: A dataset has not been built.
@@ -119,14 +124,16 @@ class NanosetContext(NanosetLookup):
             if split == "train":
                 self._check_samples_of_run(config)
 
-            # A split that is too small for a sample is built without one; only train must have some.
+            # A split that is too small for a sample is built without one; only train must have
+            # some.
             lacking = None
             if plan is None or not plan.samples:
                 lacking = self._lacking(split, config)
             if plan is not None:
                 plan = _in_folder(plan, self.index_folder)
         except (ConfigError, InputError) as error:
-            # Planning does not know the name of the nanoset; errors of an earlier phase have its name already.
+            # Planning does not know the name of the nanoset; errors of an earlier phase have its
+            # name already.
             key = f"nanosets.{self.name}"
             if key in (error.where or ""):
                 raise
@@ -150,15 +157,19 @@ class NanosetContext(NanosetLookup):
             mixture=mixture,
         )
 
-    def corpora(self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None) -> list[CorpusCoverage]:
+    def corpora(
+        self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
+    ) -> list[CorpusCoverage]:
         """Return what a split reads of each corpus, through all of its datasets.
 
         Args:
             planned: The split.
-            members: What it takes of each dataset, as counted in a built blend; None takes what is planned.
+            members: What it takes of each dataset, as counted in a built blend; None takes what is
+                planned.
 
         Raises:
-            MissingError: A dataset that a view was chosen from, or that packs were made of, was deleted.
+            MissingError: A dataset that a view was chosen from, or that packs were made of, was
+                deleted.
         """
         plan = planned.plan
         if plan is None:
@@ -168,7 +179,8 @@ class NanosetContext(NanosetLookup):
         for member, row in zip(plan.members, members or planned.members, strict=True):
             reads[member.prefix] = MemberReads.of(plan, planned.config, member, row.samples_given)
 
-        # Earlier phases of the run may have read other datasets, which have documents in common with these.
+        # Earlier phases of the run may have read other datasets, which have documents in common
+        # with these.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix in reads:
@@ -176,15 +188,20 @@ class NanosetContext(NanosetLookup):
                 lengths, _ = self.reader.read(prefix)
                 tokens = int(lengths[slice(*order.rows)].sum(dtype=np.int64))
                 rows_by_prefix[prefix] = order.rows
-                reads[prefix] = MemberReads(tokens, order.taken, 0, order.epochs, order.separate_last_epoch)
+                reads[prefix] = MemberReads(
+                    tokens, order.taken, 0, order.epochs, order.separate_last_epoch
+                )
         return corpus_coverage(self.shared_documents.parts(rows_by_prefix), reads, planned.config)
 
     # Settings, step by step.
 
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
-        """Return the settings of a split with as many samples, or such weights, as the limits on epochs allow."""
+        """Return the settings of a split with as many samples, or such weights, as the limits on
+        epochs allow.
+        """
         spec = self.spec
-        # Splits that share a blend share its weights, which limits may change: they are planned together.
+        # Splits that share a blend share its weights, which limits may change: they are planned
+        # together.
         shares_weights = spec.blend is not None
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
         config = self._as_written(splits)
@@ -211,8 +228,8 @@ class NanosetContext(NanosetLookup):
             samples = self._epoch_of_scarcest(config, split)
         config = config.with_samples({split: samples})
 
-        # One epoch of each dataset may still read a document several times. In valid and test this is no repetition
-        # in training.
+        # One epoch of each dataset may still read a document several times. In valid and test this
+        # is no repetition in training.
         if limit_by_prefix and is_one_epoch and split == "train":
             config, exceeded = self._limited_epoch(config, limit_by_prefix)
         if spec.mixture is not None and split == "train":
@@ -234,13 +251,17 @@ class NanosetContext(NanosetLookup):
             return config, ()
         policy = self.spec.on_exhaustion
         counted = config.with_samples({"train": plan.samples})
-        limited = apply_epoch_limits(counted, limit_by_prefix, policy, self.reader, self.shared_documents)
+        limited = apply_epoch_limits(
+            counted, limit_by_prefix, policy, self.reader, self.shared_documents
+        )
         if not limited.exceeded or policy == "repeat":
             return config, limited.exceeded
         return limited.config, limited.exceeded
 
     def _as_written(self, splits: tuple[SplitName, ...]) -> NanosetConfig:
-        """Return the settings of some splits as nanoset.yaml has them, before limits on epochs are applied."""
+        """Return the settings of some splits as nanoset.yaml has them, before limits on epochs are
+        applied.
+        """
         spec = self.spec
         prefix_by_corpus = self._prefixes(splits)
         config = NanosetConfig(
@@ -249,7 +270,9 @@ class NanosetContext(NanosetLookup):
             random_seed=spec.seed,
             preset=spec.preset,
             tokenizer_identifiers=self.tokenizer_identifiers,
-            trainer_paths={prefix: self.trainer_prefix(corpus) for corpus, prefix in prefix_by_corpus.items()},
+            trainer_paths={
+                prefix: self.trainer_prefix(corpus) for corpus, prefix in prefix_by_corpus.items()
+            },
             path_to_cache=str(self.cache),
             compensated_sums=self.compensated_sums,
         )
@@ -270,7 +293,9 @@ class NanosetContext(NanosetLookup):
                 prefixes[corpus] = self.prefix(corpus)
         return prefixes
 
-    def _data(self, splits: tuple[SplitName, ...], prefix_by_corpus: Mapping[str, str]) -> dict[str, Any]:
+    def _data(
+        self, splits: tuple[SplitName, ...], prefix_by_corpus: Mapping[str, str]
+    ) -> dict[str, Any]:
         """Return the arguments of `NanosetConfig` that name the data."""
         spec = self.spec
         if spec.blend is not None:
@@ -279,7 +304,8 @@ class NanosetContext(NanosetLookup):
                 "split": spec.shares,
             }
 
-        # The settings must name data for some split. If none of these splits has any, take those of all.
+        # The settings must name data for some split. If none of these splits has any, take those of
+        # all.
         splits_with_data = [split for split in splits if spec.blend_of(split) is not None] or SPLITS
         blends: list[Blend | None] = []
         for split in SPLITS:
@@ -296,7 +322,9 @@ class NanosetContext(NanosetLookup):
             is_requested = split in self.spec.samples and self.spec.schedule is None
             if is_requested or not cannot_be_built(config, split, self.reader):
                 continue
-            shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
+            shares = without_share(
+                config.split, split, exactly_three=config.rules.exactly_three_shares
+            )
             samples = {other: config.samples(other) for other in SPLITS if other != split}
             config = replace(config, split=shares).with_samples(samples)
         return config
@@ -315,7 +343,9 @@ class NanosetContext(NanosetLookup):
         return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
-        """Return the number of samples of a blend with which no corpus is read twice; None without a share."""
+        """Return the number of samples of a blend with which no corpus is read twice; None without
+        a share.
+        """
         if config.blend_per_split is None:
             share = parse_split(config.split)[SPLITS.index(split)]
             if share <= 0:
@@ -324,11 +354,14 @@ class NanosetContext(NanosetLookup):
 
     # A run that continues.
 
-    def _continued(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> NanosetConfig:
+    def _continued(
+        self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]
+    ) -> NanosetConfig:
         """Return the settings with the orders in which the run has read its datasets before.
 
         Raises:
-            ConfigError: The run cannot continue under these settings, or with these versions of the datasets.
+            ConfigError: The run cannot continue under these settings, or with these versions of the
+                datasets.
         """
         read = self._read_before()
         if read is None:
@@ -346,7 +379,8 @@ class NanosetContext(NanosetLookup):
                     remedy="set what it was started with",
                 )
 
-        # A dataset has one order over the whole run, so that another version of it cannot take its place.
+        # A dataset has one order over the whole run, so that another version of it cannot take its
+        # place.
         orders = orders_after(read, exact=self.exact)
         prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
         if prefix_read_by_corpus:
@@ -362,7 +396,9 @@ class NanosetContext(NanosetLookup):
         return replace(config, orders=orders, consumed_samples=consumed)
 
     def _read_before(self) -> Read | None:
-        """Return what the run has read before: of the phase before, or of the handoff that it was started with."""
+        """Return what the run has read before: of the phase before, or of the handoff that it was
+        started with.
+        """
         if self.spec.continue_from is not None:
             return read_before(self.project.outputs, self.spec.continue_from)
         phase = self.phase_before()
@@ -381,7 +417,8 @@ class NanosetContext(NanosetLookup):
     # Checks.
 
     def _check_samples_of_run(self, config: NanosetConfig) -> None:
-        """Check that a run that continues has samples left, and as many as the trainer will ask for.
+        """Check that a run that continues has samples left, and as many as the trainer will ask
+        for.
 
         Raises:
             ConfigError: All samples of train have been consumed.
@@ -402,7 +439,8 @@ class NanosetContext(NanosetLookup):
             )
 
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
-        """Check that the parts of a mixture together do not read documents more often than each of them may.
+        """Check that the parts of a mixture together do not read documents more often than each of
+        them may.
 
         Raises:
             InputError: They do.
@@ -411,8 +449,12 @@ class NanosetContext(NanosetLookup):
         limit_by_corpus = {} if mix is None else mix.epoch_limits()
         if not limit_by_corpus or not self.may_share_documents("train"):
             return
-        limit_by_prefix = {prefix_by_corpus[corpus]: limit for corpus, limit in limit_by_corpus.items()}
-        exceeded = documents_read_too_often(config, "train", limit_by_prefix, self.reader, self.shared_documents)
+        limit_by_prefix = {
+            prefix_by_corpus[corpus]: limit for corpus, limit in limit_by_corpus.items()
+        }
+        exceeded = documents_read_too_often(
+            config, "train", limit_by_prefix, self.reader, self.shared_documents
+        )
         if exceeded:
             raise InputError(
                 "parts of the mixture together read documents more often than max_epochs allows",
@@ -426,7 +468,8 @@ class NanosetContext(NanosetLookup):
 
         Args:
             split: The split.
-            built: The settings that it would be built with, in which its share may have gone to the split before.
+            built: The settings that it would be built with, in which its share may have gone to the
+                split before.
 
         Raises:
             InputError: It is train, which nothing can be done without.
@@ -459,7 +502,9 @@ def _nothing_left(config: NanosetConfig) -> ConfigError:
     )
 
 
-def _blend_of_prefixes(blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]) -> Blend | None:
+def _blend_of_prefixes(
+    blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]
+) -> Blend | None:
     """Return a blend with prefixes in place of corpora."""
     if blend is None:
         return None
@@ -470,7 +515,9 @@ def _blend_of_prefixes(blend: BlendSpec | None, prefix_by_corpus: Mapping[str, s
 
 
 def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
-    """Return a plan whose index files are in a folder below the cache; `folder` has a slash at its end, or is ""."""
+    """Return a plan whose index files are in a folder below the cache; `folder` has a slash at its
+    end, or is "".
+    """
     if not folder:
         return plan
     members = tuple(_part_in_folder(member, folder) for member in plan.members)

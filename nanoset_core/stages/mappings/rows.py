@@ -1,4 +1,6 @@
-"""Rows of the tables that show what a split of a nanoset reads: plain values, which terminal and UI render."""
+"""Rows of the tables that show what a split of a nanoset reads: plain values, which terminal and UI
+render.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What nanoset.yaml may not say of a nanoset: settings that exclude or lack each other, or select no data."""
+"""What nanoset.yaml may not say of a nanoset: settings that exclude or lack each other, or select
+no data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 
 
 def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data.
+    """Yield an error for each setting that excludes another one, lacks one that it needs, or
+    selects no data.
 
     Args:
         file: The nanoset.yaml.
@@ -61,7 +64,8 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
 def end_token_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mask that looks for end-of-document tokens although documents get none.
+    """Yield an error for each mask that looks for end-of-document tokens although documents get
+    none.
 
     If the tokenizer's own template is added, it may end documents; its file is not read here.
     """
@@ -90,7 +94,9 @@ def _blend_errors(file: Path, path: str, blend: BlendSpec | None) -> Iterator[Co
     if not isinstance(blend, Mapping):
         return
     if blend and sum(blend.values()) == 0:
-        yield ConfigError("the weights sum to 0", where=f"{file}: {path}", remedy="give each corpus a share")
+        yield ConfigError(
+            "the weights sum to 0", where=f"{file}: {path}", remedy="give each corpus a share"
+        )
         return
     for corpus, weight in blend.items():
         if weight <= 0:
@@ -263,10 +269,14 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         yield from _trainer_errors(where, nanoset, nanoset.trainer)
 
 
-def _trainer_errors(where: str, nanoset: NanosetSpec, trainer: TrainerSpec) -> Iterator[ConfigError]:
+def _trainer_errors(
+    where: str, nanoset: NanosetSpec, trainer: TrainerSpec
+) -> Iterator[ConfigError]:
     """Yield errors of the section `trainer`, and of masks that its version does not have."""
     has_identifiers = bool(nanoset.tokenizer_identifiers)
-    errors = list(trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers))
+    errors = list(
+        trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers)
+    )
     yield from errors
     # A text that is no version has no number to compare.
     has_version = not errors
@@ -291,8 +301,11 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield errors of `split`, and of samples that are requested of a split without data."""
     preset = get_preset(nanoset.preset)
     if nanoset.split is not None and nanoset.shares is not None:
-        # Check the text as it is written. `shares` of Megatron-LM has no spaces: "98 1 1" would be one number.
-        errors = raised(partial(parse_split, exactly_three=preset.exactly_three_shares), nanoset.split)
+        # Check the text as it is written. `shares` of Megatron-LM has no spaces: "98 1 1" would be
+        # one number.
+        errors = raised(
+            partial(parse_split, exactly_three=preset.exactly_three_shares), nanoset.split
+        )
         if errors:
             yield errors[0].at(f"{where}.split", errors[0].remedy)
             return

@@ -1,4 +1,6 @@
-"""The run that a nanoset continues: from a version of a handoff to what was read of its train split."""
+"""The run that a nanoset continues: from a version of a handoff to what was read of its train
+split.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     nanoset, digest = handoff_named(continue_from)
     versions = versions_before(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
-    plan, config = versions["train"].load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+    plan, config = versions["train"].load(
+        PLAN_FILE, lambda value: read_split(value, outputs.folder)
+    )
     if plan is None:
         raise ConfigError(
             "the run has no train split to go on from",
@@ -121,14 +125,17 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
 
 
-def continued_project(project: Project, name: str, handoff: str, consumed_samples: int) -> tuple[Project, str]:
-    """Return the project in which a nanoset continues a run, and the lines of nanoset.yaml that say so.
+def continued_project(
+    project: Project, name: str, handoff: str, consumed_samples: int
+) -> tuple[Project, str]:
+    """Return the project in which a nanoset continues a run, and the lines of nanoset.yaml that say
+    so.
 
     Args:
         project: The project, with the nanoset and its new blend.
         name: Name of the nanoset.
-        handoff: Folder of the handoff that the run was started with. `current` of it, or the name of the nanoset
-            alone, is the version that is current now.
+        handoff: Folder of the handoff that the run was started with. `current` of it, or the name
+            of the nanoset alone, is the version that is current now.
         consumed_samples: Samples of train that the run has consumed, of all ranks.
 
     Raises:
@@ -140,7 +147,8 @@ def continued_project(project: Project, name: str, handoff: str, consumed_sample
     handoff = _with_digest(project.outputs, handoff)
     handoff_named(ContinueSpec(handoff, consumed_samples))
 
-    # Add the key to nanoset.yaml as it is written, so that it is checked like a key that the user wrote.
+    # Add the key to nanoset.yaml as it is written, so that it is checked like a key that the user
+    # wrote.
     value, _ = read_yaml(config.file, remedy="correct the line")
     nanosets = value.get("nanosets", {})
     if name not in nanosets:
@@ -161,10 +169,14 @@ def continued_project(project: Project, name: str, handoff: str, consumed_sample
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:
-    """Return the folder of a version, if a name stands for the current handoff; any other name as it is."""
+    """Return the folder of a version, if a name stands for the current handoff; any other name as
+    it is.
+    """
     match = _CURRENT_HANDOFF.fullmatch(handoff)
     if match is None:
         return handoff
     output = f"{match[1]}/{HANDOFF}"
-    current = outputs.require(STAGE, output, remedy="name the handoff that the run was started with")
+    current = outputs.require(
+        STAGE, output, remedy="name the handoff that the run was started with"
+    )
     return f"{STAGE}/{output}/{current.digest}"

@@ -38,7 +38,9 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
 
 
 def is_blended(blend: BlendSpec | None) -> bool:
-    """Return whether there is a mixture to build: one corpus without a weight is a plain dataset, as in Megatron-LM."""
+    """Return whether there is a mixture to build: one corpus without a weight is a plain dataset,
+    as in Megatron-LM.
+    """
     return isinstance(blend, Mapping) or len(corpora_of(blend)) > 1
 
 
@@ -49,9 +51,13 @@ class PhaseSpec:
     blend: BlendSpec | None = None
     """What is read in this phase: a corpus, a list of corpora, or corpora with weights."""
     until: int | None = None
-    """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations); absent for the last."""
+    """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations); absent
+    for the last.
+    """
     mix: Mix | None = None
-    """Instead of `blend`: a tree of corpora, as `mix` of a nanoset; its tokens and epochs are those of the phase."""
+    """Instead of `blend`: a tree of corpora, as `mix` of a nanoset; its tokens and epochs are those
+    of the phase.
+    """
 
     def __post_init__(self) -> None:
         if self.blend is None:
@@ -62,10 +68,14 @@ class PhaseSpec:
 class ContinueSpec:
     """The run that a nanoset goes on with: what it has read is not read again."""
 
-    handoff: str = field(metadata={"example": "data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"})
+    handoff: str = field(
+        metadata={"example": "data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"}
+    )
     """Folder of the version of a handoff that the run was started with."""
     consumed_samples: Annotated[int, Range(0, 1 << 62)] = field(metadata={"example": 2_560_000})
-    """Samples of train that the run has consumed, of all ranks (Megatron-LM prints them with each iteration)."""
+    """Samples of train that the run has consumed, of all ranks (Megatron-LM prints them with each
+    iteration).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,8 @@ class ScheduleSpec:
     """Steps of an evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Return split → samples that the trainer asks for, without splits of which it asks for none.
+        """Return split → samples that the trainer asks for, without splits of which it asks for
+        none.
 
         Source: Megatron-LM core_v0.16.1 `training/training.py` (get_train_valid_test_num_samples).
 
@@ -107,32 +118,42 @@ class NanosetSpec:
     blend: BlendSpec | None = None
     """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""
     mix: Mix | None = None
-    """Instead of `blend`: a tree of corpora and groups of them, with shares, floors, caps, and targets in tokens."""
+    """Instead of `blend`: a tree of corpora and groups of them, with shares, floors, caps, and
+    targets in tokens.
+    """
     blend_per_split: Mapping[SplitName, BlendSpec | None] = field(default_factory=FrozenDict)
     """Split → its own blend, instead of `blend` and `split`."""
     phases: tuple[PhaseSpec, ...] = ()
-    """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own."""
+    """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its
+    own.
+    """
     continue_: bool = False
-    """Whether each of the `phases` goes on with the samples of a corpus where the ones before it stopped."""
+    """Whether each of the `phases` goes on with the samples of a corpus where the ones before it
+    stopped.
+    """
     continue_from: ContinueSpec | None = None
     """The run that goes on with this blend; `schedule` or `samples` are those of the whole run."""
     split: str | None = None
     """Shares of train, valid and test; absent = "969,30,1"."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
     """Seed of every shuffle."""
-    samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(default_factory=FrozenDict)
-    """Split → samples; absent = one epoch. With weights an epoch ends when the first corpus is used up: `nanoset map`
-    and `build` say how many tokens of the others are unused."""
+    samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(
+        default_factory=FrozenDict
+    )
+    """Split → samples; absent = one epoch. With weights an epoch ends when the first corpus is used
+    up: `nanoset map` and `build` say how many tokens of the others are unused."""
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
-    """How often documents of a corpus may be read at most, for all corpora or for some; absent = any number of times.
-    All members of the blend that hold a document (the corpus, views, packs) count."""
+    """How often documents of a corpus may be read at most, for all corpora or for some; absent =
+    any number of times. All members of the blend that hold a document (the corpus, views, packs)
+    count."""
     on_exhaustion: Policy = "raise"
     """What happens where a corpus would be read more often than `max_epochs`."""
     held_out: Literal["warn", "block"] | None = None
-    """What a document of valid or test means that train reads too, or a document with the same tokens: a warning, or
-    nothing is made that trains on it. Absent = a warning where the same document of a corpus is on both sides."""
+    """What a document of valid or test means that train reads too, or a document with the same
+    tokens: a warning, or nothing is made that trains on it. Absent = a warning where the same
+    document of a corpus is on both sides."""
     preset: Literal[
         "megatron",
         "megatron-0.10",
@@ -142,30 +163,41 @@ class NanosetSpec:
         "nanotron-main",
         "nanotron-main-bytes",
     ] = "megatron"
-    """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format datatrove."""
+    """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format
+    datatrove.
+    """
     packing: PackingSpec | None = None
     """Lay documents whole into samples: its corpora are read as `packs` of `sequence_length`."""
     trainer_path: str | None = None
-    """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
+    """How the trainer spells the output root; goes into its cache names. Absent = the root's
+    absolute path.
+    """
     trainer_python: str | None = None
-    """Python that the trainer runs, in quotes, such as "3.12" (preset nemo): from 3.12 on it adds the shares of `split`
-    up otherwise, and some sequences change splits. Absent = one before 3.12."""
+    """Python that the trainer runs, in quotes, such as "3.12" (preset nemo): from 3.12 on it adds
+    the shares of `split` up otherwise, and some sequences change splits. Absent = one before 3.12.
+    """
     trainer: TrainerSpec | None = None
-    """Megatron-LM's version and tokenizer options, which go into its cache names; START.md has the lines to write."""
+    """Megatron-LM's version and tokenizer options, which go into its cache names; START.md has the
+    lines to write.
+    """
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
-    """Instead of `trainer`, its tokenizer.unique_identifiers; or a file that holds them, such as a …-description.txt
-    that the trainer wrote."""
+    """Instead of `trainer`, its tokenizer.unique_identifiers; or a file that holds them, such as a
+    …-description.txt that the trainer wrote."""
     reset_position_ids: bool = False
-    """Whether positions begin again after an end of document, in `load_nanoset` and for the trainer."""
+    """Whether positions begin again after an end of document, in `load_nanoset` and for the
+    trainer.
+    """
     reset_attention_mask: bool = False
     """Whether attention stops at an end of document; needs `create_attention_mask`."""
     eod_mask_loss: bool = False
     """Whether the loss leaves out end-of-document tokens."""
     create_attention_mask: bool = False
-    """Whether `load_nanoset` gives each sample its attention mask (Megatron-LM makes one by default)."""
+    """Whether `load_nanoset` gives each sample its attention mask (Megatron-LM makes one by
+    default).
+    """
     inter_document_masking: bool = False
-    """Whether samples tell where documents begin, so that attention and positions stay within one (Megatron-LM from
-    core 0.19 on)."""
+    """Whether samples tell where documents begin, so that attention and positions stay within one
+    (Megatron-LM from core 0.19 on)."""
     span: tuple[int, int] | None = field(default=None, init=False)
     """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
     after: str | None = field(default=None, init=False)
@@ -189,8 +221,9 @@ class NanosetSpec:
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """Return the corpora that the index files of a split depend on.
 
-        These are its own, except that a split without data has all of the nanoset. All splits have all corpora if
-        their index files are in a folder that is named after them: NeMo's, and those of a run that continues.
+        These are its own, except that a split without data has all of the nanoset. All splits have
+        all corpora if their index files are in a folder that is named after them: NeMo's, and those
+        of a run that continues.
         """
         if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
@@ -265,9 +298,11 @@ class NanosetSpec:
 
 
 def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Return nanosets in which schedules, identifier files and lists of phases are replaced by what they stand for.
+    """Return nanosets in which schedules, identifier files and lists of phases are replaced by what
+    they stand for.
 
-    A schedule becomes numbers of samples, a file its identifiers, and each phase a nanoset `<name>-phase-<n>`.
+    A schedule becomes numbers of samples, a file its identifiers, and each phase a nanoset
+    `<name>-phase-<n>`.
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.
@@ -287,7 +322,9 @@ def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str,
 
 
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
-    """Return settings with the identifiers of the trainer's tokenizer, in whatever form they are written."""
+    """Return settings with the identifiers of the trainer's tokenizer, in whatever form they are
+    written.
+    """
     if spec.trainer is not None:
         return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
     if isinstance(spec.tokenizer_identifiers, Mapping):

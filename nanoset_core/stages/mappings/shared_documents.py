@@ -1,10 +1,13 @@
-"""Count which documents of a corpus several datasets of a blend contain: the corpus itself, views of it, and packs.
+"""Count which documents of a corpus several datasets of a blend contain: the corpus itself, views
+of it, and packs.
 
-Training on two of them reads the documents that they have in common twice, which neither of them shows.
+Training on two of them reads the documents that they have in common twice, which neither of them
+shows.
 
-A view's `.idx` points into the tokens of its corpus, and the pieces of packs name the documents that were packed. So
-the tokens that a dataset contains of each document are counted without reading a token. Documents are counted in
-ranges, so that the memory stays bounded however large the corpus is.
+A view's `.idx` points into the tokens of its corpus, and the pieces of packs name the documents
+that were packed. So the tokens that a dataset contains of each document are counted without reading
+a token. Documents are counted in ranges, so that the memory stays bounded however large the corpus
+is.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class SharedDocuments:
 
         Args:
             outputs: The outputs.
-            manifests: Prefix → manifest of datasets that may not be built yet; others are looked up.
+            manifests: Prefix → manifest of datasets that may not be built yet; others are looked
+                up.
         """
         self._datasets = Datasets(outputs)
         self._manifests = manifests
@@ -63,7 +67,8 @@ class SharedDocuments:
             rows_by_prefix: Prefix → (start, stop) of the sequences of the dataset that count.
 
         Raises:
-            MissingError: A dataset that a view was chosen from, or that packs were made of, was deleted.
+            MissingError: A dataset that a view was chosen from, or that packs were made of, was
+                deleted.
         """
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
@@ -84,7 +89,9 @@ class SharedDocuments:
             corpus_members = [members[prefix] for prefix in prefixes]
             names = tuple(member.dataset.name for member in corpus_members)
             corpus = corpus_members[0].dataset.corpus
-            results.append(CorpusParts(corpus.name, names, tuple(prefixes), _parts_of(corpus, corpus_members)))
+            results.append(
+                CorpusParts(corpus.name, names, tuple(prefixes), _parts_of(corpus, corpus_members))
+            )
         return results
 
     def _dataset(self, prefix: str) -> Dataset:
@@ -101,7 +108,9 @@ class _Member(NamedTuple):
     """(start, stop) of the sequences."""
 
     def tokens_of(self, documents: range) -> Array:
-        """Return how many tokens it contains of each document in a range of the corpus, int64, shape (n_documents,)."""
+        """Return how many tokens it contains of each document in a range of the corpus, int64,
+        shape (n_documents,).
+        """
         totals = np.zeros(len(documents), np.int64)
         for listed in self.dataset.corpus_tokens(self.rows, documents):
             numbers = listed.documents - documents.start
@@ -152,17 +161,20 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A dataset may contain only the first tokens of a document, as packs do that truncate it: these tokens have one copy
-    more in that dataset than the others. If several datasets contain a part of one document, all parts are taken to
-    start at its first token. That is exact for truncated documents. It is not for a document whose pieces are divided
-    between two splits, but at most as many documents are as there are packs at the border of a split.
+    A dataset may contain only the first tokens of a document, as packs do that truncate it: these
+    tokens have one copy more in that dataset than the others. If several datasets contain a part of
+    one document, all parts are taken to start at its first token. That is exact for truncated
+    documents. It is not for a document whose pieces are divided between two splits, but at most as
+    many documents are as there are packs at the border of a split.
 
     Args:
-        contained: int64, shape (n_documents, n_datasets): tokens that each dataset contains of each document.
+        contained: int64, shape (n_documents, n_datasets): tokens that each dataset contains of each
+            document.
         tokens: int64, shape (n_documents,): tokens of each document.
 
     Yields:
-        The copies in each dataset, and how many tokens have that many; without tokens that no dataset contains.
+        The copies in each dataset, and how many tokens have that many; without tokens that no
+        dataset contains.
     """
     # How often each dataset contains the whole document, and how many tokens of another copy.
     is_contained = contained.any(axis=1)  # (n_documents,)
@@ -188,7 +200,9 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Yield each row of copies that occurs, without rows of zeros, and the sum of the tokens that have it."""
+    """Yield each row of copies that occurs, without rows of zeros, and the sum of the tokens that
+    have it.
+    """
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]
     tokens = tokens[is_counted]

@@ -36,7 +36,8 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         samples = samples_read(facts)
         figures["samples"] = samples
         figures["unused_samples"] = unused_samples(facts)
-        # Only index mappings record the length; a blend belongs to the mappings that it is made from.
+        # Only index mappings record the length; a blend belongs to the mappings that it is made
+        # from.
         length = manifest.recipe["options"].get("sequence_length")
         if length is not None:
             figures["tokens"] = samples * int(length)

@@ -1,4 +1,6 @@
-"""The stages `index_mappings` and `blend` of each split of a nanoset: datasets → the trainer's index files."""
+"""The stages `index_mappings` and `blend` of each split of a nanoset: datasets → the trainer's
+index files.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ VERSION = 1
 
 
 class _SplitStage(OutsideFiles, SharesFiles):
-    """What the index mappings and the blend of a split have in common: their files are in the trainer's cache."""
+    """What the index mappings and the blend of a split have in common: their files are in the
+    trainer's cache.
+    """
 
     kind = "nanoset"
     version = VERSION
@@ -89,7 +93,9 @@ class MappingsStage(_SplitStage, Planned):
     def make(self, project: Project, key: Key) -> Manifest:
         return write_mappings(project, key.subject, split_of(key))
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_mappings
 
         return verify_mappings(project, key.subject, split_of(key), deep)
@@ -97,10 +103,13 @@ class MappingsStage(_SplitStage, Planned):
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return mappings_summary(manifest)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return why the split cannot be planned.
 
-        It is planned only if the datasets exist in the versions of the recipe, and their .idx files fit the budget.
+        It is planned only if the datasets exist in the versions of the recipe, and their .idx files
+        fit the budget.
         """
         split = split_of(key)
         shared_files = raised(check_split_files, project, key.subject, split)
@@ -126,7 +135,9 @@ class MappingsStage(_SplitStage, Planned):
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (index files that a build would need now, index files that exist); None if the split has no data."""
+        """Return (index files that a build would need now, index files that exist); None if the
+        split has no data.
+        """
         plan = NanosetContext(project, key.subject).plan(split_of(key)).plan
         if plan is None:
             return None
@@ -139,7 +150,9 @@ class MappingsStage(_SplitStage, Planned):
 
 
 class BlendStage(_SplitStage):
-    """The trainer's index of a blend: which dataset, and which of its samples, is the k-th sample of a split."""
+    """The trainer's index of a blend: which dataset, and which of its samples, is the k-th sample
+    of a split.
+    """
 
     layout = Layout(STAGE, (SUBJECT, PART, BLEND))
 
@@ -155,7 +168,9 @@ class BlendStage(_SplitStage):
     def make(self, project: Project, key: Key) -> Manifest:
         return write_blended(project, key.subject, split_of(key))
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_blend
 
         return verify_blend(project, key.subject, split_of(key), deep)
@@ -178,7 +193,9 @@ def _split_keys(nanosets: Iterable[str]) -> list[Key]:
     return keys
 
 
-def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None) -> Recipe:
+def mappings_recipe(
+    nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None
+) -> Recipe:
     """Return everything that decides the bytes of the index mappings of one split.
 
     Args:
@@ -212,7 +229,9 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     notes: dict[str, Mapping[str, Any]] = {}
     for number, member in enumerate(members, start=1):
         notes |= writer.write_member(member, planned.config)
-        project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
+        project.listener(
+            Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora")
+        )
     writer.upload()
     return _commit(nanoset, recipe, planned, notes)
 
@@ -268,12 +287,16 @@ def _commit(
 
 
 def _index_bytes(project: Project, name: str, wanted: Recipe) -> int | None:
-    """Return the bytes of all .idx files of a nanoset, or None if a dataset is missing or not as the recipe says."""
+    """Return the bytes of all .idx files of a nanoset, or None if a dataset is missing or not as
+    the recipe says.
+    """
     try:
         datasets = [current_dataset(project, corpus) for corpus in project.nanoset(name).corpora]
         for dataset in datasets:
             if wanted.parents.get(dataset.name, dataset.digest) != dataset.digest:
                 return None
-        return sum(dataset.files[idx_path(dataset.facts["prefix"]).name].size for dataset in datasets)
+        return sum(
+            dataset.files[idx_path(dataset.facts["prefix"]).name].size for dataset in datasets
+        )
     except (NanosetError, OSError):
         return None

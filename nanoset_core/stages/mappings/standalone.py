@@ -1,4 +1,6 @@
-"""Write index files without a project, for `nanoset map`, to where a trainer looks for them; never replace others."""
+"""Write index files without a project, for `nanoset map`, to where a trainer looks for them; never
+replace others.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class SplitFiles:
     hash: str
     """The trainer's hash of its description."""
     folder: Location | None
-    """Folder of the split's own files; None for a blend without a cache folder, which the trainer keeps in memory."""
+    """Folder of the split's own files; None for a blend without a cache folder, which the trainer
+    keeps in memory.
+    """
     made: bool
     """False if all files existed already."""
 
@@ -66,7 +70,10 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         # Check all sets before the first is written.
         sets_by_split: dict[SplitName, list[PlacedSet]] = {}
         for plan in plans:
-            placed_sets = [PlacedSet(files, OutputPlace(bucket or files.folder)) for files in index_sets(plan, config)]
+            placed_sets = [
+                PlacedSet(files, OutputPlace(bucket or files.folder))
+                for files in index_sets(plan, config)
+            ]
             sets_by_split[plan.split] = placed_sets
             if not overwrite:
                 for placed in placed_sets:
@@ -75,7 +82,9 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 
 
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
-    """Check that datasets in a bucket have a folder for their index files: no trainer looks next to them."""
+    """Check that datasets in a bucket have a folder for their index files: no trainer looks next to
+    them.
+    """
     if config.path_to_cache is not None:
         return
     for plan in plans:
@@ -93,7 +102,8 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 def _check_replaceable(placed: PlacedSet) -> None:
     """Check that a set replaces no files of another origin.
 
-    A killed call may have left some files of the set, with a mark that says what they are made from.
+    A killed call may have left some files of the set, with a mark that says what they are made
+    from.
 
     Raises:
         ConfigError: Other files have its names.
@@ -114,7 +124,9 @@ def _check_replaceable(placed: PlacedSet) -> None:
     )
 
 
-def _write_split(plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]) -> SplitFiles:
+def _write_split(
+    plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
+) -> SplitFiles:
     """Write the sets of one split."""
     are_new = [_write_set(placed) for placed in placed_sets]
     description_hash = plan.members[0].hash if plan.blend is None else plan.blend.hash
@@ -143,7 +155,9 @@ def _write_set(placed: PlacedSet) -> bool:
 
 
 def _is_stored(placed: PlacedSet) -> bool:
-    """Return whether a set exists as a whole: its sidecar says what it is made from, and its files have their sizes."""
+    """Return whether a set exists as a whole: its sidecar says what it is made from, and its files
+    have their sizes.
+    """
     files, place = placed
     notes = files.notes_in(place.store.read(files.sidecar))
     if notes is None:
@@ -154,7 +168,8 @@ def _is_stored(placed: PlacedSet) -> bool:
 def _write_remote(placed: PlacedSet) -> None:
     """Write a set to its local folder, and move it into the bucket.
 
-    A trainer that finds the description takes the set for complete. So it is deleted first and put last.
+    A trainer that finds the description takes the set for complete. So it is deleted first and put
+    last.
     """
     files, place = placed
     descriptions = [files.files["description"]] if "description" in files.files else []
@@ -167,7 +182,9 @@ def _write_remote(placed: PlacedSet) -> None:
 
 
 def _mark_name(files: FileSet) -> str:
-    """Return the name of the file that marks a set while it is written, so that a killed call can be repeated."""
+    """Return the name of the file that marks a set while it is written, so that a killed call can
+    be repeated.
+    """
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 

@@ -1,4 +1,6 @@
-"""Verify the index files of a split: the trainer will find them, and they contain what the plan gives."""
+"""Verify the index files of a split: the trainer will find them, and they contain what the plan
+gives.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,17 @@ _SAMPLED_ENTRIES = 1 << 16
 def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
     """Check the index files of every dataset of one split.
 
-    They must have the names that the trainer looks for and the sizes that were written, and belong to the .idx files
-    that exist now. Of each dataset, evenly spread samples are read: they must be complete, and all of their tokens in
-    the vocabulary.
+    They must have the names that the trainer looks for and the sizes that were written, and belong
+    to the .idx files that exist now. Of each dataset, evenly spread samples are read: they must be
+    complete, and all of their tokens in the vocabulary.
 
     Args:
         project: The project.
         name: Name of the nanoset.
         split: One of its splits.
-        deep: Also compare sha256, and compare each index file with one that is built again in memory. Very large ones
-            are not built; the figure `entries_not_rebuilt` counts their entries.
+        deep: Also compare sha256, and compare each index file with one that is built again in
+            memory. Very large ones are not built; the figure `entries_not_rebuilt` counts their
+            entries.
     """
     key = Key(name, split)
     output = INDEX_MAPPINGS.layout.name_of(key)
@@ -60,7 +63,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         manifest = live_manifest(project.outputs, STAGE, output)
         report.figures["samples"] = manifest.facts["samples"]
         check_freshness(report, project, INDEX_MAPPINGS, key, manifest)
-        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
+        plan, config = manifest.load(
+            PLAN_FILE, lambda value: read_split(value, project.outputs.folder)
+        )
         for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
             report.warn(warning, manifest.folder)
         if plan is None:
@@ -82,7 +87,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
 
 
 def verify_blend(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
-    """Check the blend of one split: its files as in `verify_mappings`, and that it belongs to the index mappings."""
+    """Check the blend of one split: its files as in `verify_mappings`, and that it belongs to the
+    index mappings.
+    """
     report = Report(f"{STAGE}/{name}/{split}/{BLEND}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{BLEND}")
@@ -111,8 +118,12 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
     return report
 
 
-def _check_files(report: Report, manifest: Manifest, file_sets: Sequence[FileSet], deep: bool) -> bool:
-    """Check that every file that the trainer will look for exists, as it was written; return whether all do."""
+def _check_files(
+    report: Report, manifest: Manifest, file_sets: Sequence[FileSet], deep: bool
+) -> bool:
+    """Check that every file that the trainer will look for exists, as it was written; return
+    whether all do.
+    """
     notes = manifest.facts[CACHE_FILES]
     access = manifest.access
     folder = file_sets[0].folder
@@ -126,12 +137,16 @@ def _check_files(report: Report, manifest: Manifest, file_sets: Sequence[FileSet
     for name in dict.fromkeys([*planned, *notes]):
         path = folder / name
         if name not in notes:
-            report.error("the trainer looks for a file that the build does not list", path, None, None, AGAIN)
+            report.error(
+                "the trainer looks for a file that the build does not list", path, None, None, AGAIN
+            )
             is_whole = False
             continue
         fact = FileFact(notes[name]["bytes"], notes[name]["sha256"])
         size = size_by_name.get(name)
-        is_whole &= check_written(report, access, path, size, fact, (BUILD, _DELETE), deep=deep, kind="an index file")
+        is_whole &= check_written(
+            report, access, path, size, fact, (BUILD, _DELETE), deep=deep, kind="an index file"
+        )
     for files in file_sets:
         if files.sidecar not in size_by_name:
             report.error(
@@ -189,8 +204,8 @@ def _check_contents(
 ) -> None:
     """Check what the index files of one dataset contain, by reading samples through them.
 
-    The dataset is opened alone: the blend may not be built yet, and it is closed again before the next one is opened,
-    since open files take room for working copies.
+    The dataset is opened alone: the blend may not be built yet, and it is closed again before the
+    next one is opened, since open files take room for working copies.
     """
     access = replace(manifest.access, is_sampled=True)
     nanoset = open_nanoset(member, config, files.folder, access)
@@ -233,7 +248,8 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
     samples = indices.dataset_sample_index[rows]
     is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)
 
-    # Some trainers start a dataset again when its samples are used up, so that every number is right.
+    # Some trainers start a dataset again when its samples are used up, so that every number is
+    # right.
     if get_preset(plan.preset).wraps != "read":
         n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
         is_wrong |= samples >= n_samples[np.where(is_wrong, 0, datasets)]
@@ -250,7 +266,9 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
-    """Read evenly spread samples of a dataset: they are complete, and their tokens are in the vocabulary."""
+    """Read evenly spread samples of a dataset: they are complete, and their tokens are in the
+    vocabulary.
+    """
     samples = spread_rows(len(nanoset), _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
     max_id = project.tokenizer.max_id

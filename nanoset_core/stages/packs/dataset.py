@@ -18,9 +18,11 @@ from nanoset_core.stages.views.stage import VIEW
 
 
 class PacksDataset(Dataset):
-    """The dataset of packs. Its table of pieces tells which tokens of which document are in each pack.
+    """The dataset of packs. Its table of pieces tells which tokens of which document are in each
+    pack.
 
-    Packs that are planned and not built yet have no files. What they will hold of the corpus is known all the same.
+    Packs that are planned and not built yet have no files. What they will hold of the corpus is
+    known all the same.
     """
 
     kind = "packs"
@@ -62,7 +64,9 @@ class PacksDataset(Dataset):
             yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
 
     def _piece_tokens(self, start: int, stop: int) -> Iterator[DocumentTokens]:
-        """Yield the pieces in packs [start, stop), with the documents numbered in the dataset that was packed."""
+        """Yield the pieces in packs [start, stop), with the documents numbered in the dataset that
+        was packed.
+        """
         if PIECES_FILE in self.manifest.files:
             for rows in open_pieces(self.manifest).between(start, stop):
                 yield DocumentTokens(rows.documents, rows.tokens)

@@ -19,7 +19,13 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
 from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
-from nanoset_core.sampling.packing.plan import LengthHistogram, PackPlan, PieceRule, Tail, plan_packs
+from nanoset_core.sampling.packing.plan import (
+    LengthHistogram,
+    PackPlan,
+    PieceRule,
+    Tail,
+    plan_packs,
+)
 from nanoset_core.stages.packs.pieces import PieceTableWriter
 
 _WINDOW_TOKENS = 1 << 24
@@ -56,7 +62,9 @@ class PackCounts:
     dropped_tokens: int
     """Tokens of documents longer than a pack that were truncated."""
     concatenated: dict[str, int]
-    """`cut_documents` and `cut_tokens` of samples that are taken from the concatenated documents instead."""
+    """`cut_documents` and `cut_tokens` of samples that are taken from the concatenated documents
+    instead.
+    """
     packs: int
     pieces: int
     padding: int
@@ -66,7 +74,8 @@ class PackCounts:
 def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
     """Plan packs from the lengths of documents; return (what they will contain, the plan).
 
-    With `tail: carry`, the cuts at the ends of packs are not counted yet: they depend on the order of the packs.
+    With `tail: carry`, the cuts at the ends of packs are not counted yet: they depend on the order
+    of the packs.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -112,7 +121,9 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces meanwhile."""
+        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces
+        meanwhile.
+        """
         length = self.rules.pieces.length
         lengths = document_lengths(self.dataset.sequence_lengths, self.dataset.document_indices)
         self.counts, plan = plan_counts(lengths, self.rules)
@@ -138,7 +149,9 @@ class PackWriter:
                 self._count_pieces(window, lengths)
 
     def _count_pieces(self, window: Pieces, lengths: NDArray[Any]) -> None:
-        """Count the pieces of a window, and the documents that `tail: carry` cut at the end of a pack."""
+        """Count the pieces of a window, and the documents that `tail: carry` cut at the end of a
+        pack.
+        """
         self.counts.pieces += len(window.documents)
         # Documents longer than a pack were counted as cut by the plan.
         is_carried = (window.firsts > 0) & (lengths[window.documents] <= self.rules.pieces.length)
@@ -146,7 +159,8 @@ class PackWriter:
         self.counts.cut_tokens += int(window.lengths[is_carried].sum())
 
     def tokens(self, packs: Pieces) -> NDArray[Any]:
-        """Return the tokens of some packs, concatenated, in the dataset's dtype; shape (n_packs * length,).
+        """Return the tokens of some packs, concatenated, in the dataset's dtype; shape (n_packs *
+        length,).
 
         Tokens are read in the order of the .bin, a chunk at a time.
         """
@@ -188,7 +202,9 @@ def _copy_ranges(
     """Copy ranges of tokens, each of its own length, from one array to another."""
     if len(lengths) == 1:
         source_stop = source_starts[0] + lengths[0]
-        target[target_starts[0] : target_starts[0] + lengths[0]] = source[source_starts[0] : source_stop]
+        target[target_starts[0] : target_starts[0] + lengths[0]] = source[
+            source_starts[0] : source_stop
+        ]
         return
     tokens_before = np.cumsum(lengths) - lengths
     numbers = np.arange(int(lengths.sum()))

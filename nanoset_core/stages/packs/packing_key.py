@@ -6,8 +6,9 @@
     sequence_length: 2048
     packing: {kind: best_fit}
 
-reads the packs `web-packs-2048` and `code-packs-2048` in place of the corpora. `resolve_packing` adds these packs to
-the project's, and puts their names where the corpora were named. Everything after that sees packs like any dataset.
+reads the packs `web-packs-2048` and `code-packs-2048` in place of the corpora. `resolve_packing`
+adds these packs to the project's, and puts their names where the corpora were named. Everything
+after that sees packs like any dataset.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ from nanoset_core.stages.packs.settings import DEFAULT_SEED, PackingSpec, PacksS
 from nanoset_core.stages.shards.settings import TokenizerSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 
-_DRIFTING_WINDOWS = (
-    "this trainer reads windows of one token more than its sequence length, which would drift across packs"
-)
+_DRIFTING_WINDOWS = "this trainer reads windows of one token more than its sequence length, which would drift across packs"
 
 
 class ResolvedPacking(NamedTuple):
@@ -49,19 +48,25 @@ def resolve_packing(
 ) -> ResolvedPacking:
     """Replace the corpora of nanosets and webdatasets with the key `packing` by packs of them.
 
-    Packs with equal settings are made once: those that nanoset.yaml names are used if they are the same.
+    Packs with equal settings are made once: those that nanoset.yaml names are used if they are the
+    same.
 
     Raises:
-        ConfigError: nanoset.yaml names other packs by the name of these, or a corpus as well as its packs.
+        ConfigError: nanoset.yaml names other packs by the name of these, or a corpus as well as its
+            packs.
     """
     names = _PackNames(file, packs)
     resolved_nanosets = {
-        name: _resolve_nanoset(spec, names, f"{file}: nanosets.{name}") for name, spec in nanosets.items()
+        name: _resolve_nanoset(spec, names, f"{file}: nanosets.{name}")
+        for name, spec in nanosets.items()
     }
     resolved_webdatasets = {
-        name: _resolve_webdataset(spec, names, f"{file}: webdatasets.{name}") for name, spec in webdatasets.items()
+        name: _resolve_webdataset(spec, names, f"{file}: webdatasets.{name}")
+        for name, spec in webdatasets.items()
     }
-    return ResolvedPacking(FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs))
+    return ResolvedPacking(
+        FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs)
+    )
 
 
 @dataclass
@@ -80,7 +85,9 @@ class _PackNames:
         self.packs = dict(self.written)
         self.names = {spec: name for name, spec in self.written.items()}
 
-    def of_corpora(self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str) -> tuple[str, ...]:
+    def of_corpora(
+        self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str
+    ) -> tuple[str, ...]:
         """Return the packs that stand for the corpora of one blend, in their order.
 
         Raises:
@@ -108,7 +115,9 @@ class _PackNames:
                 raise ConfigError(
                     "`packing` makes packs of this name, and these are others",
                     where=f"{self.file}: packs.{name}",
-                    found=", ".join(f"{key}: {value}" for key, value in asdict(self.written[name]).items()),
+                    found=", ".join(
+                        f"{key}: {value}" for key, value in asdict(self.written[name]).items()
+                    ),
                     remedy="rename these",
                 )
             self.packs[name] = spec
@@ -117,7 +126,9 @@ class _PackNames:
 
 
 def _default_name(spec: PacksSpec) -> str:
-    """Return a name for packs that has all settings other than the defaults, such as web-packs-2048-truncate."""
+    """Return a name for packs that has all settings other than the defaults, such as
+    web-packs-2048-truncate.
+    """
     words = [spec.of, "packs", str(spec.length)]
     if spec.long != "fragment":
         words.append(spec.long)
@@ -135,7 +146,9 @@ def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> Nanose
     limits = spec.max_epochs
     if isinstance(limits, Mapping):
         limits = FrozenDict(zip(reader.packs_of(limits), limits.values(), strict=True))
-    blend_per_split = {split: reader.resolve_blend(blend) for split, blend in spec.blend_per_split.items()}
+    blend_per_split = {
+        split: reader.resolve_blend(blend) for split, blend in spec.blend_per_split.items()
+    }
     resolved = replace(
         spec,
         blend=reader.resolve_blend(spec.blend),
@@ -144,8 +157,11 @@ def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> Nanose
         max_epochs=limits,
     )
 
-    # What phases left in the specification is no argument of its constructor, and has to be carried over.
-    earlier = tuple(names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier)
+    # What phases left in the specification is no argument of its constructor, and has to be carried
+    # over.
+    earlier = tuple(
+        names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier
+    )
     object.__setattr__(resolved, "span", spec.span)
     object.__setattr__(resolved, "after", spec.after)
     object.__setattr__(resolved, "earlier", earlier)
@@ -172,7 +188,9 @@ class _PackReader:
         packs = self.packs_of(corpora_of(blend))
         return packs[0] if isinstance(blend, str) else packs or None
 
-    def resolve_mix(self, mix: Mapping[str, MixPart | Share], where: str) -> FrozenDict[str, MixPart | Share]:
+    def resolve_mix(
+        self, mix: Mapping[str, MixPart | Share], where: str
+    ) -> FrozenDict[str, MixPart | Share]:
         """Return a mixture of packs; the names of its groups stay."""
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
@@ -223,7 +241,10 @@ def pack_errors(
             )
         if name in views or name in corpora:
             yield ConfigError(
-                "packs and a corpus or view share a name", where=f"{where}.of", found=name, remedy="rename the packs"
+                "packs and a corpus or view share a name",
+                where=f"{where}.of",
+                found=name,
+                remedy="rename the packs",
             )
     for name, of in views.items():
         if of in packs:
@@ -260,7 +281,9 @@ def pack_reader_errors(
         yield from _export_errors(export, packs, f"{file}: exports.{name}")
 
 
-def _nanoset_errors(spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+def _nanoset_errors(
+    spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
+) -> Iterator[ConfigError]:
     if get_preset(spec.preset).windows:
         places = [".packing"] if spec.packing is not None else []
         places += [f": {corpus}" for corpus in spec.corpora if corpus in packs]
@@ -275,7 +298,9 @@ def _nanoset_errors(spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: st
         yield from _length_errors(corpus, spec.sequence_length, packs, where)
 
 
-def _webdataset_errors(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+def _webdataset_errors(
+    spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str
+) -> Iterator[ConfigError]:
     packed = [corpus for corpus in spec.names if corpus in packs]
     if spec.preset == "tokshuf" and (packed or spec.packing is not None):
         yield ConfigError(
@@ -296,7 +321,9 @@ def _webdataset_errors(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], whe
         yield from _length_errors(corpus, spec.row_tokens, packs, where)
 
 
-def _export_errors(spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+def _export_errors(
+    spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str
+) -> Iterator[ConfigError]:
     if spec.of not in packs:
         return
     if spec.format == "datatrove":
@@ -310,7 +337,9 @@ def _export_errors(spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str)
         yield from _length_errors(spec.of, spec.sequence_length, packs, where)
 
 
-def _length_errors(corpus: str, length: int, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+def _length_errors(
+    corpus: str, length: int, packs: Mapping[str, PacksSpec], where: str
+) -> Iterator[ConfigError]:
     """Yield an error if packs have another length than the samples that are read from them."""
     if corpus in packs and packs[corpus].length != length:
         yield ConfigError(

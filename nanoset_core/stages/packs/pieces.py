@@ -109,14 +109,18 @@ class PieceTable:
             yield rows.select((rows.packs >= start) & (rows.packs < stop))
 
     def tokens_by_pack(self, packs: int) -> NDArray[np.int64]:
-        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest is padding."""
+        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest is
+        padding.
+        """
         counts = np.zeros(packs, np.int64)
         for rows in self._row_groups("pack", lambda low, high: True):
             np.add.at(counts, rows.packs, rows.tokens)
         return counts
 
     def sha256(self) -> str:
-        """Return the sha256 of all values, which does not depend on the version of the library that wrote them."""
+        """Return the sha256 of all values, which does not depend on the version of the library that
+        wrote them.
+        """
         digest = hashlib.sha256()
         for rows in self._row_groups("pack", lambda low, high: True):
             digest.update(np.stack(rows, axis=1).data)
@@ -139,8 +143,12 @@ class PieceTable:
             parts.append(rows.select(wanted[nearest] == values))
         return PieceRows(*[np.concatenate(columns) for columns in zip(*parts, strict=True)])
 
-    def _row_groups(self, column: str, is_wanted: Callable[[int, int], bool]) -> Iterator[PieceRows]:
-        """Yield the row groups whose smallest and largest value of a column are wanted, or not known."""
+    def _row_groups(
+        self, column: str, is_wanted: Callable[[int, int], bool]
+    ) -> Iterator[PieceRows]:
+        """Yield the row groups whose smallest and largest value of a column are wanted, or not
+        known.
+        """
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(COLUMNS.index(column)).statistics

@@ -14,14 +14,22 @@ PackSeed = Annotated[int, Range(0, 2**63 - 1)]
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """How the documents of a nanoset or webdataset are packed into its samples, each document in one piece."""
+    """How the documents of a nanoset or webdataset are packed into its samples, each document in
+    one piece.
+    """
 
     kind: Literal["best_fit"] = "best_fit"
-    """Best-fit-decreasing: documents are placed from the longest to the shortest, each where it leaves least room."""
+    """Best-fit-decreasing: documents are placed from the longest to the shortest, each where it
+    leaves least room.
+    """
     long: LongDocuments = "fragment"
-    """Documents longer than a sample: cut them into pieces of a sample's length and a remainder, or truncate them."""
+    """Documents longer than a sample: cut them into pieces of a sample's length and a remainder, or
+    truncate them.
+    """
     tail: Tail = "pad"
-    """Room at the end of a sample: fill it with padding, or concatenate the samples with room and cut them again."""
+    """Room at the end of a sample: fill it with padding, or concatenate the samples with room and
+    cut them again.
+    """
     seed: PackSeed = DEFAULT_SEED
     """Seed of the order of packs, and so of which documents of equal length share a pack."""
 
@@ -36,10 +44,16 @@ class PacksSpec:
     of: str = field(metadata={"example": "web"})
     """The corpus or view whose documents are packed."""
     length: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": 2048})
-    """Tokens of a pack: the sequence length of the nanosets that read it, or the context length of webdatasets."""
+    """Tokens of a pack: the sequence length of the nanosets that read it, or the context length of
+    webdatasets.
+    """
     long: LongDocuments = "fragment"
-    """Documents longer than a pack: cut them into pieces of a pack's length and a remainder, or truncate them."""
+    """Documents longer than a pack: cut them into pieces of a pack's length and a remainder, or
+    truncate them.
+    """
     tail: Tail = "pad"
-    """Room at the end of a pack: fill it with padding, or concatenate the packs with room and cut them again."""
+    """Room at the end of a pack: fill it with padding, or concatenate the packs with room and cut
+    them again.
+    """
     seed: PackSeed = DEFAULT_SEED
     """Seed of the order of packs, and so of which documents of equal length share a pack."""

@@ -1,4 +1,6 @@
-"""What people are shown of packs: counts, what was cut, and what concatenated documents would have been cut."""
+"""What people are shown of packs: counts, what was cut, and what concatenated documents would have
+been cut.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def packs_summary(manifest: Manifest) -> Summary:
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
     """Return the row of packs, built or planned, in a table of plans."""
     summary = packs_summary(manifest)
-    counts = {figure: f"{count:,}" for figure, count in summary.figures.items() if figure != "bytes"}
+    counts = {
+        figure: f"{count:,}" for figure, count in summary.figures.items() if figure != "bytes"
+    }
     return {"packs": name, **counts, **summary.details}
 
 

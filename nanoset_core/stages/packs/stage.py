@@ -1,4 +1,6 @@
-"""The stage `packs`: the dataset of a corpus or view → its documents, unbroken, in sequences of one length."""
+"""The stage `packs`: the dataset of a corpus or view → its documents, unbroken, in sequences of one
+length.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
-from nanoset_core.stages.packs.make import PackCounts, PackingRules, PackWriter, plan_counts, write_pack_idx
+from nanoset_core.stages.packs.make import (
+    PackCounts,
+    PackingRules,
+    PackWriter,
+    plan_counts,
+    write_pack_idx,
+)
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import Report, Run, run_here
@@ -68,10 +76,14 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return make_packs(project, self.layout.name_of(key))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the whole corpus: how many documents a view chooses is not known before it is built."""
+        """Return the size of the whole corpus: how many documents a view chooses is not known
+        before it is built.
+        """
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.packs.verify import verify_packs
 
         return verify_packs(project, key, deep=deep)
@@ -81,14 +93,18 @@ class PacksStage(DerivedStage, Advising, Estimated):
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         source = config.packs[self.layout.name_of(key)].of
-        return reordering_warnings([source], config.views, config.packs, "packs have an order of their own")
+        return reordering_warnings(
+            [source], config.views, config.packs, "packs have an order of their own"
+        )
 
 
 PACKS = PacksStage()
 
 
 def pad_id(project: Project) -> int | None:
-    """Return the token that fills packs up: the padding token, or the end-of-document token if there is none."""
+    """Return the token that fills packs up: the padding token, or the end-of-document token if
+    there is none.
+    """
     padding = project.special("pad")
     return project.special("eod") if padding is None else padding
 
@@ -102,7 +118,9 @@ def make_packs(project: Project, name: str) -> Manifest:
     """
     task = _PackTask.of(project, name)
     listener = project.listener if project.executor is None else silent
-    [(_, manifest)] = run_tasks(partial(_pack, task=task, listener=listener), [project.outputs], 1, project.executor)
+    [(_, manifest)] = run_tasks(
+        partial(_pack, task=task, listener=listener), [project.outputs], 1, project.executor
+    )
     return project.outputs.make_current(project.outputs.rebase(manifest))
 
 
@@ -123,7 +141,9 @@ class _PackTask:
         key = Key(base_of(config.derived, name), name)
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
-        prefix = pair_name(config.tokenization.preset, name, config.documents_of(key.subject).text_key)
+        prefix = pair_name(
+            config.tokenization.preset, name, config.documents_of(key.subject).text_key
+        )
         recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
         return _PackTask(recipe, dataset, prefix)
 
@@ -152,7 +172,9 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
         source = outputs.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-            dataset = MMapIndexedDataset.below(outputs.access, str(source.folder / source.facts["prefix"]))
+            dataset = MMapIndexedDataset.below(
+                outputs.access, str(source.folder / source.facts["prefix"])
+            )
             writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
             blocks = Hashed(writer.blocks(folder / PIECES_FILE))
             files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
@@ -164,10 +186,12 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return the manifest that packs will have once they are built, and register their lengths with `reader`.
+    """Return the manifest that packs will have once they are built, and register their lengths with
+    `reader`.
 
-    So index mappings over packs can be planned before the packs are built. Packs that exist are returned as they are.
-    With `tail: carry`, the facts that depend on the order of the packs are None.
+    So index mappings over packs can be planned before the packs are built. Packs that exist are
+    returned as they are. With `tail: carry`, the facts that depend on the order of the packs are
+    None.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -178,7 +202,9 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         return existing
 
     dataset = open_dataset(task.dataset, is_sampled=True)
-    counts, _ = plan_counts(document_lengths(dataset.sequence_lengths, dataset.document_indices), task.rules)
+    counts, _ = plan_counts(
+        document_lengths(dataset.sequence_lengths, dataset.document_indices), task.rules
+    )
     facts = task.facts(counts)
     if task.rules.tail == "carry":
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
@@ -187,4 +213,6 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
     reader.suppose(str(folder / task.prefix), lengths)
     sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
-    return Manifest(folder, task.recipe.to_json(), task.recipe.digest, sorted_facts, {}, project.outputs.access)
+    return Manifest(
+        folder, task.recipe.to_json(), task.recipe.digest, sorted_facts, {}, project.outputs.access
+    )

@@ -30,8 +30,8 @@ _SAMPLED_PACKS = 16
 def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of packs.
 
-    Small packs, and with `deep` all packs, are packed again: every byte must be the same. Of larger ones, some packs
-    are compared with the tokens of the documents that the table of pieces names.
+    Small packs, and with `deep` all packs, are packed again: every byte must be the same. Of larger
+    ones, some packs are compared with the tokens of the documents that the table of pieces names.
     """
     name = PACKS.layout.name_of(key)
     report = Report(f"{STAGE}/{name}")
@@ -39,7 +39,9 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         manifest = live_manifest(project.outputs, STAGE, name)
         pack_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
         check_files(report, manifest, deep=pack_again)
-        report.figures.update({fact: manifest.facts[fact] for fact in ("documents", "packs", "tokens", "padding")})
+        report.figures.update(
+            {fact: manifest.facts[fact] for fact in ("documents", "packs", "tokens", "padding")}
+        )
         check_freshness(report, project, PACKS, key, manifest)
         if not report.passed:
             return report
@@ -57,10 +59,14 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     packs = open_dataset(manifest, is_sampled=True)
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
-    numbers = np.unique(np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64))
+    numbers = np.unique(
+        np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64)
+    )
     for number in numbers.tolist():
         rows = table.of_packs(np.array([number]))
-        pieces = Pieces(np.array([0, len(rows.documents)]), rows.documents, rows.firsts, rows.tokens)
+        pieces = Pieces(
+            np.array([0, len(rows.documents)]), rows.documents, rows.firsts, rows.tokens
+        )
         if not np.array_equal(packs[number], writer.tokens(pieces)):
             report.error(
                 "a pack does not hold the tokens of its documents",
@@ -72,7 +78,9 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
             return
 
 
-def _pack_again(report: Report, project: Project, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
+def _pack_again(
+    report: Report, project: Project, manifest: Manifest, dataset: MMapIndexedDataset
+) -> None:
     """Pack the documents again, without keeping the tokens, and compare the sha256 of each file."""
     prefix = manifest.facts["prefix"]
     rules = PackingRules.of(manifest.recipe["options"])

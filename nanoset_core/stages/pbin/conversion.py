@@ -1,4 +1,6 @@
-"""Convert an indexed dataset to a `.pbin`: its documents in their order, with tokens of Modalities' size."""
+"""Convert an indexed dataset to a `.pbin`: its documents in their order, with tokens of Modalities'
+size.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,17 @@ def write_dataset_as_pbin(
 ) -> PbinCounts:
     """Write all documents of a dataset as a `.pbin` of layout D, which appears once it is complete.
 
-    A document of several sequences becomes one. A document without tokens is left out and counted, since Modalities
-    has no empty documents. Memory is bounded by a chunk, and with `end_token` by a byte for each document.
+    A document of several sequences becomes one. A document without tokens is left out and counted,
+    since Modalities has no empty documents. Memory is bounded by a chunk, and with `end_token` by a
+    byte for each document.
 
     Args:
         prefix: Path of the dataset's .bin and .idx, without the ending.
         path: The file to write.
-        vocab_size: What Modalities asks the tokenizer for, which decides the bytes of a token. By default tokens keep
-            their size, up to 4 bytes.
-        end_token: Is added to each document that does not end in it, as Modalities' packer does; default: none.
+        vocab_size: What Modalities asks the tokenizer for, which decides the bytes of a token. By
+            default tokens keep their size, up to 4 bytes.
+        end_token: Is added to each document that does not end in it, as Modalities' packer does;
+            default: none.
         max_id: Greatest id of the vocabulary; by default ids need only fit into a token.
         listener: Receives the progress.
 
@@ -83,7 +87,8 @@ def put_dataset_as_pbin(
     max_id: int | None = None,
     listener: ProgressCallback = silent,
 ) -> tuple[PbinCounts, FileFact]:
-    """Write all documents of a dataset as an object of a store, with the bytes of `write_dataset_as_pbin`.
+    """Write all documents of a dataset as an object of a store, with the bytes of
+    `write_dataset_as_pbin`.
 
     Tokens get more bytes than `vocab_size` asks for if they need them.
 
@@ -107,9 +112,11 @@ def put_dataset_as_pbin(
 def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
     """Return the number of tokens of a tokenizer's model, without added tokens.
 
-    Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a token.
+    Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a
+    token.
     """
-    from nanoset_core.tokenizers.files import stat_signature  # here, since readers of .pbin files need numpy alone
+    # here, since readers of .pbin files need numpy alone
+    from nanoset_core.tokenizers.files import stat_signature
 
     return _model_vocab_size(tokenizer_file, stat_signature(tokenizer_file))
 
@@ -122,24 +129,31 @@ def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
     return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
 
 
-def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None) -> int:
+def fitting_vocab_size(
+    dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None
+) -> int:
     """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
 
-    Modalities asks its tokenizer for the size of the vocabulary, which may leave out added tokens. Its packer then
-    loses the documents that contain one. The .bin is read only if its type has room for ids that need more bytes.
+    Modalities asks its tokenizer for the size of the vocabulary, which may leave out added tokens.
+    Its packer then loses the documents that contain one. The .bin is read only if its type has room
+    for ids that need more bytes.
     """
     token_bytes = token_size_bytes(vocab_size)
     max_id = -1 if end_token is None else end_token
     if not np.can_cast(dataset.dtype, f"u{token_bytes}"):
         with _open_tokens(dataset) as file:  # of a view, too, the whole .bin
-            for _, tokens in read_tokens(file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count):
+            for _, tokens in read_tokens(
+                file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count
+            ):
                 max_id = max(max_id, int(tokens.max()))
     does_fit = max_id < 1 << 8 * token_bytes
     return vocab_size if does_fit else max(vocab_size, max_id + 1)
 
 
 class _PbinParts:
-    """The parts of the `.pbin` of a dataset: all tokens, and then the index, which needs the tokens with end tokens."""
+    """The parts of the `.pbin` of a dataset: all tokens, and then the index, which needs the tokens
+    with end tokens.
+    """
 
     def __init__(
         self,
@@ -206,7 +220,9 @@ class _PbinParts:
                 lengths = lengths + self._lacks_end[number]
             yield lengths * self._token_bytes
 
-    def _tokens_with_ends(self, file: BinaryIO, end_token: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    def _tokens_with_ends(
+        self, file: BinaryIO, end_token: int
+    ) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield all tokens in chunks, and after each document the end token, unless it ends in one.
 
         The number of a chunk's first token does not count tokens that were added.
@@ -219,7 +235,9 @@ class _PbinParts:
                 check_fit(tokens, self._token_bytes, str(self._path), first)
 
                 # The documents that end within this chunk, the last one perhaps at its end.
-                row_start, row_stop = np.searchsorted(stops, [first, first + len(tokens)], side="right")
+                row_start, row_stop = np.searchsorted(
+                    stops, [first, first + len(tokens)], side="right"
+                )
                 stops_in_chunk = stops[row_start:row_stop] - first
                 is_lacking = tokens[stops_in_chunk - 1] != end_token
                 lacks_end.append(is_lacking)
@@ -227,8 +245,11 @@ class _PbinParts:
                 yield first, np.insert(narrow_tokens, stops_in_chunk[is_lacking], end_token)
             self._lacks_end.append(np.concatenate(lacks_end))
 
-    def _read(self, file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield (number of the first, tokens) of the tokens [start, stop) of the dataset, in chunks.
+    def _read(
+        self, file: BinaryIO, start: int, stop: int
+    ) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield (number of the first, tokens) of the tokens [start, stop) of the dataset, in
+        chunks.
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -242,7 +263,9 @@ class _PbinParts:
                 position = first_foreign(tokens, self._max_id)
                 if position is not None:
                     token = int(tokens[position])
-                    raise foreign_id(self._dataset, self._stream, first + position, token, self._max_id)
+                    raise foreign_id(
+                        self._dataset, self._stream, first + position, token, self._max_id
+                    )
             yield first, tokens
 
 

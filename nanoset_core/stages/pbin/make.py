@@ -63,7 +63,9 @@ def _write_to_folder(
 def _write_to_bucket(
     outputs: OutputRoot, task: PbinTask, listener: ProgressCallback
 ) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-    """Write the file to the outputs' bucket while it is made, since it need not fit on this machine."""
+    """Write the file to the outputs' bucket while it is made, since it need not fit on this
+    machine.
+    """
     name = _file_name(task)
     outputs.invalidate(task.recipe)
     dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task), validate=False)

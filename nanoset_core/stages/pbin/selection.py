@@ -1,4 +1,6 @@
-"""Write new `.pbin` files with the documents of others: joined, shuffled, shuffled by chunks, or filtered."""
+"""Write new `.pbin` files with the documents of others: joined, shuffled, shuffled by chunks, or
+filtered.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,13 @@ def merge_pbin(
 ) -> PbinCounts:
     """Join `.pbin` files of any layout into one of layout D, which appears once it is complete.
 
-    The tokens are those of Modalities' `merge_packed_data`. The index is right, whereas Modalities makes the offsets of
-    file k too small by 12 (k - 1) bytes; files with that fault are repaired. A single file is copied with a sound
-    index, and if it is of layout D and sound, it stays the same byte for byte.
+    The tokens are those of Modalities' `merge_packed_data`. The index is right, whereas Modalities
+    makes the offsets of file k too small by 12 (k - 1) bytes; files with that fault are repaired. A
+    single file is copied with a sound index, and if it is of layout D and sound, it stays the same
+    byte for byte.
 
-    Memory is bounded by a chunk, but an index that `scan_index` reads as a whole takes some 150 bytes an entry.
+    Memory is bounded by a chunk, but an index that `scan_index` reads as a whole takes some 150
+    bytes an entry.
 
     Args:
         paths: The files, in the order of their documents.
@@ -75,7 +79,9 @@ def merge_pbin(
 
 @dataclass(frozen=True, slots=True)
 class _ScannedFile:
-    """A file to be merged whose index was checked. It is not open: a process may open some thousand files only."""
+    """A file to be merged whose index was checked. It is not open: a process may open some thousand
+    files only.
+    """
 
     path: Path
     token_bytes: int
@@ -102,7 +108,9 @@ class _Merge:
         Raises:
             SourceChangedError: A file has another size than when it was scanned.
         """
-        meter = Meter(self.listener, "merge", self.name, sum(file.data_bytes for file in self.files))
+        meter = Meter(
+            self.listener, "merge", self.name, sum(file.data_bytes for file in self.files)
+        )
         for scanned in self.files:
             file = open_pbin(scanned.path)
             if file.data_bytes != scanned.data_bytes:
@@ -174,8 +182,9 @@ def shuffle_pbin(
 ) -> PbinCounts:
     """Write the documents of a `.pbin` in random order to a file that appears once it is complete.
 
-    The bytes are those of Modalities' `shuffle_tokenized_data`, which holds the whole file in memory to shuffle its
-    index with `random.Random(seed).shuffle`. Memory: 60 bytes a document, and a chunk of tokens.
+    The bytes are those of Modalities' `shuffle_tokenized_data`, which holds the whole file in
+    memory to shuffle its index with `random.Random(seed).shuffle`. Memory: 60 bytes a document, and
+    a chunk of tokens.
 
     Raises:
         InputError: There are no tokens.
@@ -196,11 +205,13 @@ def shuffle_pbin_chunk(
     seed: int,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write one chunk of the documents of every source, in random order, to a file that appears once it is complete.
+    """Write one chunk of the documents of every source, in random order, to a file that appears
+    once it is complete.
 
-    The bytes are those of Modalities' `create_shuffled_dataset_chunk`: each source is cut into `chunks` parts, the
-    parts of number `chunk` are joined, and then shuffled by `numpy.random.default_rng`. So the order is random within
-    a chunk only. All sources are open at once.
+    The bytes are those of Modalities' `create_shuffled_dataset_chunk`: each source is cut into
+    `chunks` parts, the parts of number `chunk` are joined, and then shuffled by
+    `numpy.random.default_rng`. So the order is random within a chunk only. All sources are open at
+    once.
 
     Raises:
         ConfigError: There is no such chunk, or no source.
@@ -232,7 +243,9 @@ def shuffle_pbin_chunk(
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the documents [start, stop) of a chunk; the first `documents % chunks` chunks have one more."""
+    """Return the documents [start, stop) of a chunk; the first `documents % chunks` chunks have one
+    more.
+    """
     size, n_larger = divmod(documents, chunks)
     start = size * chunk + min(chunk, n_larger)
     stop = size * (chunk + 1) + min(chunk + 1, n_larger)
@@ -254,7 +267,8 @@ def filter_pbin(
     *,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write some documents of a `.pbin`, in their order, to a file that appears once it is complete.
+    """Write some documents of a `.pbin`, in their order, to a file that appears once it is
+    complete.
 
     The bytes are those of Modalities' `filter_dataset`.
 
@@ -353,7 +367,9 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Documents of several datasets, in the order in which they are written; arrays of shape (n_documents,)."""
+    """Documents of several datasets, in the order in which they are written; arrays of shape
+    (n_documents,).
+    """
 
     sources: NDArray[np.int32]
     """Number of the dataset of each document."""
@@ -396,7 +412,9 @@ def _write(
     return PbinCounts(len(selection.lengths), n_tokens, token_bytes)
 
 
-def _gathered(datasets: Sequence[PackedDataset], selection: _Selection) -> Iterator[NDArray[np.integer]]:
+def _gathered(
+    datasets: Sequence[PackedDataset], selection: _Selection
+) -> Iterator[NDArray[np.integer]]:
     """Yield the tokens of selected documents: about a block at a time, or one longer document."""
     stops = np.cumsum(selection.lengths)  # (n_documents,) tokens up to the end of each document
     n_documents = len(selection.lengths)
@@ -406,14 +424,16 @@ def _gathered(datasets: Sequence[PackedDataset], selection: _Selection) -> Itera
         last = int(np.searchsorted(stops, tokens_before + _BLOCK_TOKENS, side="right"))
         rows = slice(first, max(last, first + 1))
 
-        # Measured: a slice of each document takes 0.3 µs. Gathering by numbers of tokens takes 3 ns a token, which is
-        # more from 120 tokens on.
+        # Measured: a slice of each document takes 0.3 µs. Gathering by numbers of tokens takes 3 ns
+        # a token, which is more from 120 tokens on.
         places = zip(
             selection.sources[rows].tolist(),
             selection.starts[rows].tolist(),
             selection.lengths[rows].tolist(),
             strict=True,
         )
-        documents = [datasets[source].tokens[start : start + length] for source, start, length in places]
+        documents = [
+            datasets[source].tokens[start : start + length] for source, start, length in places
+        ]
         yield documents[0] if len(documents) == 1 else np.concatenate(documents)
         first = rows.stop

@@ -14,7 +14,9 @@ KEY = "pbin"
 FORMER_KEY = "packed"
 
 
-def pbin_errors(file: Path, names: tuple[str, ...], former_names: tuple[str, ...]) -> Iterator[ConfigError]:
+def pbin_errors(
+    file: Path, names: tuple[str, ...], former_names: tuple[str, ...]
+) -> Iterator[ConfigError]:
     """Yield an error for each rule that the names below `pbin`, or below its former name, break."""
     if names and former_names:
         yield ConfigError(

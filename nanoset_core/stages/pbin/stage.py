@@ -1,4 +1,6 @@
-"""The stage `pbin`: the dataset of a corpus, view or packs → one `.pbin`, the file that Modalities trains on."""
+"""The stage `pbin`: the dataset of a corpus, view or packs → one `.pbin`, the file that Modalities
+trains on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, S
 from nanoset_core.stages.text_estimate import TextEstimate
 
 FOLDER = "packed"
-"""Below the root. The stage keeps the name that it had at first, so that existing outputs stay current."""
+"""Below the root. The stage keeps the name that it had at first, so that existing outputs stay
+current.
+"""
 
 
 class PbinStage(Stage):
@@ -39,7 +43,9 @@ class PbinStage(Stage):
         return {"dataset": dataset_node(config, key.subject), **gates(config, [key.subject])}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe. Of the tokenizer, only its size matters: it decides the bytes of a token."""
+        """Return the recipe. Of the tokenizer, only its size matters: it decides the bytes of a
+        token.
+        """
         vocab_size = model_vocab_size(project.config.tokenizer_file)
         options = {"token_bytes": token_size_bytes(vocab_size)}
         return Recipe(FOLDER, key.subject, self.version, parents, options)
@@ -47,8 +53,11 @@ class PbinStage(Stage):
     def make(self, project: Project, key: Key) -> Manifest:
         return _make(project, key.subject, self)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
-        from nanoset_core.stages.pbin.verify import verify_pbin  # here, since checks import the list of stages
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
+        # here, since checks import the list of stages
+        from nanoset_core.stages.pbin.verify import verify_pbin
 
         return verify_pbin(project, self, key, deep=deep, run=run)
 
@@ -62,7 +71,9 @@ class CorpusPbinStage(PbinStage, PerCorpus, Estimated):
     estimated_as = "packed"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, requested_at="pbin") for name in config.pbin if name not in config.derived]
+        return [
+            Key(name, requested_at="pbin") for name in config.pbin if name not in config.derived
+        ]
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)

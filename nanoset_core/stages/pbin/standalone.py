@@ -15,8 +15,18 @@ from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
-from nanoset_core.stages.pbin.conversion import fitting_vocab_size, model_vocab_size, write_dataset_as_pbin
+from nanoset_core.outputs.recorded import (
+    RecordedOutput,
+    check_apart,
+    read_record,
+    record_of,
+    record_path,
+)
+from nanoset_core.stages.pbin.conversion import (
+    fitting_vocab_size,
+    model_vocab_size,
+    write_dataset_as_pbin,
+)
 from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
 from nanoset_core.stages.shards.preprocess import Preprocessed, PreprocessOptions, preprocess
 from nanoset_core.storage.atomic import write_atomic
@@ -39,12 +49,16 @@ class PbinOptions(RejectOptions):
     tokenizer: TokenizerPath | None = None
     """Its file, or the folder that contains it; text needs one."""
     vocab_size: int | None = None
-    """Size of the vocabulary, which decides the bytes of a token; by default the tokenizer's, or else the bytes stay
-    those of a pair's tokens."""
+    """Size of the vocabulary, which decides the bytes of a token; by default the tokenizer's, or
+    else the bytes stay those of a pair's tokens."""
     eod: str | None = None
-    """The end-of-document token; by default the eos_token of the tokenizer_config.json next to the tokenizer."""
+    """The end-of-document token; by default the eos_token of the tokenizer_config.json next to the
+    tokenizer.
+    """
     append_eod: bool = False
-    """Whether that token is added to documents of a pair that do not end in it. To text it always is."""
+    """Whether that token is added to documents of a pair that do not end in it. To text it always
+    is.
+    """
     key: str = "text"
     """Key of the text in each line's JSON object."""
     workers: int | None = None
@@ -52,7 +66,9 @@ class PbinOptions(RejectOptions):
     engine: EngineName = "auto"
     """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
     scratch: Path | None = None
-    """Where the folder of unfinished work is, which holds the tokens once more; by default next to the output."""
+    """Where the folder of unfinished work is, which holds the tokens once more; by default next to
+    the output.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,9 @@ class PbinResult:
     rejects: Location | None = None
     """The list of rejected lines, if there are any."""
     lost: str = ""
-    """Which files could not be read to their end, and how much of the input that is; empty if all could."""
+    """Which files could not be read to their end, and how much of the input that is; empty if all
+    could.
+    """
     notices: tuple[str, ...] = ()
     """What else is in folders and patterns of text, and is not read."""
     faults: int = 0
@@ -80,20 +98,23 @@ def make_pbin_once(
     *,
     overwrite: bool = False,
 ) -> tuple[PbinResult, bool]:
-    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made from the same input before.
+    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made from the
+    same input before.
 
-    From text, the bytes are those of Modalities' `pack_encoded_data` if that packs every line: with the special tokens
-    that the tokenizer adds, and the end-of-document token after each document that does not end in it. A document
-    without tokens, or a line that is not a document, is left out on its own; rejected lines are listed in
-    `<stem>_rejects.jsonl` next to the output. A call on text that was killed resumes its work.
+    From text, the bytes are those of Modalities' `pack_encoded_data` if that packs every line: with
+    the special tokens that the tokenizer adds, and the end-of-document token after each document
+    that does not end in it. A document without tokens, or a line that is not a document, is left
+    out on its own; rejected lines are listed in `<stem>_rejects.jsonl` next to the output. A call
+    on text that was killed resumes its work.
 
     Returns:
         (what was written, whether this call wrote it)
 
     Raises:
-        ConfigError: The inputs are not one dataset or text; no tokenizer is named; or the output exists, and was made
-            from something else.
-        InputError: A token is not in the vocabulary, there are no tokens, or too much text is rejected.
+        ConfigError: The inputs are not one dataset or text; no tokenizer is named; or the output
+            exists, and was made from something else.
+        InputError: A token is not in the vocabulary, there are no tokens, or too much text is
+            rejected.
     """
     # Find the inputs: the pair, or text files other than our own list of rejects.
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
@@ -126,12 +147,16 @@ def make_pbin_once(
         "json_key": options.key if is_text else None,
     }
     further_files = [rejects] if is_text else []
-    recorded = RecordedOutput.single(output, record_of(_COMMAND, output, paths, settings), *further_files)
+    recorded = RecordedOutput.single(
+        output, record_of(_COMMAND, output, paths, settings), *further_files
+    )
 
     # Make the file unless it exists. Under another policy, rejected lines are judged again.
     record = recorded.find(overwrite=overwrite)
     facts: Mapping[str, Any] = {} if record is None else record["facts"]
-    has_other_policy = bool(facts) and bool(facts["rejected"]) and facts["policy"] != list(options.limits.values())
+    has_other_policy = (
+        bool(facts) and bool(facts["rejected"]) and facts["policy"] != list(options.limits.values())
+    )
     is_new = not facts or has_other_policy
     if is_new:
         with recorded.making(overwrite=overwrite) as draft:
@@ -168,7 +193,8 @@ def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
 
 
 def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
-    """Return the prefix of the pair that `inputs` name, by the prefix or either file, or else files of text.
+    """Return the prefix of the pair that `inputs` name, by the prefix or either file, or else files
+    of text.
 
     Raises:
         ConfigError: They name a `.pbin`, or several pairs.
@@ -206,7 +232,9 @@ def _make(
     end: int | None,
     listener: ProgressCallback,
 ) -> dict[str, Any]:
-    """Write the file, and the list of rejected lines if there are any, into `folder`; return the facts."""
+    """Write the file, and the list of rejected lines if there are any, into `folder`; return the
+    facts.
+    """
     with _pair_of(source, output, options, listener) as (prefix, text):
         max_id = None
         vocab_size = options.vocab_size
@@ -243,11 +271,15 @@ def _make(
 
 @contextmanager
 def _pair_of(
-    source: Location | InputFiles, output: Location, options: PbinOptions, listener: ProgressCallback
+    source: Location | InputFiles,
+    output: Location,
+    options: PbinOptions,
+    listener: ProgressCallback,
 ) -> Iterator[tuple[Path, Preprocessed | None]]:
     """Yield the prefix of a pair on this machine, and for text what tokenizing it gave.
 
-    Tokens of text are in a folder next to `output` until the block succeeds, so that a killed call can resume.
+    Tokens of text are in a folder next to `output` until the block succeeds, so that a killed call
+    can resume.
     """
     if not isinstance(source, InputFiles):
         with downloaded(pair_files(source)) as (tokens, _):

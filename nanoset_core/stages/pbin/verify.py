@@ -31,13 +31,16 @@ _INDEX_ENTRY_BYTES = 20
 """About what the entry of a document takes in the .idx of a dataset."""
 
 
-def verify_pbin(project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+def verify_pbin(
+    project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here
+) -> Report:
     """Check the current version of a `.pbin`.
 
-    Its index is read as a whole: it covers the tokens exactly, document after document, and the counts are those of
-    the manifest. Documents and tokens are compared with the dataset that it was made from. All tokens are read with
-    `deep`, or if there are no more than 16 Mi; otherwise those at 256 places. If the dataset was deleted, the file is
-    compared with its sha256 instead, with `deep`.
+    Its index is read as a whole: it covers the tokens exactly, document after document, and the
+    counts are those of the manifest. Documents and tokens are compared with the dataset that it was
+    made from. All tokens are read with `deep`, or if there are no more than 16 Mi; otherwise those
+    at 256 places. If the dataset was deleted, the file is compared with its sha256 instead, with
+    `deep`.
 
     Args:
         stage: The stage that made it.
@@ -64,8 +67,12 @@ class Source(NamedTuple):
     dataset: MMapIndexedDataset
 
 
-def made_from(report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False) -> Source | None:
-    """Open the dataset that an output was made from; warn and return None if it is missing or damaged."""
+def made_from(
+    report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
+) -> Source | None:
+    """Open the dataset that an output was made from; warn and return None if it is missing or
+    damaged.
+    """
     name = manifest.facts.get("of", manifest.name)
     folder = dataset_node(project.config, name).stage.layout.folder
     place = project.outputs.folder / folder / name / manifest.recipe["parents"]["dataset"]
@@ -87,7 +94,9 @@ def _remedy(manifest: Manifest) -> str:
     return f"delete {manifest.url()}, and {BUILD}"
 
 
-def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Run) -> None:
+def _check_content(
+    report: Report, project: Project, manifest: Manifest, deep: bool, run: Run
+) -> None:
     """Check the index of a file whose size is right, and compare it with its dataset."""
     facts = manifest.facts
     path = manifest.folder / facts["file"]
@@ -248,6 +257,8 @@ class TokenComparison:
         """Return the tokens [start, stop) of the dataset."""
         if self.stream is None:
             return self.dataset.read(start, stop)
-        range_starts, range_lengths = self.stream.ranges(np.array([start]), np.array([stop - start]))
+        range_starts, range_lengths = self.stream.ranges(
+            np.array([start]), np.array([stop - start])
+        )
         ranges = zip(range_starts.tolist(), (range_starts + range_lengths).tolist(), strict=True)
         return np.concatenate([self.dataset.read(first, last) for first, last in ranges])

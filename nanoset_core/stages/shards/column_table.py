@@ -22,7 +22,9 @@ _MOST_FILES = 1 << 20
 
 
 class ColumnTable:
-    """Writes a table row group by row group; its types are those of the values so far, and are widened as these ask."""
+    """Writes a table row group by row group; its types are those of the values so far, and are
+    widened as these ask.
+    """
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         """Begin a table with columns of these names."""
@@ -35,7 +37,12 @@ class ColumnTable:
     def facts(self) -> list[dict[str, Any]]:
         """Name, kind, nulls, and texts left out for their length, of each column."""
         return [
-            {"name": name, "kind": kind, "nulls": self._nulls[name], "left_out": self._left_out[name]}
+            {
+                "name": name,
+                "kind": kind,
+                "nulls": self._nulls[name],
+                "left_out": self._left_out[name],
+            }
             for name, kind in self._kinds.items()
         ]
 
@@ -47,7 +54,9 @@ class ColumnTable:
         for number, (name, kind) in enumerate(self._kinds.items()):
             arrays, left_out = zip(*(limited(part[number]) for part in parts), strict=True)
             kinds[name] = joined([kind, *map(kind_of, arrays)])
-            columns.append(pa.chunked_array([as_type(array, type_of(kinds[name])) for array in arrays]))
+            columns.append(
+                pa.chunked_array([as_type(array, type_of(kinds[name])) for array in arrays])
+            )
             self._nulls[name] += columns[-1].null_count
             self._left_out[name] += sum(left_out)
         if [*map(type_of, kinds.values())] != self._writer.schema.types:
@@ -75,15 +84,21 @@ class ColumnTable:
         self._writer = self._begun()
         with pq.ParquetFile(before) as file:
             for group in range(file.num_row_groups):
-                columns = zip(file.read_row_group(group).columns, self._writer.schema.types, strict=True)
-                table = pa.Table.from_arrays([as_type(*one) for one in columns], schema=self._writer.schema)
+                columns = zip(
+                    file.read_row_group(group).columns, self._writer.schema.types, strict=True
+                )
+                table = pa.Table.from_arrays(
+                    [as_type(*one) for one in columns], schema=self._writer.schema
+                )
                 self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         before.unlink()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
         self._writer.close()
 
 
@@ -111,10 +126,11 @@ def _places(files: Any, lines: Any, offsets: Any) -> _Places:
 def row_groups(
     batches: Iterable[DocumentBatch], rows: DocumentRows, files: Sequence[str]
 ) -> Iterator[list[Sequence[Any]]]:
-    """Yield the columns of each row group of a table, part after part, out of the documents of its range.
+    """Yield the columns of each row group of a table, part after part, out of the documents of its
+    range.
 
-    Documents that were left out have no row; the others come in the order of their rows. FormatError where rows have no
-    document.
+    Documents that were left out have no row; the others come in the order of their rows.
+    FormatError where rows have no document.
     """
     groups = _groups(rows, files)
     group, row, found = next(groups, None), 0, list[Sequence[Any]]()
@@ -124,7 +140,9 @@ def row_groups(
             wanted = group.slice(row, row + len(places.files))
             kept = np.flatnonzero(np.isin(places.codes(first), wanted.codes(first)))
             if len(kept):
-                found.append(part if len(kept) == len(places.files) else [array.take(kept) for array in part])
+                found.append(
+                    part if len(kept) == len(places.files) else [array.take(kept) for array in part]
+                )
                 row += len(kept)
             if row < len(group.files):
                 break
@@ -132,8 +150,13 @@ def row_groups(
             group, row, found = next(groups, None), 0, []
             places, part = places.slice(kept[-1] + 1), [array.slice(kept[-1] + 1) for array in part]
     if group is not None:
-        what, remedy = "the text does not give the documents of a shard again", "run `nanoset build --force`"
-        raise FormatError(what, where=rows.path, found=f"no document for row {row} of a row group", remedy=remedy)
+        what, remedy = (
+            "the text does not give the documents of a shard again",
+            "run `nanoset build --force`",
+        )
+        raise FormatError(
+            what, where=rows.path, found=f"no document for row {row} of a row group", remedy=remedy
+        )
 
 
 def _parts(batch: DocumentBatch) -> Iterator[tuple[_Places, Sequence[Any]]]:

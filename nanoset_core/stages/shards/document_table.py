@@ -25,15 +25,18 @@ ROW_GROUP_ROWS = 1 << 16
 _COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
 
 Add: TypeAlias = Callable[[DocumentBatch, NDArray[np.int32], NDArray[np.bool_]], None]
-"""Adds documents to a table: (documents, tokens of each, which of them to add); arrays have shape (documents,)."""
+"""Adds documents to a table: (documents, tokens of each, which of them to add); arrays have shape
+(documents,).
+"""
 
 
 @contextmanager
 def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
-    """Yield a function that adds the documents of a batch to a table: one row a document, in document order.
+    """Yield a function that adds the documents of a batch to a table: one row a document, in
+    document order.
 
-    Row groups have 65,536 rows, however the documents came in batches, so that the same documents give the same bytes.
-    The columns are:
+    Row groups have 65,536 rows, however the documents came in batches, so that the same documents
+    give the same bytes. The columns are:
 
     - file: string.
     - line: int64, 1-based. In a Parquet or Arrow file it is the row. In a file that was cut without being read, lines
@@ -95,7 +98,10 @@ class _RowGroupWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if kind is None:
@@ -104,8 +110,11 @@ class _RowGroupWriter:
             self._file.close()
 
 
-def copy_without(table: DocumentRows, rows: NDArray[np.int64], path: Path, files: Sequence[str]) -> None:
-    """Copy a table of documents without some rows, byte for byte as `document_table` writes the others.
+def copy_without(
+    table: DocumentRows, rows: NDArray[np.int64], path: Path, files: Sequence[str]
+) -> None:
+    """Copy a table of documents without some rows, byte for byte as `document_table` writes the
+    others.
 
     Args:
         table: The table.
@@ -124,8 +133,11 @@ def copy_without(table: DocumentRows, rows: NDArray[np.int64], path: Path, files
             kept = np.delete(np.arange(stop - start), removed)
             kept_rows = table.columns(group, _COLUMNS).take(_numbers(kept, "int64"))
 
-            # Dictionaries that were read have only the names of their row group: number the files anew.
-            file_numbers = pc.index_in(kept_rows.column("file").cast(pa.string()), file_names).combine_chunks()
+            # Dictionaries that were read have only the names of their row group: number the files
+            # anew.
+            file_numbers = pc.index_in(
+                kept_rows.column("file").cast(pa.string()), file_names
+            ).combine_chunks()
             file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)
             writer.add(pa.Table.from_arrays([file_column, *kept_rows.columns[1:]], schema=schema))
 
@@ -133,12 +145,18 @@ def copy_without(table: DocumentRows, rows: NDArray[np.int64], path: Path, files
 def _schema() -> Any:
     import pyarrow as pa
 
-    types = [pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()]
+    types = [
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.int64(),
+        pa.int64(),
+        pa.string(),
+        pa.int32(),
+    ]
     return pa.schema(list(zip(_COLUMNS, types, strict=True)))
 
 
-# The next two functions replace pyarrow.array, which imports pandas if that is installed: it takes longer than a small
-# shard.
+# The next two functions replace pyarrow.array, which imports pandas if that is installed: it takes
+# longer than a small shard.
 def _numbers(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) -> Any:
     """Return numbers as an Arrow array of a type such as "int32"."""
     import pyarrow as pa
@@ -186,16 +204,24 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
         table.validate(full=True)
         n_nulls = sum(column.null_count for column in table.columns)
         if n_nulls or table.num_rows != file.metadata.num_rows:
-            raise ValueError(f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls")
-        rows = pa.table({"file": table.column("file").cast(pa.string()), "tokens": table.column("tokens")})
-        groups = rows.group_by("file", use_threads=False).aggregate([("tokens", "count"), ("tokens", "sum")])
+            raise ValueError(
+                f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls"
+            )
+        rows = pa.table(
+            {"file": table.column("file").cast(pa.string()), "tokens": table.column("tokens")}
+        )
+        groups = rows.group_by("file", use_threads=False).aggregate(
+            [("tokens", "count"), ("tokens", "sum")]
+        )
         counts: dict[str, FileCounts] = {}
         for row in groups.to_pylist():
             counts[row["file"]] = FileCounts(row["tokens_count"], row["tokens_sum"])
     return counts
 
 
-def tokens_by_file(files: Iterable[str], tables: Iterable[Mapping[str, FileCounts]]) -> dict[str, int]:
+def tokens_by_file(
+    files: Iterable[str], tables: Iterable[Mapping[str, FileCounts]]
+) -> dict[str, int]:
     """Return the tokens of each file; 0 for a file without documents.
 
     Args:
@@ -230,7 +256,9 @@ class DocumentRows:
             self._file = pq.ParquetFile(path)
             metadata = self._file.metadata
             names = self._file.schema_arrow.names
-            rows_per_group = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            rows_per_group = [
+                metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
+            ]
             self._starts = list(accumulate(rows_per_group, initial=0))
             """First row of each row group, and the number of rows."""
             if metadata.num_rows != documents or names != _COLUMNS:
@@ -312,7 +340,9 @@ def _explained(path: Path) -> Iterator[None]:
         open_regular(path).close()  # refuses a pipe, for whose writer pyarrow would wait
         yield
     except FileNotFoundError as error:
-        raise MissingError("a shard's table of documents is not there", where=path, remedy=remedy) from error
+        raise MissingError(
+            "a shard's table of documents is not there", where=path, remedy=remedy
+        ) from error
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             "this is not the table of the shard's documents",
@@ -324,8 +354,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 FACT = "piece_lines"
-"""Fact of shards, and of a corpus's set of shards: path → (first byte, lines) of each piece, in order. It is absent if
-the lines of all files had been counted before."""
+"""Fact of shards, and of a corpus's set of shards: path → (first byte, lines) of each piece, in
+order. It is absent if the lines of all files had been counted before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +403,9 @@ class LineNumbers:
         return file.lines_before[piece] + line
 
     def in_piece(self, path: str, line: int) -> tuple[int, int] | None:
-        """Return (first byte of the piece that has a line of a file, its number there), or None if that is the same."""
+        """Return (first byte of the piece that has a line of a file, its number there), or None if
+        that is the same.
+        """
         file = self._files.get(path)
         if file is None:
             return None
@@ -389,7 +421,9 @@ class LineNumbers:
 
 
 def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
-    """Return the facts of a shard about its pieces, given those whose lines had not been counted, with their lines."""
+    """Return the facts of a shard about its pieces, given those whose lines had not been counted,
+    with their lines.
+    """
     counts_by_path: dict[str, list[tuple[int, int]]] = {}
     for piece, lines in counted:
         counts_by_path.setdefault(piece.path, []).append((piece.begin, lines))
@@ -397,7 +431,9 @@ def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
 
 
 def joined_facts(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return the facts of a corpus's set of shards about all pieces; nothing if all lines had been counted before."""
+    """Return the facts of a corpus's set of shards about all pieces; nothing if all lines had been
+    counted before.
+    """
     if all(piece.first_line > 0 for piece in pieces):
         return {}
     counts_by_path: dict[str, list[Sequence[int]]] = {}

@@ -50,17 +50,25 @@ class ShardFacts:
     unkept_ids: dict[str, int] = field(default_factory=dict)
     """File → documents in it whose id has no usual text form, or is too long, and is not kept."""
     escaped_ids: dict[str, int] = field(default_factory=dict)
-    """Table → documents in it whose id is bytes that are not UTF-8, and is kept with such bytes as \\xNN."""
+    """Table → documents in it whose id is bytes that are not UTF-8, and is kept with such bytes as
+    \\xNN.
+    """
     repeated: int = 0
     """Documents whose tokens occurred before in the same shard, if these are many; see `Repeats`."""
     purged: int = 0
     """Documents that were left out because they are erased; see purged.py."""
     vanished: int = 0
-    """Characters or bytes that the tokenizer has no token for, so that they are missing from the tokens."""
+    """Characters or bytes that the tokenizer has no token for, so that they are missing from the
+    tokens.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as manifests contain them: without rare ones that are 0 or empty."""
-        return {name: value for name, value in asdict(self).items() if value or name not in _OMITTED_IF_ZERO}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value or name not in _OMITTED_IF_ZERO
+        }
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
@@ -85,7 +93,9 @@ class ShardFacts:
             sums[name] = dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
         reasons = Counter(self.reasons) + Counter(other.reasons)
         histogram = np.add(self.length_histogram, other.length_histogram)
-        return ShardFacts(**sums, reasons=dict(sorted(reasons.items())), length_histogram=histogram.tolist())
+        return ShardFacts(
+            **sums, reasons=dict(sorted(reasons.items())), length_histogram=histogram.tolist()
+        )
 
 
 _NAMES = frozenset(entry.name for entry in fields(ShardFacts))

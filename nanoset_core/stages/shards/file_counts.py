@@ -28,7 +28,9 @@ class FileCounts:
     purged: int = 0
     """Erased documents that were left out."""
     may_have_skipped: bool = False
-    """Whether a shard with this file and others skipped documents: it does not say of which file they were."""
+    """Whether a shard with this file and others skipped documents: it does not say of which file
+    they were.
+    """
 
     @property
     def lines(self) -> int | None:
@@ -58,8 +60,8 @@ def file_counts(
 ) -> dict[str, FileCounts] | None:
     """Return path → what became of the first files of a corpus, in document order.
 
-    The manifest of a shard that holds one file alone has its counts. For other shards, the tables of documents and
-    rejects are read.
+    The manifest of a shard that holds one file alone has its counts. For other shards, the tables
+    of documents and rejects are read.
 
     Args:
         inventory: The files of the corpus.
@@ -81,7 +83,8 @@ def file_counts(
         if len(source.files) > 1:
             rows_left -= shard.facts["documents"] + shard.facts["rejected"]
         if rows_left < 0:
-            # The start of its first file may be in the shard before: those counts are not the whole file's.
+            # The start of its first file may be in the shard before: those counts are not the whole
+            # file's.
             counts_by_path.pop(source.files[0], None)
             break
         for path, counts in _counts_in_shard(source, shard).items():

@@ -1,4 +1,5 @@
-"""Put special tokens around documents as a preprocessing tool does, and treat documents without tokens as it does.
+"""Put special tokens around documents as a preprocessing tool does, and treat documents without
+tokens as it does.
 
 | preset | special tokens of the tokenizer, by default | end token | a document without tokens |
 | --- | --- | --- | --- |
@@ -8,7 +9,8 @@
 | tokshuf | none | always | a sequence of what is added |
 
 Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data.py` (896473d), NeMo
-`scripts/nlp_language_modeling/preprocess_data_for_megatron.py`, tokshuf-rust `src/main.rs` (b1d3e85).
+`scripts/nlp_language_modeling/preprocess_data_for_megatron.py`, tokshuf-rust `src/main.rs`
+(b1d3e85).
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class Framing:
     after: tuple[int, ...] = ()
     """Ids after them."""
     empty: Empty = "no_sequence"
-    """What a document without tokens becomes: a document without a sequence, one with a sequence of the ids before and
-    after, or none (skip)."""
+    """What a document without tokens becomes: a document without a sequence, one with a sequence of
+    the ids before and after, or none (skip)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as recipes contain them."""
@@ -71,7 +73,9 @@ class Framed(NamedTuple):
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
-    """Return how a preset's tool names the pair of one key: {prefix}_{key}_document, nanotron {prefix}_{key}."""
+    """Return how a preset's tool names the pair of one key: {prefix}_{key}_document, nanotron
+    {prefix}_{key}.
+    """
     if preset == "nanotron":
         return f"{prefix}_{key}"
     return f"{prefix}_{key}_document"
@@ -92,8 +96,8 @@ def make_framing(
         tokenizer_file: Where the tokenizer is.
         bos: Id of a begin-of-document token to add, or None.
         eod: Id of an end-of-document token to add, or None.
-        special_tokens: Whether to add the tokens that the tokenizer's own `encode` adds, too; None for what the
-            preset's tool does.
+        special_tokens: Whether to add the tokens that the tokenizer's own `encode` adds, too; None
+            for what the preset's tool does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -123,7 +127,8 @@ def special_tokens_notices(
     bos: str | None = None,
     eod: str | None = None,
 ) -> list[str]:
-    """Return notices if trainers differ and no choice was made, or if the choice has an effect that few expect.
+    """Return notices if trainers differ and no choice was made, or if the choice has an effect that
+    few expect.
 
     Args:
         preset: Whose tool is matched.
@@ -154,7 +159,9 @@ def special_tokens_notices(
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
-    """Return notices on tokens that both the tokenizer's template and the settings put around each document."""
+    """Return notices on tokens that both the tokenizer's template and the settings put around each
+    document.
+    """
     ids_before, ids_after = added_tokens(tokenizer_file)
     notices = []
     if bos is not None and token_id(tokenizer_file, bos, "--bos") in ids_before:

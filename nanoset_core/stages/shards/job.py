@@ -1,4 +1,6 @@
-"""Make the shards of a corpus, in worker processes: those that do not exist yet, with engines that are trusted."""
+"""Make the shards of a corpus, in worker processes: those that do not exist yet, with engines that
+are trusted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from nanoset_core.execution.progress import Progress, ProgressCallback, hearing
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.make import SHARDS, ShardSettings, ShardTask, make_shard, shard_recipe
+from nanoset_core.stages.shards.make import (
+    SHARDS,
+    ShardSettings,
+    ShardTask,
+    make_shard,
+    shard_recipe,
+)
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.pieces import SourceRange
@@ -25,7 +33,9 @@ logger = safe_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeJob:
-    """Source ranges of one corpus, each of which becomes a shard that is named by what it is made from."""
+    """Source ranges of one corpus, each of which becomes a shard that is named by what it is made
+    from.
+    """
 
     root: OutputRoot
     """Where the shards go; each worker puts what it made there."""
@@ -51,12 +61,14 @@ class TokenizeJob:
     """Look for finished shards in this process, so that workers are given unfinished ones only."""
 
     def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
-        """Make the shards that do not exist yet; make all of them again if an engine turns out to be wrong.
+        """Make the shards that do not exist yet; make all of them again if an engine turns out to
+        be wrong.
 
         This job may find an engine wrong, or another process may note one meanwhile.
 
         Returns:
-            All shards, in document order; and the options of their recipes, with the engines that were not used.
+            All shards, in document order; and the options of their recipes, with the engines that
+            were not used.
 
         Raises:
             InputError, SourceChangedError, MissingError: As `make_shard`.
@@ -73,25 +85,31 @@ class TokenizeJob:
                 shards = self._make(options)
             except distrust.DistrustError as error:
                 records.append(error.record)
-                distrust.note(self.root, error.record)  # a worker's record may not be visible from here yet
+                # a worker's record may not be visible from here yet
+                distrust.note(self.root, error.record)
             finally:
                 # Workers of a cancelled run were ended wherever they were.
                 sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
             records += distrust.noted(self.root, tokenizer, again=True)
-            new_records = [record for record in records if record.name not in options.get(distrust.OPTION, ())]
+            new_records = [
+                record for record in records if record.name not in options.get(distrust.OPTION, ())
+            ]
             if shards is not None and not new_records:
                 return shards, options
             if not new_records:
                 raise _distrusted_engine_used(records[0])
             for record in {record.name: record for record in new_records}.values():
-                logger.warning("%s: %s; shards are made again with another engine", record.where, record.what)
+                logger.warning(
+                    "%s: %s; shards are made again with another engine", record.where, record.what
+                )
             distrusted += new_records
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
         """Make the shards of recipes with these options that do not exist yet; return all of them."""
         progress = _JobProgress(self.news, self.listener)
-        packed_shards: dict[int, bytes] = {}  # number of the range → manifest, packed, since there may be 100,000
+        # number of the range → manifest, packed, since there may be 100,000
+        packed_shards: dict[int, bytes] = {}
         missing: list[int] = []  # number of the range of each task
 
         def tasks() -> Iterator[ShardTask]:
@@ -156,7 +174,9 @@ def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
 
 @dataclass(slots=True)
 class _JobProgress:
-    """The progress of all ranges together: finished shards, and what workers report on those in work."""
+    """The progress of all ranges together: finished shards, and what workers report on those in
+    work.
+    """
 
     total: Progress
     """Of finished shards."""
@@ -176,7 +196,9 @@ class _JobProgress:
         self.in_work.pop(shard.digest, None)
 
     def hear(self, progress: Progress) -> None:
-        """Take what a worker reports; reports on other things than shards are passed on as they are."""
+        """Take what a worker reports; reports on other things than shards are passed on as they
+        are.
+        """
         if progress.stage != SHARDS:
             self.listener(progress)
             return

@@ -12,8 +12,8 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
     """Return the mean length of documents, and the range that holds the median, in words.
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty ones. At least
-            one entry is not 0.
+        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty
+            ones. At least one entry is not 0.
         tokens: Of all documents.
     """
     n_documents = sum(histogram)
@@ -28,7 +28,8 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
 
 
 def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
-    """Return a row for each range of lengths, from the shortest to the longest document, with a bar.
+    """Return a row for each range of lengths, from the shortest to the longest document, with a
+    bar.
 
     Args:
         histogram: As for `usual_length`.

@@ -28,10 +28,18 @@ from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
 
 _SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
-"""Reasons of lines that are whole and have no text, as they occur in ordinary corpora. The others may be damage: a line
-that was cut or overwritten is not JSON or not UTF-8, and one whose key was hit lacks it."""
+"""Reasons of lines that are whole and have no text, as they occur in ordinary corpora. The others
+may be damage: a line that was cut or overwritten is not JSON or not UTF-8, and one whose key was
+hit lacks it."""
 _REASONS_OF_OTHER_FILES = frozenset(
-    {"invalid_json", "invalid_utf8", "not_an_object", "array_of_objects", "blank_line", "line_too_long"}
+    {
+        "invalid_json",
+        "invalid_utf8",
+        "not_an_object",
+        "array_of_objects",
+        "blank_line",
+        "line_too_long",
+    }
 )
 """Reasons of lines in files that are not JSON lines at all, such as one JSON array or binary data."""
 _MAX_LISTINGS_READ = 100
@@ -64,7 +72,9 @@ class Losses:
 
     @cached_property
     def unreadable(self) -> tuple[Reject, ...]:
-        """The faults of files that could not be read to their end, in document order: the last of each file."""
+        """The faults of files that could not be read to their end, in document order: the last of
+        each file.
+        """
         fault_by_file: dict[str, Reject] = {}
         for reject in self._rejects(is_fault):
             if reject.is_fault:
@@ -73,7 +83,9 @@ class Losses:
 
     @property
     def unreadable_bytes(self) -> int:
-        """Stored bytes of these files: it is not known how much of each is lost. If some are unknown, of all files."""
+        """Stored bytes of these files: it is not known how much of each is lost. If some are
+        unknown, of all files.
+        """
         if len(self.unreadable) < self.facts.faults:
             return self.facts.stored_bytes
         return sum(self.sizes.get(fault.file, self.facts.stored_bytes) for fault in self.unreadable)
@@ -95,7 +107,9 @@ class Losses:
             if any(is_wanted(reason) for reason in shard.facts["reasons"]):
                 yield shard.path(REJECTS)
 
-    def _rejects(self, is_wanted: Callable[[str], bool], max_listings: int | None = None) -> Iterator[Reject]:
+    def _rejects(
+        self, is_wanted: Callable[[str], bool], max_listings: int | None = None
+    ) -> Iterator[Reject]:
         """Yield the rejects for certain reasons, from at most so many lists."""
         for path in islice(self.listings(is_wanted), max_listings):
             for reject in read_rejects(path, self.numbers):
@@ -107,18 +121,27 @@ class Losses:
         return next(self._rejects(lambda other: other == reason), None)
 
     def unreadable_text(self) -> str:
-        """Describe the unreadable files, and how much of the corpus they are, as one clause; "" if there are none."""
+        """Describe the unreadable files, and how much of the corpus they are, as one clause; "" if
+        there are none.
+        """
         if not self.facts.faults:
             return ""
         count = format_count(self.facts.faults, "file")
         share = f"{format_bytes(self.unreadable_bytes)} of {format_bytes(self.facts.stored_bytes)} stored"
-        files = [f"{fault.file} from line {fault.line:,} on ({fault.reason})" for fault in self.unreadable]
+        files = [
+            f"{fault.file} from line {fault.line:,} on ({fault.reason})"
+            for fault in self.unreadable
+        ]
         names = some(files, _MAX_FILES_NAMED) or "which ones is no longer known"
         return f"{count} not readable to the end ({share}, {self.unreadable_share:.2%}): {names}"
 
     def damaged_text(self) -> str:
-        """Describe how many lines look damaged, why, and in which files, as one clause; "" if there are none."""
-        reasons = {reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)}
+        """Describe how many lines look damaged, why, and in which files, as one clause; "" if there
+        are none.
+        """
+        reasons = {
+            reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)
+        }
         if not reasons:
             return ""
         rejects = islice(self._rejects(_may_be_damage, _MAX_LISTINGS_READ), _MAX_REJECTS_READ)
@@ -126,13 +149,17 @@ class Losses:
         n_lines = sum(reasons.values())
         n_not_read = n_lines - lines_by_file.total()
         count = format_count(n_lines, "rejected line")
-        text = f"{count} that may be damaged ({_counts(reasons)}): {_files_with_counts(lines_by_file)}"
+        text = (
+            f"{count} that may be damaged ({_counts(reasons)}): {_files_with_counts(lines_by_file)}"
+        )
         if n_not_read > 0:
             text += f"; {n_not_read:,} not looked at"
         return text
 
     def zeroed_text(self) -> str:
-        """Describe how many documents of which tables have runs of zero bytes, as one clause; "" if there are none."""
+        """Describe how many documents of which tables have runs of zero bytes, as one clause; "" if
+        there are none.
+        """
         documents_by_file = self.facts.zeroed
         if not documents_by_file:
             return ""
@@ -140,7 +167,9 @@ class Losses:
         return f"{count} with runs of zero bytes: {_files_with_counts(documents_by_file)}"
 
     def padded_text(self) -> str:
-        """Describe which gzip files have zero bytes after their members, as one clause; "" if there are none."""
+        """Describe which gzip files have zero bytes after their members, as one clause; "" if there
+        are none.
+        """
         bytes_by_file = self.facts.padding
         if not bytes_by_file:
             return ""
@@ -150,7 +179,9 @@ class Losses:
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
     def ids_text(self) -> str:
-        """Describe how many documents of which files have an id that is not text, as one clause; "" if none has."""
+        """Describe how many documents of which files have an id that is not text, as one clause; ""
+        if none has.
+        """
         clauses = []
         for documents_by_file, what in (
             (self.facts.unkept_ids, "that cannot be kept, so that no list names them"),
@@ -169,8 +200,15 @@ class Losses:
         return f"{count} are missing from the tokens: the tokenizer has no token for them, and no unk_token"
 
     def beyond_rejects(self) -> str:
-        """Describe the losses that no list of rejected lines contains, as one clause; "" if there are none."""
-        texts = [self.unreadable_text(), self.zeroed_text(), self.padded_text(), self.vanished_text()]
+        """Describe the losses that no list of rejected lines contains, as one clause; "" if there
+        are none.
+        """
+        texts = [
+            self.unreadable_text(),
+            self.zeroed_text(),
+            self.padded_text(),
+            self.vanished_text(),
+        ]
         return "; ".join(text for text in texts if text)
 
     def texts(self) -> list[str]:
@@ -232,7 +270,9 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """What settings are called where the user sets them, for messages; by default the options of the command line."""
+    """What settings are called where the user sets them, for messages; by default the options of
+    the command line.
+    """
 
     on_reject: str = "--on-reject fail"
     rejected: str = "--max-rejected-fraction"
@@ -244,7 +284,8 @@ class SettingNames:
 
 @dataclass(frozen=True, slots=True)
 class RejectPolicy:
-    """How many lines may be rejected, and how much of the text may be in files that cannot be read to their end.
+    """How many lines may be rejected, and how much of the text may be in files that cannot be read
+    to their end.
 
     The two are judged separately: a fault that ends a file is not one of the rejected lines.
     """
@@ -287,7 +328,9 @@ class RejectPolicy:
         return self.options.on_reject == "fail"
 
     def _unreadable(self, losses: Losses, folder: RawFolder) -> InputError:
-        """Return the error for files that cannot be read to their end, or are not what their endings say."""
+        """Return the error for files that cannot be read to their end, or are not what their
+        endings say.
+        """
         faults = losses.unreadable
         is_several = losses.facts.faults > 1
         foreign_files = [fault.file for fault in faults if fault.reason == WRONG_FORMAT]
@@ -313,7 +356,9 @@ class RejectPolicy:
         if not self._fails_on_reject:
             limit = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
             sufficient_share = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
-            remedy += f", or take what could be read of it: {self.names.unreadable} {sufficient_share:g}"
+            remedy += (
+                f", or take what could be read of it: {self.names.unreadable} {sufficient_share:g}"
+            )
         if foreign_files:
             remedy += f"; leave out what is no text: {leave_out}"
         where = folder
@@ -321,10 +366,14 @@ class RejectPolicy:
         if faults:
             where = folder / faults[0].file
             found += f"; {faults[0].detail}"
-        return InputError(what, where=where, found=found, expected=f"whole files ({limit})", remedy=remedy)
+        return InputError(
+            what, where=where, found=found, expected=f"whole files ({limit})", remedy=remedy
+        )
 
     def _rejected(self, losses: Losses, folder: RawFolder) -> InputError:
-        """Return the error for too many rejected lines: what the most common of them are, and what their file is."""
+        """Return the error for too many rejected lines: what the most common of them are, and what
+        their file is.
+        """
         facts = losses.facts
         names = self.names
         line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
@@ -333,9 +382,7 @@ class RejectPolicy:
 
         found = f"{facts.rejected:,} of {facts.lines:,} lines rejected, {facts.rejected / max(facts.lines, 1):.2%}"
         found += f" ({_counts(facts.reasons)})"
-        expected = (
-            f'one JSON object in each line, as {{"{self.text_key}": "Some text."}}, or a table with a text in each row'
-        )
+        expected = f'one JSON object in each line, as {{"{self.text_key}": "Some text."}}, or a table with a text in each row'
         remedy = "mend them"
         if most_common == "missing_key":
             expected = f"the key {self.text_key!r} ({names.text_key}) in every line or row"

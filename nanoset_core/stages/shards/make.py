@@ -1,4 +1,5 @@
-"""Make one shard, in any process: the documents of a source range → tokens, a table of documents, and rejected lines.
+"""Make one shard, in any process: the documents of a source range → tokens, a table of documents,
+and rejected lines.
 
 A shard consists of tokens.bin and tokens.idx, documents.parquet, and rejects.jsonl.
 """
@@ -80,10 +81,14 @@ class ShardSettings:
     room: int = 0
     """Bytes of the disk that shards which are made at the same time may take."""
     hashed: bool = True
-    """Whether the manifest holds the files' sha256: not of shards that live no longer than the call."""
+    """Whether the manifest holds the files' sha256: not of shards that live no longer than the
+    call.
+    """
 
     def recipe_options(self, tokenizer: str) -> dict[str, Any]:
-        """Return the settings that reach the tokens, as recipes hold them; `tokenizer` is its fingerprint."""
+        """Return the settings that reach the tokens, as recipes hold them; `tokenizer` is its
+        fingerprint.
+        """
         return {
             "tokenizer": tokenizer,
             "dtype": self.dtype,
@@ -125,14 +130,18 @@ def make_shard(task: ShardTask) -> Manifest:
         return root.commit(task.recipe, lambda folder: _write_shard(local_task, folder))
 
 
-def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
+def _write_shard(
+    task: ShardTask, folder: Path
+) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
     """Fill a folder; return the facts, and what is known of the files."""
     settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     writing = _ShardInProgress(task, _engine(task))
     with (
         MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
-        document_table(folder / DOCUMENTS, task.source.files) if settings.documents else nullcontext() as add_rows,
+        document_table(folder / DOCUMENTS, task.source.files)
+        if settings.documents
+        else nullcontext() as add_rows,
         (folder / REJECTS).open("wb") as rejects,
     ):
         for batch in _batches(task):
@@ -195,7 +204,9 @@ class _ShardInProgress:
         """Where documents that were erased are in the text again."""
 
     def finds_erased(self, batch: DocumentBatch) -> bool:
-        """Look for erased documents in a batch; return whether one was found, in this batch or an earlier one."""
+        """Look for erased documents in a batch; return whether one was found, in this batch or an
+        earlier one.
+        """
         self.erased_places += purged.come_back(self._erased, self._task.source, batch)
         return bool(self.erased_places)
 
@@ -269,7 +280,9 @@ class _ShardInProgress:
         """Return the facts of the shard's manifest, once all batches were counted."""
         self._facts.repeated = self._repeats.among(self._facts.documents)
         engine = self._engine
-        encoder = distrust.Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
+        encoder = distrust.Encoder(
+            engine.name, engine.version, self._audit.documents, engine.helper
+        )
         return {
             **self._facts.to_json(),
             **count_facts(self._lines_of_pieces),
@@ -286,7 +299,8 @@ def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:
 def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
     """Return how a line is named in messages while its range is read.
 
-    Its byte is named, too: it finds the line in files whose lines were not counted yet. Rows of tables have none (-1).
+    Its byte is named, too: it finds the line in files whose lines were not counted yet. Rows of
+    tables have none (-1).
     """
     place = str(task.folder / place_in(task.source, file, line, offset))
     return f"{place} (byte {offset:,})" if offset >= 0 else place
@@ -302,7 +316,9 @@ def _engine(task: ShardTask) -> Engine:
     expected_fingerprint = task.recipe.options["tokenizer"]
     distrusted = tuple(task.recipe.options.get(distrust.OPTION, ()))
     n_loaded = _loaded_engine.cache_info().misses
-    engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, distrusted)
+    engine, fingerprint = _loaded_engine(
+        file, stat_signature(file), task.settings.engine, distrusted
+    )
     if _loaded_engine.cache_info().misses > n_loaded:
         tell(note(f"engine {engine.name}: {engine.reason}"))
     if fingerprint != expected_fingerprint:
@@ -329,7 +345,9 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]) -> tuple[Engine, str]:
+def _loaded_engine(
+    file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]
+) -> tuple[Engine, str]:
     """Return (engine, fingerprint of the tokenizer); `_stamp` changes with the file."""
     return make_engine(file, kind, without=without), define(file).fingerprint
 

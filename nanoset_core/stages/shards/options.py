@@ -13,23 +13,30 @@ from nanoset_core.tokenizers.files import define
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options of recipes that decide a corpus's tokens: those of its shards, and the erased documents."""
+    """Return the options of recipes that decide a corpus's tokens: those of its shards, and the
+    erased documents.
+    """
     erased = purged.noted(project.outputs, corpus)
     return shard_options(project, corpus) | purged.recipe_options(erased)
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options of a shard's recipe: settings, and the engines that are not trusted with the tokenizer."""
+    """Return the options of a shard's recipe: settings, and the engines that are not trusted with
+    the tokenizer.
+    """
     fingerprint = project.tokenizer.fingerprint
     distrusted = distrust.noted(project.outputs, fingerprint)
-    return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(distrusted)
+    return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(
+        distrusted
+    )
 
 
 def shard_settings(project: Project, corpus: str) -> ShardSettings:
     """Return how the documents of a corpus become tokens.
 
     Raises:
-        MissingError, FormatError, ConfigError: The tokenizer is missing, damaged, or lacks a token that is named.
+        MissingError, FormatError, ConfigError: The tokenizer is missing, damaged, or lacks a token
+            that is named.
     """
     config = project.config
     documents = config.documents_of(corpus)
@@ -68,13 +75,16 @@ def check_tokenizer(project: Project) -> None:
     """Check that a build could use the tokenizer.
 
     Raises:
-        MissingError, FormatError, ConfigError: It is missing, damaged, or lacks a token that is named.
+        MissingError, FormatError, ConfigError: It is missing, damaged, or lacks a token that is
+            named.
     """
     shard_settings(project, "")
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return notices on a tokenizer: what its files do not say, and special tokens that it would add itself."""
+    """Return notices on a tokenizer: what its files do not say, and special tokens that it would
+    add itself.
+    """
     settings = project.config.tokenization
     tokenizer = project.config.tokenizer
     special_tokens = special_tokens_notices(

@@ -1,4 +1,6 @@
-"""Files → one .bin/.idx pair for each key, as other tools' preprocess_data.py makes: resumable, no line unaccounted."""
+"""Files → one .bin/.idx pair for each key, as other tools' preprocess_data.py makes: resumable, no
+line unaccounted.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,23 @@ from nanoset_core.execution.progress import Meter, Progress, ProgressCallback, s
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
-from nanoset_core.outputs.recorded import OutputPlace, RecordedOutput, check_apart, read_record, real_path
+from nanoset_core.outputs.recorded import (
+    OutputPlace,
+    RecordedOutput,
+    check_apart,
+    read_record,
+    real_path,
+)
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.facts import ShardFacts
-from nanoset_core.stages.shards.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
+from nanoset_core.stages.shards.framing import (
+    Framing,
+    SpecialTokens,
+    WriterPreset,
+    make_framing,
+    pair_name,
+)
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
@@ -41,13 +55,17 @@ from nanoset_core.tokenizers.tokenizer import (
 )
 
 RANGE_BYTES, MOST_RANGE_BYTES = 4 << 20, 64 << 20
-"""Of a range at least, and at most. Their number is that of no workers, so that any number finds what is finished."""
+"""Of a range at least, and at most. Their number is that of no workers, so that any number finds
+what is finished.
+"""
 _RANGES = 64
 MANIFEST_ENDING = ".manifest.json"
 _FLAGS = {"keys": "--json-keys", "framing.before": "--bos", "framing.after": "--append-eod, --eod"}
 REJECTS_ENDING = "_rejects.jsonl"
 _MOST_NAME_BYTES = 255 - 64
-"""Of a file's name: file systems take 255, of which 64 are for what unfinished files are called besides."""
+"""Of a file's name: file systems take 255, of which 64 are for what unfinished files are called
+besides.
+"""
 _ROOM = "room for the tokens twice, or once here and once in --scratch"
 
 
@@ -68,7 +86,9 @@ class PreprocessOptions(RejectOptions):
     special_tokens: SpecialTokens | None = None
     """Whether those are added that the tokenizer's own `encode` adds; None: with nanotron alone."""
     partitions: int = 1
-    """Documents are written as if dealt to so many files in turn and joined: 0, P, 2P, … 1, P + 1 and so on."""
+    """Documents are written as if dealt to so many files in turn and joined: 0, P, 2P, … 1, P + 1
+    and so on.
+    """
     keep_sequential_samples: bool = False
     """With partitions: keep the input's order instead."""
     workers: int | None = None
@@ -94,13 +114,19 @@ class Preprocessed:
     rejects: Location | None
     """The rejected lines, or None where there are none."""
     lost: str = ""
-    """Which files could not be read to their end, and how much of the input that is; empty where all could."""
+    """Which files could not be read to their end, and how much of the input that is; empty where
+    all could.
+    """
     tokens_by_file: dict[str, int] | None = None
-    """Path relative to the inputs' folder → tokens, in document order; None where that was not asked for."""
+    """Path relative to the inputs' folder → tokens, in document order; None where that was not
+    asked for.
+    """
     made: bool = field(default=True, compare=False)
     """False where it was there already."""
     encoders: tuple[Encoder, ...] = field(default=(), compare=False)
-    """Which engines made its shards, and how many documents were compared; none where it was there already."""
+    """Which engines made its shards, and how many documents were compared; none where it was there
+    already.
+    """
 
 
 def preprocess(
@@ -113,11 +139,13 @@ def preprocess(
     overwrite: bool = True,
     executor: Executor | None = None,
 ) -> list[Preprocessed]:
-    """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron: `<output_prefix>_<key>`).
+    """Tokenize files into `<output_prefix>_<key>_document.bin/.idx` (nanotron:
+    `<output_prefix>_<key>`).
 
-    Byte-identical to the preset's tool on the same lines, for any number of workers. A pair that is there already and
-    was made from the same lines and settings is left alone. Finished shards stay in `.<prefix>.scratch` until all is
-    done, so that a call that was killed goes on where it was; then that folder is removed.
+    Byte-identical to the preset's tool on the same lines, for any number of workers. A pair that is
+    there already and was made from the same lines and settings is left alone. Finished shards stay
+    in `.<prefix>.scratch` until all is done, so that a call that was killed goes on where it was;
+    then that folder is removed.
 
     Args:
         inputs: The files, in order.
@@ -125,27 +153,39 @@ def preprocess(
         options: The settings.
         scratch: Where to make the folder for unfinished work; default: beside the output.
         listener: Receives the progress.
-        overwrite: Whether pairs and rejects that were made from other lines or settings, or by something else, may be
-            replaced. A call that is killed meanwhile leaves the old pair, the new one, or a .bin without an .idx.
+        overwrite: Whether pairs and rejects that were made from other lines or settings, or by
+            something else, may be replaced. A call that is killed meanwhile leaves the old pair,
+            the new one, or a .bin without an .idx.
         executor: Runs the tasks instead of `options.workers` processes of this call.
 
     Raises:
-        ConfigError: The tokenizer has no such token, an option is out of range, an output is an input, or one is there
-            already that may not be replaced.
+        ConfigError: The tokenizer has no such token, an option is out of range, an output is an
+            input, or one is there already that may not be replaced.
         StorageError: The folder cannot be written to, or is full.
         InputError: There are no documents, or too many rejects.
         SourceChangedError: A file changed meanwhile.
     """
     if options.partitions < 1:
         what, remedy = "out of range", "give 1 or more"
-        raise ConfigError(what, where="--partitions", found=options.partitions, expected="1 or more", remedy=remedy)
+        raise ConfigError(
+            what,
+            where="--partitions",
+            found=options.partitions,
+            expected="1 or more",
+            remedy=remedy,
+        )
     if not options.keys or len(set(options.keys)) != len(options.keys):
         found = " ".join(options.keys)
         what, remedy = "no keys, or one twice", "name each key once"
-        raise ConfigError(what, where="--json-keys", found=found, expected="each key once", remedy=remedy)
+        raise ConfigError(
+            what, where="--json-keys", found=found, expected="each key once", remedy=remedy
+        )
     _check_names(output_prefix, options)
     tokenizer = as_source(options.tokenizer).path
-    pairs = {key: output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys}
+    pairs = {
+        key: output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
+        for key in options.keys
+    }
     files = [file for pair in pairs.values() for file in _pair_files(pair)]
     check_apart([*files, _ending(output_prefix, REJECTS_ENDING)], [*inputs.paths, tokenizer])
     framing = make_framing(
@@ -157,22 +197,43 @@ def preprocess(
     )
     # A folder of our own, also within one that is given: it is removed at the end.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
-    with OutputPlace(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
+    with (
+        OutputPlace(output_prefix.parent).writing(expected=_ROOM),
+        writing_to(folder.parent, expected=_ROOM),
+    ):
         root = OutputRoot(FileAccess(folder))
         root.sweep()
         ranges, facts = _Ranges(inputs, listener), tokenizer_facts(options.tokenizer)
-        call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor, ranges, facts, framing)
+        call = _Call(
+            inputs,
+            output_prefix,
+            options,
+            root,
+            listener,
+            overwrite,
+            executor,
+            ranges,
+            facts,
+            framing,
+        )
         done = [_finished(call, key, pair) for key, pair in pairs.items()]
-        results = [made or _preprocess_key(call, *pair) for pair, made in zip(pairs.items(), done, strict=True)]
+        results = [
+            made or _preprocess_key(call, *pair)
+            for pair, made in zip(pairs.items(), done, strict=True)
+        ]
         shutil.rmtree(folder, ignore_errors=True)
     return results
 
 
 def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
-    """Raise ConfigError if the files of a pair cannot be named after its key, or if their names would be too long."""
+    """Raise ConfigError if the files of a pair cannot be named after its key, or if their names
+    would be too long.
+    """
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{MANIFEST_ENDING}"
     key_room = _MOST_NAME_BYTES - len(name_without_key.encode())
-    if key_room < MOST_KEY_BYTES and any(len(key.encode(errors="replace")) > key_room for key in options.keys):
+    if key_room < MOST_KEY_BYTES and any(
+        len(key.encode(errors="replace")) > key_room for key in options.keys
+    ):
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -192,11 +253,15 @@ def own_rejects(path: Location, output_prefix: Location) -> bool:
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
     names = (name for name in store_of(path.parent).level()[1] if name.startswith(f"{stem}_"))
-    return any(read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING))
+    return any(
+        read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING)
+    )
 
 
 class _Ranges:
-    """The input as units of work, in document order: read when they are first asked for, while others are done."""
+    """The input as units of work, in document order: read when they are first asked for, while
+    others are done.
+    """
 
     def __init__(self, inputs: InputFiles, listener: ProgressCallback) -> None:
         self.size = sum(stat.size for stat in inputs.files)
@@ -223,7 +288,8 @@ class _Ranges:
         folder = self._inputs.folder
         for stat in self._inputs.files:
             if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
-                # An object that is not cut is known by its ETag, so that it is read once and not twice.
+                # An object that is not cut is known by its ETag, so that it is read once and not
+                # twice.
                 parts: Iterable[Piece] = fingerprint(replace(folder, by_etag=True), stat)
                 self._pieces += parts
             else:
@@ -320,7 +386,8 @@ def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
             where=inputs.folder,
             found=facts.described(),
             expected="at least one document",
-            remedy="name files with documents" + (", or another --json-keys" if facts.rejected else ""),
+            remedy="name files with documents"
+            + (", or another --json-keys" if facts.rejected else ""),
         )
     by_file = None
     if options.count_by_file:
@@ -334,11 +401,14 @@ def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
             rejected = b"".join(shard.path(REJECTS).read_bytes() for shard in shards)
             write_atomic(draft.folder / call.rejects.name, rejected)
     rejects = call.rejects if facts.reasons else None
-    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards))
+    return Preprocessed(
+        prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards)
+    )
 
 
 def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
-    """Return a pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`.
+    """Return a pair that is there, whole, made from just this, and allowed; or None. Raises as
+    `RecordedOutput.find`.
 
     It is none either where it is no longer known which files could not be read to their end.
     """
@@ -352,12 +422,17 @@ def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         facts = ShardFacts(**record["facts"])
         listing = Listing(record["facts"], lambda _: copies_in(call.root.folder, [call.rejects])[0])
         lost = Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
-        if RejectPolicy(call.options, key).refusal(lost, call.inputs.folder) or len(lost.unreadable) != facts.faults:
+        if (
+            RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
+            or len(lost.unreadable) != facts.faults
+        ):
             return None
     except (KeyError, TypeError, FormatError):
         return None
     rejects = call.rejects if facts.reasons else None
-    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), record.get("tokens_by_file"), made=False)
+    return Preprocessed(
+        prefix, facts, rejects, lost.beyond_rejects(), record.get("tokens_by_file"), made=False
+    )
 
 
 def _ending(prefix: Location, ending: str) -> Location:
@@ -368,7 +443,9 @@ def _pair_files(prefix: Location) -> list[Location]:
     return [_ending(prefix, ending) for ending in (".bin", ".idx", MANIFEST_ENDING)]
 
 
-def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:
+def _write_pair(
+    shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot
+) -> None:
     is_dealt = options.partitions > 1 and not options.keep_sequential_samples
     joined = root.folder / "joined" if is_dealt else prefix
     merge_indexed_datasets([shard.path(TOKENS) for shard in shards], joined)

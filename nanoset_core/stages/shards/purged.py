@@ -1,8 +1,10 @@
-"""Documents that were erased: records below the root of where they are in the raw text, which no shard is made of.
+"""Documents that were erased: records below the root of where they are in the raw text, which no
+shard is made of.
 
-Once a corpus has a record, the recipe of each shard whose range has such a document names it, and so does the recipe of
-everything that is made of these shards. Of the documents' own ids a digest is kept: a document with such an id that
-appears in another file later is found by it, and left out, too.
+Once a corpus has a record, the recipe of each shard whose range has such a document names it, and
+so does the recipe of everything that is made of these shards. Of the documents' own ids a digest is
+kept: a document with such an id that appears in another file later is found by it, and left out,
+too.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ OPTION = "purged"
 PieceKey = tuple[str, int, int, str]
 """Path, first byte, byte after the last, and digest of a piece of a file."""
 Place = tuple[str, int, int, str, int]
-"""A document in the raw text: a PieceKey, and its byte in the decompressed file, or its row in a table."""
+"""A document in the raw text: a PieceKey, and its byte in the decompressed file, or its row in a
+table.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,9 @@ def _key(piece: Piece) -> PieceKey:
     return piece.path, piece.begin, piece.end, piece.digest
 
 
-def note(outputs: OutputRoot, corpus: str, places: Iterable[Place], ids: Iterable[str] = ()) -> None:
+def note(
+    outputs: OutputRoot, corpus: str, places: Iterable[Place], ids: Iterable[str] = ()
+) -> None:
     """Record erased documents of a corpus below a root, unless all of them are recorded.
 
     Args:
@@ -166,7 +172,9 @@ def _read_records(outputs: OutputRoot, corpus: str) -> Purged:
 
 
 def recipe_options(purged: Purged) -> dict[str, Any]:
-    """Return what the recipes of a corpus say about its erased documents: nothing if there are none."""
+    """Return what the recipes of a corpus say about its erased documents: nothing if there are
+    none.
+    """
     if not purged.places:
         return {}
     rows = [[*key, sorted(positions)] for key, positions in purged.places.items()]

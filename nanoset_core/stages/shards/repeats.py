@@ -23,8 +23,9 @@ _MAX_DOCUMENTS = 1 << 17
 class Repeats:
     """Counts repeated documents: all of them, or a sample once there are many different ones.
 
-    The sample consists of the documents whose checksum ends with some zero bits. A document and its repetitions have
-    the same checksum, so the share of repeated documents in the sample is about that among all.
+    The sample consists of the documents whose checksum ends with some zero bits. A document and its
+    repetitions have the same checksum, so the share of repeated documents in the sample is about
+    that among all.
     """
 
     def __init__(self, max_documents: int = _MAX_DOCUMENTS) -> None:
@@ -54,7 +55,9 @@ class Repeats:
             self._occurrences = sample
 
     def among(self, documents: int) -> int:
-        """Return how many of some documents repeat another one, or 0 if that is less than LEAST_SHARE."""
+        """Return how many of some documents repeat another one, or 0 if that is less than
+        LEAST_SHARE.
+        """
         if not self._occurrences:
             return 0
         share = 1 - len(self._occurrences) / max(self._occurrences.total(), 1)

@@ -1,4 +1,6 @@
-"""The sections `tokenizer`, `documents`, `tokenization`, `corpora` and `attributes` of nanoset.yaml."""
+"""The sections `tokenizer`, `documents`, `tokenization`, `corpora` and `attributes` of
+nanoset.yaml.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ from nanoset_core.tokenizers.engines import EngineName
 TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 """Names that columns of documents cannot have: those of documents.parquet."""
 _TEXTS = {
-    "taken": ("a column of this name is there for every document", "leave it out", "a key of the raw text's own"),
+    "taken": (
+        "a column of this name is there for every document",
+        "leave it out",
+        "a key of the raw text's own",
+    ),
     "twice": ("a column is named twice", "name it once"),
 }
 """Rule of columns → what is wrong, and the remedy; see `broken`."""
@@ -39,8 +45,9 @@ class TokenizerSpec:
     """Which tokenizer makes the tokens."""
 
     path: str = field(metadata={"example": "tokenizer.json"})
-    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, or
-    the folder that holds one; relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
+    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's
+    tiktoken JSON, or the folder that holds one; relative paths start at nanoset.yaml's folder; or
+    s3://bucket/path."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""
     bos: str | None = None
@@ -50,16 +57,20 @@ class TokenizerSpec:
     merges: str | None = None
     """The merges of a vocab.json; absent = the merges.txt beside it."""
     pattern: str | None = None
-    """How tiktoken's ranks split text: gpt2, r50k, p50k, cl100k, o200k, o200k_harmony, llama3, qwen2, tekken, or a
-    regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
+    """How tiktoken's ranks split text: gpt2, r50k, p50k, cl100k, o200k, o200k_harmony, llama3,
+    qwen2, tekken, or a regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
     special_tokens: tuple[str, ...] | None = None
-    """Names of special tokens, where the file does not hold them; absent = those published with the file."""
+    """Names of special tokens, where the file does not hold them; absent = those published with the
+    file.
+    """
     num_special_tokens: Annotated[int, Range(0, 1 << 24)] | None = None
     """Megatron-LM's tiktoken JSON: ids that are kept for special tokens; absent = 1,000."""
     vocab_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Megatron-LM's tiktoken JSON: ids in all; absent = 131,072."""
     legacy: bool = False
-    """SentencePiece: split text at the special tokens first, as Megatron-LM's --tokenizer-sentencepiece-legacy."""
+    """SentencePiece: split text at the special tokens first, as Megatron-LM's
+    --tokenizer-sentencepiece-legacy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +82,17 @@ class DocumentsSpec:
     id_key: str = "id"
     """Key of the document's id, kept with it."""
     on_reject: OnReject = "quarantine"
-    """What happens to a line that is not a document: kept in rejects.jsonl (quarantine), or the run fails."""
+    """What happens to a line that is not a document: kept in rejects.jsonl (quarantine), or the run
+    fails.
+    """
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines that may be rejected; with more, the run fails."""
     max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
+    """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be
+    whole.
+    """
     max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
     """Share of a corpus's documents that may repeat others before reports warn."""
     columns: tuple[str, ...] = ()
@@ -91,10 +106,12 @@ class TokenizationSpec:
     engine: EngineName = "auto"
     """Which program tokenizes; all give the same tokens."""
     audit: Annotated[float, Range(0, 1)] = SHARE
-    """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine; does not change the
-    output."""
+    """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine;
+    does not change the output."""
     preset: WriterPreset = "megatron"
-    """Tool whose output is matched byte for byte; tokshuf: EOD after every document, empty ones too."""
+    """Tool whose output is matched byte for byte; tokshuf: EOD after every document, empty ones
+    too.
+    """
     append_eod: bool = True
     """End every document with the EOD token (nanotron: those without text too)."""
     prepend_bos: bool = False
@@ -104,13 +121,15 @@ class TokenizationSpec:
     range_mib: Annotated[float, Range(0.001, 1 << 20)] = 64.0
     """About how much stored text one task reads, in MiB; does not change the merged dataset."""
     special_tokens: SpecialTokens | None = None
-    """Whether to add the special tokens of the tokenizer's own template, such as Llama's BOS; absent = as the preset's
-    tool does: only nanotron adds them."""
+    """Whether to add the special tokens of the tokenizer's own template, such as Llama's BOS;
+    absent = as the preset's tool does: only nanotron adds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusSpec:
-    """How one corpus differs from the others; every folder below `raw` is a corpus, named here or not."""
+    """How one corpus differs from the others; every folder below `raw` is a corpus, named here or
+    not.
+    """
 
     folder: str | None = None
     """Folder below `raw` that it is read from; absent = the one of its own name."""
@@ -121,8 +140,9 @@ class CorpusSpec:
     columns: tuple[str, ...] | None = None
     """Keys of further values kept for its documents; absent = `documents.columns`."""
     files: tuple[str, ...] | None = None
-    """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl"; absent = all that are
-    read. Without a slash a pattern fits names in every folder; with one it begins in the corpus's folder."""
+    """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl";
+    absent = all that are read. Without a slash a pattern fits names in every folder; with one it
+    begins in the corpus's folder."""
     exclude: tuple[str, ...] = ()
     """Patterns of files and folders that are left out."""
 
@@ -137,8 +157,8 @@ class AttributesSpec:
     """Tables of what others know of a corpus's documents, joined to them by id."""
 
     files: str = field(metadata={"example": "scores/*.parquet"})
-    """Parquet or Arrow files with the same columns: one, all of a folder, or those that fit a pattern; relative paths
-    start at nanoset.yaml's folder; or s3://bucket/path."""
+    """Parquet or Arrow files with the same columns: one, all of a folder, or those that fit a
+    pattern; relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
     id: str = "id"
     """Their column that holds the documents' own ids."""
     columns: tuple[str, ...] | None = None
@@ -170,7 +190,9 @@ def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[C
 def tokenization_errors(
     file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for an invalid text key or column, and for each token that is needed and not named."""
+    """Yield an error for an invalid text key or column, and for each token that is needed and not
+    named.
+    """
     yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
     yield from column_errors(file, "documents.columns", documents.columns)
     if spec.append_eod and tokenizer.eod is None:
@@ -180,7 +202,9 @@ def tokenization_errors(
 
 
 def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) -> ConfigError:
-    """Return the error for an option of tokenization that needs a token, if nanoset.yaml does not name the token."""
+    """Return the error for an option of tokenization that needs a token, if nanoset.yaml does not
+    name the token.
+    """
     return ConfigError(
         f"{option} needs an {token} token",
         where=f"{file}: tokenizer.{key}",
@@ -189,7 +213,9 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
 
 
 def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
-    """Yield an error for an invalid name of a corpus or its folder, and for invalid keys and patterns of files."""
+    """Yield an error for an invalid name of a corpus or its folder, and for invalid keys and
+    patterns of files.
+    """
     where = f"{file}: corpora.{name}"
     yield from raised(check_corpus_name, name, where)
     if spec.folder is not None:

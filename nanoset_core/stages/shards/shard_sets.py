@@ -16,7 +16,13 @@ from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.facts import ShardFacts
-from nanoset_core.stages.shards.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
+from nanoset_core.stages.shards.losses import (
+    Losses,
+    RejectPolicy,
+    SettingNames,
+    losses_of,
+    stored_sizes,
+)
 from nanoset_core.stages.shards.make import REJECTS, SHARDS, shard_recipe
 from nanoset_core.stages.shards.options import shard_options
 from nanoset_core.stages.shards.repeats import repeats_text
@@ -54,7 +60,9 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
     return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs.access)
 
 
-def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
+def each_shard(
+    project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]
+) -> list[T]:
     """Call a function on shards of a corpus; return the results in the order of the digests.
 
     Raises:
@@ -102,15 +110,20 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
             return None
         return pack(shard)
 
-    packed = outputs.each_version(pack_if_rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS])
-    rejecting_shards = PackedManifests([shard for shard in packed if shard is not None], outputs.access)
+    packed = outputs.each_version(
+        pack_if_rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]
+    )
+    rejecting_shards = PackedManifests(
+        [shard for shard in packed if shard is not None], outputs.access
+    )
     inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(facts, rejecting_shards, sizes, LineNumbers.of(tokenized.facts))
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return what a set of shards lost, or will lose once it is made; None if a shard of it does not exist yet.
+    """Return what a set of shards lost, or will lose once it is made; None if a shard of it does
+    not exist yet.
 
     Args:
         project: The project.
@@ -160,7 +173,9 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
-    """Return a warning if more documents of a corpus than allowed repeat others of their shard; otherwise ""."""
+    """Return a warning if more documents of a corpus than allowed repeat others of their shard;
+    otherwise "".
+    """
     facts = ShardFacts.of(tokenized.facts)
     share = facts.repeated / max(facts.documents, 1)
     return repeats_text(share, project.config.documents.max_duplicate_fraction)
@@ -180,5 +195,7 @@ def reject_files(project: Project, tokenized: Manifest) -> list[str]:
             return None
         return shard.url(REJECTS)
 
-    addresses = project.outputs.each_version(address, SHARDS, tokenized.name, tokenized.facts[SHARDS])
+    addresses = project.outputs.each_version(
+        address, SHARDS, tokenized.name, tokenized.facts[SHARDS]
+    )
     return [address for address in addresses if address is not None]

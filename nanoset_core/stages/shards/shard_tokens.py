@@ -1,7 +1,9 @@
-"""Where the tokens of a shard are: in its own .bin, or, once a dataset has them, in a range of the dataset's .bin.
+"""Where the tokens of a shard are: in its own .bin, or, once a dataset has them, in a range of the
+dataset's .bin.
 
-The manifest of the shard says which (`Manifest.place`), so every reader of a shard finds its tokens. It is written
-before the .bin is removed, and after it was restored. So whenever a process is killed, the file that it names exists.
+The manifest of the shard says which (`Manifest.place`), so every reader of a shard finds its
+tokens. It is written before the .bin is removed, and after it was restored. So whenever a process
+is killed, the file that it names exists.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ def keep_tokens(shard: Manifest) -> None:
         target.flush()
         sha256 = sha256_file(Path(target.name))
         if sha256 != fact.sha256:
-            raise altered(path, f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}")
+            raise altered(
+                path,
+                f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}",
+            )
     _write_bin_fact(shard, replace(fact, within=None, begin=0))
 
 

@@ -1,4 +1,6 @@
-"""Make a shard without some of its documents from the shard itself: nothing is tokenized, and no text is read."""
+"""Make a shard without some of its documents from the shard itself: nothing is tokenized, and no
+text is read.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class ShortenTask:
 
 
 def shorten(task: ShortenTask) -> Manifest:
-    """Make and store a shard without some documents of another one, or return it if it exists already.
+    """Make and store a shard without some documents of another one, or return it if it exists
+    already.
 
     Its files are byte for byte those that tokenizing its range without the documents would give.
 
@@ -48,7 +51,9 @@ def shorten(task: ShortenTask) -> Manifest:
         return root.commit(task.recipe, lambda folder: _write_shortened(shard, task, folder))
 
 
-def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _write_shortened(
+    shard: Manifest, task: ShortenTask, folder: Path
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Fill a folder; return the facts, and the sha256 of the files."""
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     index = read_idx(shard.path(f"{TOKENS}.idx"))
@@ -74,8 +79,12 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> tuple[
     return facts, {name: sha256_file(folder / name) for name in names}
 
 
-def _shortened_facts(shard: Manifest, removed_lengths: NDArray[np.int32], n_sequences: int) -> dict[str, Any]:
-    """Return the facts of a shard without some documents, given the tokens of each, int32, shape (n_removed,)."""
+def _shortened_facts(
+    shard: Manifest, removed_lengths: NDArray[np.int32], n_sequences: int
+) -> dict[str, Any]:
+    """Return the facts of a shard without some documents, given the tokens of each, int32, shape
+    (n_removed,).
+    """
     before = ShardFacts.of(shard.facts)
     n_removed = len(removed_lengths)
     histogram = np.array(before.length_histogram) - length_histogram(removed_lengths)
@@ -89,7 +98,9 @@ def _shortened_facts(shard: Manifest, removed_lengths: NDArray[np.int32], n_sequ
     }
 
 
-def _bytes_of_sequences(shard: Manifest, index: Index, is_kept: NDArray[np.bool_]) -> Iterator[bytes]:
+def _bytes_of_sequences(
+    shard: Manifest, index: Index, is_kept: NDArray[np.bool_]
+) -> Iterator[bytes]:
     """Yield the tokens of some sequences of a shard, which may be a range of a dataset.
 
     Args:
@@ -104,9 +115,12 @@ def _bytes_of_sequences(shard: Manifest, index: Index, is_kept: NDArray[np.bool_
     store, name = shard.access.stored_at(path, as_copy=True)
     stored = store.stat(name)
     if stored is None:
-        raise MissingError("the tokens of a shard are gone", where=path, remedy="run `nanoset build`")
+        raise MissingError(
+            "the tokens of a shard are gone", where=path, remedy="run `nanoset build`"
+        )
 
-    # Runs of consecutive sequences are read together: (n_runs, 2) first sequence of each, and the one after its last.
+    # Runs of consecutive sequences are read together: (n_runs, 2) first sequence of each, and the
+    # one after its last.
     padded = np.concatenate([[False], is_kept, [False]])
     runs = np.flatnonzero(np.diff(padded)).reshape(-1, 2)
     bounds = np.append(index.sequence_pointers, fact.size)  # (n_sequences + 1,) in bytes

@@ -1,4 +1,6 @@
-"""What people are shown of a tokenized corpus: losses, repeated documents, and the lists of rejected lines."""
+"""What people are shown of a tokenized corpus: losses, repeated documents, and the lists of
+rejected lines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from nanoset_core.stages.stage import Summary
 
 
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
-    """Return warnings and files of rejected lines of a tokenized corpus; its counts are shown with its dataset."""
+    """Return warnings and files of rejected lines of a tokenized corpus; its counts are shown with
+    its dataset.
+    """
     warnings = list(losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)
     if repeats:

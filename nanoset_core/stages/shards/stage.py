@@ -1,6 +1,8 @@
-"""The stage `tokenized`: the inventory of a corpus → shards of token ids, and the set that lists them.
+"""The stage `tokenized`: the inventory of a corpus → shards of token ids, and the set that lists
+them.
 
-A shard is named by what it is made from, so that after an append only the shards of new text are made.
+A shard is named by what it is made from, so that after an append only the shards of new text are
+made.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.make import BIN, SHARDS, VERSION
 from nanoset_core.stages.shards.options import token_options
-from nanoset_core.stages.shards.shard_sets import STAGE, each_shard, expected_losses, losses, refusal
+from nanoset_core.stages.shards.shard_sets import (
+    STAGE,
+    each_shard,
+    expected_losses,
+    losses,
+    refusal,
+)
 from nanoset_core.stages.shards.show import tokenized_summary
 from nanoset_core.stages.shards.tokenize import set_recipe, tokenize_corpus
 from nanoset_core.stages.stage import (
@@ -50,7 +58,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def make(self, project: Project, key: Key) -> Manifest:
         return tokenize_corpus(project, key.subject)
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.shards.verify import verify_shards
 
         return verify_shards(project, key.subject, deep=deep, run=run)
@@ -59,7 +69,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return that a shard is missing or damaged, or that the set lost more than is allowed now; or None."""
+        """Return that a shard is missing or damaged, or that the set lost more than is allowed now;
+        or None.
+        """
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
             refused = refusal(project, key.subject, losses(project.outputs, manifest))
@@ -69,7 +81,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             return one_line(error)
         return _refusal_text(refused)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return that too much is lost, which is known before a build only if all shards exist."""
         lost = expected_losses(project, key.subject, wanted)
         if lost is None:
@@ -77,7 +91,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _refusal_text(refusal(project, key.subject, lost))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the shards that do not exist yet: of new text, or of all if settings changed."""
+        """Return the size of the shards that do not exist yet: of new text, or of all if settings
+        changed.
+        """
         text = text_of(key.subject)
         new_bytes = text.stored_bytes
         if text.tokenized is not None:
@@ -87,7 +103,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         if not new_bytes:
             return 0
         shard_bytes = int(new_bytes * text.tokens_per_byte * project.tokenizer.dtype.itemsize)
-        return max(0, shard_bytes - _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized))
+        return max(
+            0, shard_bytes - _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
+        )
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""
@@ -102,7 +120,9 @@ def _refusal_text(refused: InputError | None) -> str | None:
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
-    """Return the bytes of tokens in shards that the current set does not list, as a build that was cut short left."""
+    """Return the bytes of tokens in shards that the current set does not list, as a build that was
+    cut short left.
+    """
     access = outputs.access
     folder = outputs.folder / SHARDS / corpus
     listed: set[str] = set()

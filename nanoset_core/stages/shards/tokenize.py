@@ -1,4 +1,6 @@
-"""Tokenize a corpus: make the shards of its inventory that do not exist yet, and the set that lists all of them."""
+"""Tokenize a corpus: make the shards of its inventory that do not exist yet, and the set that lists
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ _COMPRESSION = 3
 
 @holding
 def tokenize_corpus(project: Project, corpus: str) -> Manifest:
-    """Tokenize what is not yet tokenized of a corpus's current inventory, and make the set of its shards current.
+    """Tokenize what is not yet tokenized of a corpus's current inventory, and make the set of its
+    shards current.
 
     Raises:
         InputError: There is no text, or more was lost than is allowed.
@@ -57,7 +60,8 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
             project.listener(note(f"{len(error.places):,} {text}"))
             purged.note(project.outputs, corpus, error.places)
 
-    # The options name the engines that were not used and the documents that were erased, as they are noted by now.
+    # The options name the engines that were not used and the documents that were erased, as they
+    # are noted by now.
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     lost = losses_of(shards, inventory.pieces)
     reject_policy(project, corpus).check(lost, folder)
@@ -83,12 +87,16 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
-def set_recipe(project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]) -> Recipe:
+def set_recipe(
+    project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]
+) -> Recipe:
     """Return the recipe of the set of a corpus's shards."""
     return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
 
 
-def _make_shards(project: Project, corpus: str, inventory: Inventory) -> tuple[Sequence[Manifest], dict[str, Any]]:
+def _make_shards(
+    project: Project, corpus: str, inventory: Inventory
+) -> tuple[Sequence[Manifest], dict[str, Any]]:
     """Make the shards that do not exist yet; return all of them, and the options of their set.
 
     Raises:
@@ -130,7 +138,8 @@ class _DiskLimits:
 def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> _DiskLimits:
     """Return how many shards can be made at the same time in the room for working copies.
 
-    A shard is estimated to take 1.5 times its text, and compressed text to be three times as long as it is stored.
+    A shard is estimated to take 1.5 times its text, and compressed text to be three times as long
+    as it is stored.
 
     Raises:
         StorageError: A shard is certainly larger than the room.
@@ -158,11 +167,15 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
         return _DiskLimits(workers, min(room_bytes, shard_bytes))
     at_once = max(1, min(workers, room_bytes // shard_bytes))
     if at_once < workers:
-        project.listener(note(f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards"))
+        project.listener(
+            note(f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards")
+        )
     return _DiskLimits(at_once, min(room_bytes, shard_bytes * at_once))
 
 
 def _text_bytes(source: SourceRange) -> int:
-    """Estimate the bytes of text in a range: more than are stored if a file is compressed, or a table."""
+    """Estimate the bytes of text in a range: more than are stored if a file is compressed, or a
+    table.
+    """
     is_plain = all(is_cuttable(path) for path in source.files)
     return source.size if is_plain else source.size * _COMPRESSION

@@ -1,4 +1,6 @@
-"""Verify the shards of a corpus: every line is accounted for, few are lost, and the files are whole."""
+"""Verify the shards of a corpus: every line is accounted for, few are lost, and the files are
+whole.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,15 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current shards of a corpus against its inventory.
 
-    Every line must be accounted for, in each shard and in all together: it is a document, or was skipped, rejected or
-    purged. No more may be lost than is allowed; what is lost within that is a warning.
+    Every line must be accounted for, in each shard and in all together: it is a document, or was
+    skipped, rejected or purged. No more may be lost than is allowed; what is lost within that is a
+    warning.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        deep: Compare the sha256 of all files; otherwise only sizes, and the ends of the tables of documents.
+        deep: Compare the sha256 of all files; otherwise only sizes, and the ends of the tables of
+            documents.
         run: Has the deep work done, here or elsewhere.
     """
     report = Report(f"{STAGE}/{corpus}")
@@ -118,7 +122,9 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    """Check that every line is accounted for in each shard, and that the set has the sums of its shards."""
+    """Check that every line is accounted for in each shard, and that the set has the sums of its
+    shards.
+    """
     total = ShardFacts.of(tokenized.facts)
     added_up = ShardFacts()
     for shard in shards:
@@ -138,13 +144,19 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
 
 
 def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
-    """Check that each line of a shard, or of a set, became a document or is counted among those that did not."""
+    """Check that each line of a shard, or of a set, became a document or is counted among those
+    that did not.
+    """
     if facts.lines == facts.documents + facts.skipped + facts.rejected + facts.purged:
         return
-    expected = f"{facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
+    expected = (
+        f"{facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
+    )
     if facts.purged:
         expected += f" + {facts.purged:,} purged"
-    report.error("lines are not accounted for", output.folder, f"{facts.lines:,} lines read", expected, AGAIN)
+    report.error(
+        "lines are not accounted for", output.folder, f"{facts.lines:,} lines read", expected, AGAIN
+    )
 
 
 def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) -> Report:
@@ -156,7 +168,9 @@ def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) ->
 
 
 def _check_document_table(output: str, shard: Manifest) -> Report:
-    """Check that a shard's table of documents can be opened and has as many rows as the shard has documents."""
+    """Check that a shard's table of documents can be opened and has as many rows as the shard has
+    documents.
+    """
     report = Report(output)
     with report.catching(f"delete {shard.folder} and {BUILD}"):
         DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])

@@ -1,4 +1,6 @@
-"""Choosing the documents of views: their rules, and one pass over the tables of a corpus's documents."""
+"""Choosing the documents of views: their rules, and one pass over the tables of a corpus's
+documents.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import Range, parse_condition
 from nanoset_core.stages.views.ids import Ids, read_ids
-from nanoset_core.stages.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where, Without
+from nanoset_core.stages.views.rules import (
+    Budget,
+    Listed,
+    Order,
+    Repeat,
+    Rule,
+    Split,
+    Step,
+    Where,
+    Without,
+)
 from nanoset_core.stages.views.selection import FULL_SHARE, Selection, select
 from nanoset_core.stages.views.settings import base_of, chain_of
 
@@ -91,7 +103,8 @@ def statistics_of(group: Any) -> dict[str, Range]:
 def document_groups(
     project: Project, corpus: str, dataset: Manifest, used: Collection[str] = ()
 ) -> Iterator[_TableGroup]:
-    """Yield the row groups of a dataset's tables of documents, in order; raises as `shards_of` and `columns_of`.
+    """Yield the row groups of a dataset's tables of documents, in order; raises as `shards_of` and
+    `columns_of`.
 
     `used`: columns beside those that every table of documents has.
     """
@@ -127,12 +140,18 @@ class Chosen:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Counts: what each step left, the ids that no document has, and budgets that are not filled, if any."""
-        steps = [[left.view, left.step, left.documents, left.tokens] for left in self.selection.left]
+        """Counts: what each step left, the ids that no document has, and budgets that are not
+        filled, if any.
+        """
+        steps = [
+            [left.view, left.step, left.documents, left.tokens] for left in self.selection.left
+        ]
         missing = {key: ids.missing for key, ids in self.lists.items() if ids.missing}
         facts: dict[str, Any] = {"steps": steps, "missing_ids": missing}
         if self.selection.gaps:
-            facts[GAPS] = [asdict(gap) | {"place": self.places[gap.document]} for gap in self.selection.gaps]
+            facts[GAPS] = [
+                asdict(gap) | {"place": self.places[gap.document]} for gap in self.selection.gaps
+            ]
         return facts
 
 
@@ -156,11 +175,15 @@ class StepRow(NamedTuple):
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
     """Return what each rule of a view leaves, by its facts."""
     total = max(facts["steps"][0][2], 1)
-    return [StepRow(view, step, count, tokens, count / total) for view, step, count, tokens in facts["steps"]]
+    return [
+        StepRow(view, step, count, tokens, count / total)
+        for view, step, count, tokens in facts["steps"]
+    ]
 
 
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[Chosen]:
-    """Choose the documents of some views of a corpus by its current dataset, in one pass over its tables.
+    """Choose the documents of some views of a corpus by its current dataset, in one pass over its
+    tables.
 
     Raises:
         MissingError: the dataset, its tables, columns, or a file of ids is not there.
@@ -182,10 +205,14 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
 
 
 def _places(project: Project, dataset: Manifest, numbers: Collection[int]) -> dict[int, str]:
-    """Return number of a document → its file, line and id, as text; only the row groups that hold one are read."""
+    """Return number of a document → its file, line and id, as text; only the row groups that hold
+    one are read.
+    """
     places = {}
     for group in document_groups(project, dataset.name, dataset):
-        own = [number for number in sorted(numbers) if group.first <= number < group.first + group.rows]
+        own = [
+            number for number in sorted(numbers) if group.first <= number < group.first + group.rows
+        ]
         if own:
             table = group.read(["file", "line", "id"])
         for number in own:
@@ -235,12 +262,20 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
 
 
 def plan_view(project: Project, name: str) -> Chosen:
-    """Return what a view would choose from the corpus's current dataset; nothing is written. Raises as `choose`."""
+    """Return what a view would choose from the corpus's current dataset; nothing is written. Raises
+    as `choose`.
+    """
     if name not in project.config.views:
         what = "no such view"
         remedy = remedy_for_name(name, project.config.views, "correct the name, or add it there")
         expected = ", ".join(project.config.views) or "none: it is empty"
-        raise ConfigError(what, where=f"{project.config.file}: views", found=name, expected=expected, remedy=remedy)
+        raise ConfigError(
+            what,
+            where=f"{project.config.file}: views",
+            found=name,
+            expected=expected,
+            remedy=remedy,
+        )
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
         found = choose(project, base_of(project.config.views, name), [name], Path(folder))[0]
     return found
@@ -257,16 +292,25 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
 
 
 def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
-    """Return the columns that a view needs beside the documents' own; ConfigError where one is not kept."""
+    """Return the columns that a view needs beside the documents' own; ConfigError where one is not
+    kept.
+    """
     used, corpus = columns_used(project.config, name), dataset.name
-    aligned = columns_of(project, corpus, shards_of(project.outputs, dataset), used) if used else None
+    aligned = (
+        columns_of(project, corpus, shards_of(project.outputs, dataset), used) if used else None
+    )
     known = () if aligned is None else aligned.schema.names
     if missing := sorted(used.difference(known)):
         what = "no such column"
         remedy = "correct the view's rules, or give the column by documents.columns or attributes"
         remedy = remedy_for_name(missing[0], sorted({*_OWN, *known}), remedy)
-        where, expected = f"{project.config.file}: views.{name}", f"one of {', '.join(sorted({*_OWN, *known}))}"
-        raise ConfigError(what, where=where, found=", ".join(missing), expected=expected, remedy=remedy)
+        where, expected = (
+            f"{project.config.file}: views.{name}",
+            f"one of {', '.join(sorted({*_OWN, *known}))}",
+        )
+        raise ConfigError(
+            what, where=where, found=", ".join(missing), expected=expected, remedy=remedy
+        )
     return used
 
 
@@ -278,7 +322,12 @@ def rule_of(
     is_made: whether all that the view is made from is there; else what needs that is passed over.
     known: what each view adds, as far as it was found; views of the same one share its steps.
     """
-    steps, lists, order, known = list[Step](), dict[str, Ids](), None, {} if known is None else known
+    steps, lists, order, known = (
+        list[Step](),
+        dict[str, Ids](),
+        None,
+        {} if known is None else known,
+    )
     for one in chain_of(project.config.views, name):
         if one not in known:
             known[one] = _own(project, one, is_made)
@@ -307,7 +356,9 @@ def _own(project: Project, one: str, is_made: bool) -> _Own:
         found_in = contaminated_documents(project, section, base_of(project.config.views, one))
         steps.append(Without(one, found_in, f"clean of {section}"))
     if spec.where is not None:
-        steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
+        steps.append(
+            Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where"))
+        )
     if spec.split is not None:
         steps.append(Split(one, spec.split.by, *spec.split.keep))
     for unit, most in (("documents", spec.documents), ("tokens", spec.tokens)):

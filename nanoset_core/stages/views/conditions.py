@@ -1,7 +1,8 @@
-"""Conditions on columns of documents, as SQL writes them after WHERE: parsed by sqlglot, computed by pyarrow.
+"""Conditions on columns of documents, as SQL writes them after WHERE: parsed by sqlglot, computed
+by pyarrow.
 
-Where a value is null, a comparison is neither true nor false, as in SQL; only documents for which the whole condition
-is true are chosen.
+Where a value is null, a comparison is neither true nor false, as in SQL; only documents for which
+the whole condition is true are chosen.
 """
 
 from __future__ import annotations
@@ -72,16 +73,20 @@ class Condition:
 
     @property
     def comparisons(self) -> Iterator[Condition]:
-        """Yield its parts that look at a column, and whether that is null: of rows where these are alike, it is."""
+        """Yield its parts that look at a column, and whether that is null: of rows where these are
+        alike, it is.
+        """
         for node in _all(self._root):
             if node.column:
-                yield from (replace(self, _root=one) for one in (_Node("null", (), node.column), node))
+                yield from (
+                    replace(self, _root=one) for one in (_Node("null", (), node.column), node)
+                )
 
     def mask(self, rows: Any, known: dict[object, Any] | None = None) -> NDArray[np.bool_]:
         """Return for which rows of a table it is true, bool, shape (rows,).
 
-        `known` holds what other conditions computed of the same rows. ConfigError where a column is not there, or
-        cannot be compared with a value.
+        `known` holds what other conditions computed of the same rows. ConfigError where a column is
+        not there, or cannot be compared with a value.
         """
         import pyarrow.compute as pc
 
@@ -95,7 +100,9 @@ class Condition:
         return _outcomes(self._root, statistics)[0]
 
     def check(self, schema: Any) -> None:
-        """Raise ConfigError where it names a column that a schema has not, or compares it with another type."""
+        """Raise ConfigError where it names a column that a schema has not, or compares it with
+        another type.
+        """
         self.mask(schema.empty_table())
 
     def _computed(self, node: _Node, rows: Any, known: dict[object, Any]) -> Any:
@@ -113,7 +120,9 @@ class Condition:
         if node.kind == "not":
             return pc.invert(parts[0])
         if node.column not in rows.schema.names:
-            raise self._refused("no such column", node.column, f"one of {', '.join(rows.schema.names)}")
+            raise self._refused(
+                "no such column", node.column, f"one of {', '.join(rows.schema.names)}"
+            )
         column = _whole(rows.column(node.column))
         codes = column.indices if pa.types.is_dictionary(column.type) else None
         values = column if codes is None else column.dictionary
@@ -121,9 +130,16 @@ class Condition:
             if node.kind == "null":
                 return pc.is_null(column)
             found = self._compared(node, values)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError) as error:
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowNotImplementedError,
+            pa.ArrowTypeError,
+            OverflowError,
+        ) as error:
             expected = "a value of the column's type"
-            raise self._refused(f"{node.column} holds {values.type}", f"{node.values}", expected) from error
+            raise self._refused(
+                f"{node.column} holds {values.type}", f"{node.values}", expected
+            ) from error
         return found if codes is None else pc.take(found, codes)
 
     def _compared(self, node: _Node, values: Any) -> Any:
@@ -154,10 +170,13 @@ class Condition:
 
 
 def parse_condition(text: str, where: str) -> Condition:
-    """Parse a condition; ConfigError, which says `where`, for what is none, or holds too many values."""
+    """Parse a condition; ConfigError, which says `where`, for what is none, or holds too many
+    values.
+    """
     from sqlglot.errors import SqlglotError
 
-    # sqlglot takes 0.1 ms for a value: 200,000 ids in `in (…)` took a minute and a half of every command.
+    # sqlglot takes 0.1 ms for a value: 200,000 ids in `in (…)` took a minute and a half of every
+    # command.
     n_values = text.count(",") + 1
     if n_values > MOST_LISTED or len(text) > _MOST_CHARACTERS:
         raise ConfigError(
@@ -172,9 +191,13 @@ def parse_condition(text: str, where: str) -> Condition:
         return Condition(text, where, _parsed(text))
     except (SqlglotError, ValueError, RecursionError) as error:
         found = str(error).splitlines()[0][:300] if str(error) else repr(error)
-        remedy = "write it as in quality >= 3 and lang = 'en'; quote a column as \"a b\", a text as 'en'"
+        remedy = (
+            "write it as in quality >= 3 and lang = 'en'; quote a column as \"a b\", a text as 'en'"
+        )
         what = "this is not a condition on documents"
-        raise ConfigError(what, where=where, found=f"{text!r}: {found}", expected=_EXPECTED, remedy=remedy) from error
+        raise ConfigError(
+            what, where=where, found=f"{text!r}: {found}", expected=_EXPECTED, remedy=remedy
+        ) from error
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +224,9 @@ def _node(tree: Any) -> _Node:
         return _Node("in", (), _column(tree.this), tuple(map(_value, tree.expressions)))
     if kind in _COMPARED:
         if isinstance(tree.expression, exp.Column):
-            return _Node(_MIRRORED.get(kind, kind), (), _column(tree.expression), (_value(tree.this),))
+            return _Node(
+                _MIRRORED.get(kind, kind), (), _column(tree.expression), (_value(tree.this),)
+            )
         return _Node(kind, (), _column(tree.this), (_value(tree.expression),))
     if isinstance(tree, exp.Column):
         return _Node("EQ", (), _column(tree), (True,))
@@ -248,11 +273,14 @@ def _is_text(kind: Any) -> bool:
 
 def _whole(column: Any) -> Any:
     """Return a table's column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+    return (
+        column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+    )
 
 
 def codes_of(column: Any) -> tuple[NDArray[np.integer[Any]], int, object] | None:
-    """Return codes of a table's column, alike for equal values, 0 to count - 1; the count; what the codes mean.
+    """Return codes of a table's column, alike for equal values, 0 to count - 1; the count; what the
+    codes mean.
 
     None for a column of many values, or of a type of which that would be slow.
     """
@@ -264,12 +292,17 @@ def codes_of(column: Any) -> tuple[NDArray[np.integer[Any]], int, object] | None
         numbers, meaning, count = column.indices, column.dictionary, len(column.dictionary)
         order = pc.sort_indices(meaning).to_numpy() if count <= _MOST_VALUES else np.empty(0)
         if (order[1:] < order[:-1]).any():  # row groups have the same values in different orders
-            numbers, meaning = pc.take(pa.array(np.argsort(order)), numbers), meaning.take(pa.array(order))
+            numbers, meaning = (
+                pc.take(pa.array(np.argsort(order)), numbers),
+                meaning.take(pa.array(order)),
+            )
     elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         numbers = column.cast(pa.int64())
     else:
         return None
-    codes: NDArray[np.integer[Any]] = (pc.fill_null(numbers, 0) if column.null_count else numbers).to_numpy()
+    codes: NDArray[np.integer[Any]] = (
+        pc.fill_null(numbers, 0) if column.null_count else numbers
+    ).to_numpy()
     if not pa.types.is_dictionary(column.type):
         low = min(0, int(codes.min()))
         meaning = count = int(codes.max()) - low + 1
@@ -277,7 +310,10 @@ def codes_of(column: Any) -> tuple[NDArray[np.integer[Any]], int, object] | None
         return None
     codes = codes - low if low else codes
     if column.null_count:
-        codes, count = np.where(column.is_null().to_numpy(zero_copy_only=False), count, codes), count + 1
+        codes, count = (
+            np.where(column.is_null().to_numpy(zero_copy_only=False), count, codes),
+            count + 1,
+        )
     return codes, count, (low, count, meaning)
 
 
@@ -303,7 +339,9 @@ def _outcomes(node: _Node, statistics: Mapping[str, Range]) -> tuple[bool, bool]
         return known.nulls != 0, known.nulls != known.rows
     if known.nulls == known.rows:
         return False, False
-    if known.low is None or any(isinstance(value, str) != isinstance(known.low, str) for value in node.values):
+    if known.low is None or any(
+        isinstance(value, str) != isinstance(known.low, str) for value in node.values
+    ):
         return True, True
     if node.kind == "in":
         inside = any(known.low <= value <= known.high for value in node.values)

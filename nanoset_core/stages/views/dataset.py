@@ -29,7 +29,8 @@ class ViewDataset(Dataset):
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers in the corpus of documents of the view, int64, shape (n_documents,).
 
-        The first token of a document identifies it. A document without tokens counts as the one whose tokens follow.
+        The first token of a document identifies it. A document without tokens counts as the one
+        whose tokens follow.
         """
         view = self.layout
         n_sequences = len(view.sequence_pointers)
@@ -37,7 +38,9 @@ class ViewDataset(Dataset):
             return np.zeros(len(documents), np.int64)
         first_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
         corpus = self.corpus.layout
-        corpus_sequences = places_upto(corpus.sequence_pointers, view.sequence_pointers[first_sequences])
+        corpus_sequences = places_upto(
+            corpus.sequence_pointers, view.sequence_pointers[first_sequences]
+        )
         return places_upto(corpus.document_indices, corpus_sequences)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
@@ -46,8 +49,8 @@ class ViewDataset(Dataset):
         if start == stop or not corpus.sequence_lengths[start:stop].any():
             return np.empty(0, np.int64)
 
-        # The view's sequences that are the first one of the document. A sequence without tokens may have the same
-        # pointer, so the lengths are compared, too.
+        # The view's sequences that are the first one of the document. A sequence without tokens may
+        # have the same pointer, so the lengths are compared, too.
         view = self.layout
         sequences = np.flatnonzero(view.sequence_pointers == corpus.sequence_pointers[start])
         sequences = sequences[view.sequence_lengths[sequences] == corpus.sequence_lengths[start]]

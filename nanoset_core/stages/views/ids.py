@@ -1,4 +1,6 @@
-"""Lists of documents' own ids in files: which rows of a table they name, and which of them name no row."""
+"""Lists of documents' own ids in files: which rows of a table they name, and which of them name no
+row.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Ids:
         return len(self) - int(self._found.sum())
 
     def mask(self, ids: Any, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which rows have one of these ids, bool; of an Arrow array of strings, and the hashes of these."""
+        """Return which rows have one of these ids, bool; of an Arrow array of strings, and the
+        hashes of these.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -69,8 +73,8 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
 def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
     """Return the ids that files list.
 
-    A Parquet or Arrow file, by its ending, lists the ids in its column `id`, or in its only column; any other file has
-    one id a line, in UTF-8.
+    A Parquet or Arrow file, by its ending, lists the ids in its column `id`, or in its only column;
+    any other file has one id a line, in UTF-8.
 
     Args:
         folder: holds the files.
@@ -80,7 +84,8 @@ def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
         An Arrow array of strings, without nulls.
 
     Raises:
-        InputError: a line is not UTF-8, or a table cannot be read, has no such column, or has ids that are no text.
+        InputError: a line is not UTF-8, or a table cannot be read, has no such column, or has ids
+            that are no text.
     """
     import pyarrow as pa
 
@@ -108,7 +113,9 @@ def _ids_of_lines(path: RawFolder) -> Any:
             expected="one id a line, in UTF-8",
             remedy="write the file in UTF-8, or as a table that ends in .parquet or .arrow",
         ) from None
-    lines = pc.split_pattern(pa.array([text.replace("\r\n", "\n")], pa.large_string()), "\n").flatten()
+    lines = pc.split_pattern(
+        pa.array([text.replace("\r\n", "\n")], pa.large_string()), "\n"
+    ).flatten()
     is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(pc.starts_with(lines, COMMENT)))
     return lines.filter(is_id)
 

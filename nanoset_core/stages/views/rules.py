@@ -1,4 +1,6 @@
-"""What a view says of its documents, as steps: filters, budgets and repeats, one after the other, and an order."""
+"""What a view says of its documents, as steps: filters, budgets and repeats, one after the other,
+and an order.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Rows:
         if missing:
             table = self.group.read(missing)
             self._columns |= {name: table.column(name) for name in table.schema.names}
-        return pa.table({name: self._columns[name] for name in sorted(columns) if name in self._columns})
+        return pa.table(
+            {name: self._columns[name] for name in sorted(columns) if name in self._columns}
+        )
 
     def column(self, name: str) -> Any:
         """Return a column as one Arrow array of strings."""
@@ -68,7 +72,9 @@ class Rows:
         return self.group.statistics()
 
     def keys(self, column: str = "id") -> NDArray[np.uint64]:
-        """Return a hash of each document by a column, where that is null by its file and line; uint64."""
+        """Return a hash of each document by a column, where that is null by its file and line;
+        uint64.
+        """
         if ("keys", column) not in self.known:
             self.known["keys", column] = self._keys(column)
         found: NDArray[np.uint64] = self.known["keys", column]
@@ -83,7 +89,9 @@ class Rows:
         if values.null_count:
             rows = pa.array(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)))
             parts = [self.column(name).take(rows) for name in KEY]
-            keys[rows.to_numpy()] = hash_texts(pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string())))
+            keys[rows.to_numpy()] = hash_texts(
+                pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
+            )
         return keys
 
 
@@ -116,7 +124,9 @@ class Listed:
     text: str
 
     def mask(self, rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group it keeps; ids are looked up in all of them, to find them all."""
+        """Return which documents of a row group it keeps; ids are looked up in all of them, to find
+        them all.
+        """
         found = self.ids.mask(rows.column("id"), hash_texts(rows.column("id")))
         return found if self.keep else ~found
 
@@ -157,12 +167,18 @@ class Split:
         if not alive.any():
             return alive
         keys = salted(rows.keys(self.by), "split")
-        return below(keys, self.end) & ~below(keys, self.begin) if self.begin > 0 else below(keys, self.end)
+        return (
+            below(keys, self.end) & ~below(keys, self.begin)
+            if self.begin > 0
+            else below(keys, self.end)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Keeps documents in the order of their hashes until one would exceed a number of documents or tokens."""
+    """Keeps documents in the order of their hashes until one would exceed a number of documents or
+    tokens.
+    """
 
     name: str
     unit: str
@@ -212,13 +228,18 @@ class Rule:
     @property
     def leading(self) -> tuple[Filter, ...]:
         """The filters before the first step that looks at all documents."""
-        first = next((n for n, step in enumerate(self.steps) if not isinstance(step, FILTERS)), len(self.steps))
+        first = next(
+            (n for n, step in enumerate(self.steps) if not isinstance(step, FILTERS)),
+            len(self.steps),
+        )
         return cast("tuple[Filter, ...]", self.steps[:first])
 
     @property
     def needs_keys(self) -> bool:
         """Whether hashes of the chosen documents are needed after they were read."""
-        return len(self.leading) < len(self.steps) or (self.order is not None and self.order.seed is not None)
+        return len(self.leading) < len(self.steps) or (
+            self.order is not None and self.order.seed is not None
+        )
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
-"""Choose the documents of views: in one pass over the tables of a corpus, and by what looks at all documents.
+"""Choose the documents of views: in one pass over the tables of a corpus, and by what looks at all
+documents.
 
-What the first filters keep is found for all views together. Of a view that has budgets, repeats or a seeded order,
-hash, tokens and number of times of each document that they keep are held in scratch files. An order takes 24 bytes of
-memory a document.
+What the first filters keep is found for all views together. Of a view that has budgets, repeats or
+a seeded order, hash, tokens and number of times of each document that they keep are held in scratch
+files. An order takes 24 bytes of memory a document.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from numpy.typing import NDArray
 
 from nanoset_core.sampling.hashing import U64, below, salted
 from nanoset_core.stages.views.conditions import plain
-from nanoset_core.stages.views.rules import FILTERS, Budget, Filter, Group, Left, Order, Repeat, Rows, Rule
+from nanoset_core.stages.views.rules import (
+    FILTERS,
+    Budget,
+    Filter,
+    Group,
+    Left,
+    Order,
+    Repeat,
+    Rows,
+    Rule,
+)
 from nanoset_core.stages.views.sieve import Sieve, Values
 
 CHUNK = 1 << 20
@@ -77,7 +88,9 @@ class Selection:
         return self.left[-1].tokens
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents in their order, int64; repeated ones once more after all others."""
+        """Yield the numbers of the documents in their order, int64; repeated ones once more after
+        all others.
+        """
         if self._order is not None:
             for begin in range(0, len(self._order), CHUNK):
                 yield self._order[begin : begin + CHUNK]
@@ -86,7 +99,9 @@ class Selection:
                 yield documents
 
     def passes(self) -> Iterator[tuple[int, NDArray[np.int64], slice | NDArray[np.int64]]]:
-        """Yield (times before, documents, their places among those that were alive) in the order of storage."""
+        """Yield (times before, documents, their places among those that were alive) in the order of
+        storage.
+        """
         last = 1 if self._times is None else int(self._times.max(initial=0))
         for times in range(last):
             place = 0
@@ -116,7 +131,9 @@ class _View:
     @property
     def needs_rows(self) -> bool:
         """Whether more is kept of documents than which its first filters keep."""
-        return self.keys is not None or (self.rule.order is not None and self.rule.order.by is not None)
+        return self.keys is not None or (
+            self.rule.order is not None and self.rule.order.by is not None
+        )
 
     def add(self, rows: Rows, alive: NDArray[np.bool_]) -> None:
         """Take a row group, of which its first filters keep some documents."""
@@ -126,7 +143,9 @@ class _View:
         for step, file in self.later.values():
             file.add(step.mask(rows, alive)[alive])
         if self.rule.order is not None and self.rule.order.by is not None and alive.any():
-            self.values.append(plain(rows.table(frozenset({self.rule.order.by})).column(0)).filter(alive))
+            self.values.append(
+                plain(rows.table(frozenset({self.rule.order.by})).column(0)).filter(alive)
+            )
 
 
 def select(
@@ -140,12 +159,14 @@ def select(
     Args:
         groups: the row groups of the corpus, in order.
         rules: of the views.
-        scratch: an empty folder for what is kept beside memory: 1 bit to 2 bytes a document, 12 more bytes of each
-            candidate of a view that has budgets, repeats or a seeded order. The selections need it.
+        scratch: an empty folder for what is kept beside memory: 1 bit to 2 bytes a document, 12
+            more bytes of each candidate of a view that has budgets, repeats or a seeded order. The
+            selections need it.
         progress: called with the documents of each row group.
 
     Raises:
-        ConfigError: a condition names a column that is not there, or compares it with a value of another type.
+        ConfigError: a condition names a column that is not there, or compares it with a value of
+            another type.
     """
     views = [_opened(rule, scratch / str(number)) for number, rule in enumerate(rules)]
     sieve = Sieve(rules, scratch)
@@ -158,7 +179,10 @@ def select(
         for number, view in by_rows:
             view.add(rows, sieve.alive(number))
         progress(group.rows)
-    return [_finished(view, sieve, number, scratch / f"{number}-times") for number, view in enumerate(views)]
+    return [
+        _finished(view, sieve, number, scratch / f"{number}-times")
+        for number, view in enumerate(views)
+    ]
 
 
 def _opened(rule: Rule, path: Path) -> _View:
@@ -166,7 +190,10 @@ def _opened(rule: Rule, path: Path) -> _View:
     keys = tokens = None
     later: dict[int, tuple[Filter, Values]] = {}
     if rule.needs_keys:
-        keys, tokens = Values(Path(f"{path}-keys"), np.uint64), Values(Path(f"{path}-tokens"), np.int32)
+        keys, tokens = (
+            Values(Path(f"{path}-keys"), np.uint64),
+            Values(Path(f"{path}-tokens"), np.int32),
+        )
         for number in range(len(rule.leading), len(rule.steps)):
             if isinstance(step := rule.steps[number], FILTERS):
                 later[number] = step, Values(Path(f"{path}-{number}"), np.bool_)
@@ -184,7 +211,11 @@ def _finished(view: _View, sieve: Sieve, number: int, path: Path) -> Selection:
     if view.keys is not None and view.tokens is not None:
         keys = view.keys.mapped()
         tokens = view.tokens.mapped()
-        times = np.ones(0, np.uint32) if not len(keys) else np.memmap(path, np.uint32, "w+", shape=keys.shape)
+        times = (
+            np.ones(0, np.uint32)
+            if not len(keys)
+            else np.memmap(path, np.uint32, "w+", shape=keys.shape)
+        )
         times[:] = 1
         for step in range(len(rule.leading), len(rule.steps)):
             gap = _apply(view, step, _Candidates(keys, tokens, times))
@@ -232,8 +263,8 @@ def _apply(view: _View, number: int, candidates: _Candidates) -> BudgetGap | Non
     """Change how often each candidate is given by one step, and count what it leaves.
 
     Returns:
-        What keeps a budget from being filled, with the place of the document among the candidates as its number; None
-        if the step is no budget, or is filled.
+        What keeps a budget from being filled, with the place of the document among the candidates
+        as its number; None if the step is no budget, or is filled.
     """
     step = view.rule.steps[number]
     left = view.left[number + 1]
@@ -259,7 +290,8 @@ def _apply(view: _View, number: int, candidates: _Candidates) -> BudgetGap | Non
 def _limit(budget: Budget, candidates: _Candidates) -> np.uint64 | None:
     """Return the hash from which on documents are too many for a budget; None where all fit.
 
-    Hashes are taken in ascending order. The limit is narrowed down by 16 bits in each of four passes.
+    Hashes are taken in ascending order. The limit is narrowed down by 16 bits in each of four
+    passes.
     """
     prefix = U64(0)
     room = budget.most
@@ -270,7 +302,9 @@ def _limit(budget: Budget, candidates: _Candidates) -> np.uint64 | None:
             own = salted(candidates.keys[some], "budget") >> U64(shift)
             inside = (own >> _DIGIT) == prefix
             digits = (own[inside] & U64(0xFFFF)).astype(np.int64)
-            sums += np.bincount(digits, amounts[inside].astype(np.float64), 1 << 16).astype(np.int64)
+            sums += np.bincount(digits, amounts[inside].astype(np.float64), 1 << 16).astype(
+                np.int64
+            )
         upto = np.cumsum(sums)
         digit = int(np.searchsorted(upto, room, side="right"))
         if digit == 1 << 16:
@@ -285,8 +319,8 @@ def _limit(budget: Budget, candidates: _Candidates) -> np.uint64 | None:
 def _gap(budget: Budget, limit: np.uint64, candidates: _Candidates) -> BudgetGap | None:
     """Return what does not fit into a budget; None if enough of it is reached.
 
-    A budget does not pass over a document that does not fit: what a smaller budget holds would then not be a part of
-    what a larger one holds.
+    A budget does not pass over a document that does not fit: what a smaller budget holds would then
+    not be a part of what a larger one holds.
     """
     reached = 0
     amount = 0
@@ -307,11 +341,17 @@ def _gap(budget: Budget, limit: np.uint64, candidates: _Candidates) -> BudgetGap
     return BudgetGap(budget.name, budget.unit, budget.most, reached, place, documents, amount)
 
 
-def _ordered(order: Order, found: Selection, keys: NDArray[np.uint64], values: Sequence[Any]) -> NDArray[np.int64]:
+def _ordered(
+    order: Order, found: Selection, keys: NDArray[np.uint64], values: Sequence[Any]
+) -> NDArray[np.int64]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    documents, places, ranks = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    documents, places, ranks = (
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.uint64)],
+    )
     for times, some, where in found.passes():
         documents.append(some)
         if order.seed is not None:

@@ -1,9 +1,10 @@
-"""The first filters of many views at once: which documents of a corpus they keep, row group by row group.
+"""The first filters of many views at once: which documents of a corpus they keep, row group by row
+group.
 
-Documents that all filters treat alike form a class: they have the same values in columns of few values, the same
-outcomes of comparisons of other columns, and the same answers of filters that look at each document. So conditions are
-computed of one document of each class, documents and tokens are counted by class, and two bytes at most are stored of
-a document, however many views there are.
+Documents that all filters treat alike form a class: they have the same values in columns of few
+values, the same outcomes of comparisons of other columns, and the same answers of filters that look
+at each document. So conditions are computed of one document of each class, documents and tokens are
+counted by class, and two bytes at most are stored of a document, however many views there are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Values:
     def add(self, values: NDArray[Any]) -> None:
         """Append some values."""
         self.size += len(values)
-        self._waiting += np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
+        self._waiting += (
+            np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
+        )
         if len(self._waiting) > _HELD_BYTES:
             self._flush()
 
@@ -56,12 +59,16 @@ class _Classes:
 
     def __init__(self, rows: int) -> None:
         self.codes, self.count, self.meaning = np.zeros(rows, np.int64), 1, list[object]()
-        """Class of each document; how many there are; what is equal in row groups whose classes are the same."""
+        """Class of each document; how many there are; what is equal in row groups whose classes are
+        the same.
+        """
         self._documents: NDArray[np.int64] | None = None
 
     def divide(self, codes: NDArray[Any], count: int, meaning: object) -> None:
         """Part documents of different codes, 0 to count - 1."""
-        self.codes = self.codes * count + codes if self.count > 1 else codes.astype(np.int64, copy=False)
+        self.codes = (
+            self.codes * count + codes if self.count > 1 else codes.astype(np.int64, copy=False)
+        )
         self.count, self._documents = self.count * count, None
         self.meaning.append(meaning)
         if self.count > _MOST:
@@ -107,13 +114,17 @@ class _Kept(NamedTuple):
 
 
 class Sieve:
-    """The leading filters of some views, and which documents of the row groups that were added they keep."""
+    """The leading filters of some views, and which documents of the row groups that were added they
+    keep.
+    """
 
     def __init__(self, rules: Sequence[Rule], folder: Path) -> None:
         """Take the rules of the views, and a folder for what is kept beside memory."""
         steps, nodes = dict[Filter, int](), dict[tuple[int, int], int]()
         self._paths: list[list[int]] = []
-        """Of each view the nodes that its documents pass: 0, which keeps all, and one for each leading filter."""
+        """Of each view the nodes that its documents pass: 0, which keeps all, and one for each
+        leading filter.
+        """
         for rule in rules:
             self._paths.append([0])
             for step in rule.leading:
@@ -126,18 +137,29 @@ class Sieve:
             for number, step in enumerate(steps)
             if isinstance(step, Where)
         ]
-        self._others = [(number, step) for number, step in enumerate(steps) if not isinstance(step, Where)]
-        self._comparisons = list(dict.fromkeys(part for _, one, _ in self._conditions for part in one.comparisons))
+        self._others = [
+            (number, step) for number, step in enumerate(steps) if not isinstance(step, Where)
+        ]
+        self._comparisons = list(
+            dict.fromkeys(part for _, one, _ in self._conditions for part in one.comparisons)
+        )
         self._meaning, self._present = list[object](), np.zeros(0, np.bool_)
         """Of the classes by conditions that were looked at last, and which of them had documents."""
         self._answers = self._by_conditions = np.ones((len(steps), 0), np.bool_)
-        """Which of these classes each filter keeps, and each node; filters that are no conditions keep all."""
+        """Which of these classes each filter keeps, and each node; filters that are no conditions
+        keep all.
+        """
         self._left, self._sums = np.zeros((len(nodes) + 1, 2), np.int64), np.zeros((0, 2), np.int64)
-        """Documents and tokens that each node left; of each class, those of row groups that are not in `_left` yet."""
+        """Documents and tokens that each node left; of each class, those of row groups that are not
+        in `_left` yet.
+        """
         self._codes, self._passed = np.zeros(0, np.int64), np.zeros((len(nodes) + 1, 0), np.bool_)
         """The class of each document of the last row group; which classes each node keeps."""
         self._groups, self._place = list[_Kept](), 0
-        self._all_codes, self._bits = Values(folder / "classes", np.uint8), Values(folder / "bits", np.uint8)
+        self._all_codes, self._bits = (
+            Values(folder / "classes", np.uint8),
+            Values(folder / "bits", np.uint8),
+        )
 
     def add(self, rows: Rows) -> None:
         """Take a row group that has documents."""
@@ -150,14 +172,18 @@ class Sieve:
             self._passed, self._sums = passed, np.zeros((classes.count, 2), np.int64)
             self._place = self._bits.size
             self._bits.add(np.packbits(passed[self._ends], axis=1).reshape(-1))
-        self._groups.append(_Kept(rows.group.rows, classes.count, self._all_codes.size, self._place))
+        self._groups.append(
+            _Kept(rows.group.rows, classes.count, self._all_codes.size, self._place)
+        )
         self._codes = classes.codes
         self._all_codes.add(_packed(self._codes, classes.count))
         self._sums[:, 0] += classes.documents()
         self._sums[:, 1] += np.bincount(self._codes, rows.tokens, classes.count).astype(np.int64)
 
     def _look_at_columns(self, rows: Rows, classes: _Classes) -> NDArray[np.bool_]:
-        """Divide documents by what conditions ask of them; return which classes each node keeps by conditions alone."""
+        """Divide documents by what conditions ask of them; return which classes each node keeps by
+        conditions alone.
+        """
         columns = frozenset[str]()
         for _, condition, asked in self._conditions:
             if not asked <= columns and condition.may_hold(rows.statistics):
@@ -177,15 +203,25 @@ class Sieve:
         if classes.meaning != self._meaning or (present > self._present).any():
             self._meaning, self._present = classes.meaning, present
             members, known = table.take(classes.members()), dict[object, Any]()
-            self._answers = np.ones((len(self._conditions) + len(self._others), classes.count), np.bool_)
+            self._answers = np.ones(
+                (len(self._conditions) + len(self._others), classes.count), np.bool_
+            )
             for number, condition, asked in self._conditions:
-                self._answers[number] = condition.mask(members, known) if asked <= columns else False
+                self._answers[number] = (
+                    condition.mask(members, known) if asked <= columns else False
+                )
             self._by_conditions = self._through(self._answers)
         return self._by_conditions
 
-    def _look_at_documents(self, rows: Rows, classes: _Classes, passed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _look_at_documents(
+        self, rows: Rows, classes: _Classes, passed: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
         """Divide documents by all other filters, too; return which classes each node keeps."""
-        before, present, everyone = classes.codes, classes.documents() > 0, np.ones(rows.group.rows, np.bool_)
+        before, present, everyone = (
+            classes.codes,
+            classes.documents() > 0,
+            np.ones(rows.group.rows, np.bool_),
+        )
         masks = dict[int, NDArray[np.bool_]]()
         for number, step in self._others:
             nodes = [node for node, filter_ in self._nodes if filter_ == number]
@@ -217,7 +253,9 @@ class Sieve:
         return kept
 
     def left(self, view: int) -> Iterator[tuple[int, int]]:
-        """Yield documents and tokens of the corpus, and what each leading filter of a view left of them."""
+        """Yield documents and tokens of the corpus, and what each leading filter of a view left of
+        them.
+        """
         self._settle()
         for node in self._paths[view]:
             documents, tokens = self._left[node].tolist()

@@ -1,4 +1,6 @@
-"""views: a corpus's dataset and the tables of its documents → datasets of documents that were chosen."""
+"""views: a corpus's dataset and the tables of its documents → datasets of documents that were
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ _MISSING = "missing"
 
 @holding
 def make_view(project: Project, name: str) -> Manifest:
-    """Choose a view's documents and publish its dataset; other stale views of the corpus are made in the same pass.
+    """Choose a view's documents and publish its dataset; other stale views of the corpus are made
+    in the same pass.
 
     Raises as `choose`, for this view.
     """
@@ -65,24 +68,38 @@ def make_view(project: Project, name: str) -> Manifest:
     found = None if project.rebuild else project.outputs.find(wanted)
     if found is not None:
         return project.outputs.make_current(found)
-    recipes, made = {name: wanted, **_stale(project, corpus, dataset, {name})}, dict[str, Manifest]()
+    recipes, made = (
+        {name: wanted, **_stale(project, corpus, dataset, {name})},
+        dict[str, Manifest](),
+    )
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
-    with leased(project.outputs.access, {*recipes}, corpus), claim_scratch(folder / "choosing") as scratch:
+    with (
+        leased(project.outputs.access, {*recipes}, corpus),
+        claim_scratch(folder / "choosing") as scratch,
+    ):
         for chosen in choose(project, corpus, [*recipes], scratch):
             write = _writer(project, dataset, recipes, chosen)
-            made[chosen.name] = project.outputs.make_current(project.outputs.commit(recipes[chosen.name], write))
+            made[chosen.name] = project.outputs.make_current(
+                project.outputs.commit(recipes[chosen.name], write)
+            )
     return made[name]
 
 
-def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[str]) -> dict[str, Recipe]:
-    """Return the recipes of the other views of a corpus that are not there, as far as their rules can be read."""
+def _stale(
+    project: Project, corpus: str, dataset: Manifest, done: Collection[str]
+) -> dict[str, Recipe]:
+    """Return the recipes of the other views of a corpus that are not there, as far as their rules
+    can be read.
+    """
     found = {}
     for name in project.config.views:
         if name not in done and base_of(project.config.views, name) == corpus:
             with contextlib.suppress(NanosetError):
-                recipe = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
+                recipe = VIEW.recipe(
+                    project, Key(corpus, name), _parents(project, Key(corpus, name), dataset)
+                )
                 if project.outputs.find(recipe) is None:
                     rule_of(project, name)
                     columns_kept(project, dataset, name)
@@ -93,7 +110,11 @@ def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[st
 def _parents(project: Project, key: Key, dataset: Manifest) -> dict[str, str]:
     """Return name → digest of what a view is made from now."""
     inputs = VIEW.inputs(project.config, key)
-    others = {name: require(project, node.stage, node.key).digest for name, node in inputs.items() if name != "dataset"}
+    others = {
+        name: require(project, node.stage, node.key).digest
+        for name, node in inputs.items()
+        if name != "dataset"
+    }
     return {"dataset": dataset.digest} | others
 
 
@@ -101,22 +122,36 @@ def _writer(
     project: Project, dataset: Manifest, recipes: Mapping[str, Recipe], chosen: Chosen
 ) -> Callable[[Path], tuple[dict[str, Any], dict[str, str | FileFact]]]:
     config, corpus = project.config, dataset.name
-    prefix = pair_name(config.tokenization.preset, chosen.name, config.documents_of(corpus).text_key)
+    prefix = pair_name(
+        config.tokenization.preset, chosen.name, config.documents_of(corpus).text_key
+    )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        base = read_idx(idx_path(dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")), validate=False)
+        base = read_idx(
+            idx_path(dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")), validate=False
+        )
         index = idx_path(folder / prefix)
         sequences, documents = write_view_idx(index, base, chosen.selection.chunks)
         counts = {"documents": documents, "sequences": sequences, "tokens": chosen.selection.tokens}
-        facts = {"prefix": prefix, "corpus": corpus, **counts, "dtype": dataset.facts["dtype"], **chosen.facts}
+        facts = {
+            "prefix": prefix,
+            "corpus": corpus,
+            **counts,
+            "dtype": dataset.facts["dtype"],
+            **chosen.facts,
+        }
         files: dict[str, str | FileFact] = {index.name: sha256_file(index)}
         return facts, files | _tokens(project, dataset, recipes[chosen.name], folder, prefix)
 
     return write
 
 
-def _tokens(project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str) -> dict[str, FileFact]:
-    """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that it makes itself."""
+def _tokens(
+    project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str
+) -> dict[str, FileFact]:
+    """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that
+    it makes itself.
+    """
     own = f"{prefix}.bin"
     if project.outputs.access.has_copies:
         return copy_tokens(project.outputs, dataset, recipe, folder, own)
@@ -126,7 +161,8 @@ def _tokens(project: Project, dataset: Manifest, recipe: Recipe, folder: Path, p
 
 
 def link(source: Path, target: Path, place: Path) -> None:
-    """Make a file appear at another path: by a hard link, or where these are refused by a relative symbolic one.
+    """Make a file appear at another path: by a hard link, or where these are refused by a relative
+    symbolic one.
 
     `place`: the folder that the target's will become.
     """
@@ -170,7 +206,9 @@ class ViewStage(DerivedStage, Planned, Advising):
         return {"dataset": Node(DATASET, Key(key.subject)), **columns, **found}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
+        """Return the recipe: the rules of the view and of those that it is of, and the content of
+        their files.
+        """
         name = self.layout.name_of(key)
         options: dict[str, Any] = {}
         chain = chain_of(project.config.views, name)
@@ -181,12 +219,16 @@ class ViewStage(DerivedStage, Planned, Advising):
     def make(self, project: Project, key: Key) -> Manifest:
         return make_view(project, self.layout.name_of(key))
 
-    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
         from nanoset_core.stages.views.verify import verify_view
 
         return verify_view(project, key.subject, key.part or "", deep)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+    def refusal(
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+    ) -> str | None:
         """Return that a file of ids is not there."""
         try:
             rule_of(project, self.layout.name_of(key), is_made=False)
@@ -199,7 +241,9 @@ class ViewStage(DerivedStage, Planned, Advising):
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         missing_ids = manifest.facts["missing_ids"]
-        warnings = [f"{count:,} ids of {key} are of no document" for key, count in missing_ids.items()]
+        warnings = [
+            f"{count:,} ids of {key} are of no document" for key, count in missing_ids.items()
+        ]
         warnings += gap_warnings(manifest.facts, manifest.name)
         if not manifest.facts["documents"]:
             warnings.append("it holds no document")
@@ -211,17 +255,26 @@ class ViewStage(DerivedStage, Planned, Advising):
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return one view's rules as JSON, without those that it has not: of files of ids their content."""
+    """Return one view's rules as JSON, without those that it has not: of files of ids their
+    content.
+    """
     options: dict[str, Any] = {}
     for key in LISTS:
         if (patterns := spec.files(key)) is not None:
-            options[key] = [_content(project, pattern, f"views.{name}.{key}") for pattern in patterns]
+            options[key] = [
+                _content(project, pattern, f"views.{name}.{key}") for pattern in patterns
+            ]
     if spec.split is not None:
         options["split"] = [spec.split.by, *spec.split.keep]
     if not isinstance(spec.order, str):
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     repeat = None if spec.repeat == 1 else spec.repeat
-    given = {"where": spec.where, "documents": spec.documents, "tokens": spec.tokens, "repeat": repeat}
+    given = {
+        "where": spec.where,
+        "documents": spec.documents,
+        "tokens": spec.tokens,
+        "repeat": repeat,
+    }
     options |= {key: value for key, value in given.items() if value is not None}
     return {f"views.{name}.{key}": value for key, value in options.items()}
 

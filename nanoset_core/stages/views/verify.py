@@ -27,8 +27,9 @@ CHOSEN_AGAIN = 4_000_000
 def verify_view(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
     """Check the current version of a view.
 
-    Its files; each of its sequences is one of the dataset that it was chosen from; and, with `deep` or of a smaller
-    corpus, chosen again by its rules it is the same, byte for byte: so no excluded document is in it, and none lacks.
+    Its files; each of its sequences is one of the dataset that it was chosen from; and, with `deep`
+    or of a smaller corpus, chosen again by its rules it is the same, byte for byte: so no excluded
+    document is in it, and none lacks.
     """
 
     def look(report: Report, view: Manifest, is_fresh: bool) -> None:
@@ -38,7 +39,9 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
             if is_fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
                 _choose_again(report, project, base, view)
 
-    return check_current(project, VIEW, Key(corpus, name), look, "documents", "sequences", "tokens", deep=deep)
+    return check_current(
+        project, VIEW, Key(corpus, name), look, "documents", "sequences", "tokens", deep=deep
+    )
 
 
 def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
@@ -47,7 +50,8 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
     for begin in range(0, len(own.sequence_lengths), CHUNK_SEQUENCES):
         some = slice(begin, begin + CHUNK_SEQUENCES)
         pointers, lengths = own.sequence_pointers[some], own.sequence_lengths[some]
-        pointers, lengths = pointers[lengths > 0], lengths[lengths > 0]  # an empty one shares its place with others
+        # an empty one shares its place with others
+        pointers, lengths = pointers[lengths > 0], lengths[lengths > 0]
         at = places_upto(whole.sequence_pointers, pointers)
         same = (whole.sequence_pointers[at] == pointers) & (whole.sequence_lengths[at] == lengths)
         if not same.all():
@@ -55,7 +59,9 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
             where = idx_path(view.folder / view.facts["prefix"])
             found = f"{int(lengths[bad]):,} tokens from byte {int(pointers[bad]):,} on"
             what = "a sequence of a view is none of its dataset"
-            report.error(what, where, found, f"one of {base.url()}", f"delete {view.url()}, and {BUILD}")
+            report.error(
+                what, where, found, f"one of {base.url()}", f"delete {view.url()}, and {BUILD}"
+            )
             return
 
 
@@ -64,7 +70,9 @@ def _choose_again(report: Report, project: Project, base: Manifest, view: Manife
         folder = Path(scratch)
         (chosen,) = choose(project, base.name, [view.name], folder)
         write_view_idx(
-            folder / "again.idx", read_idx(base.path(f"{base.facts['prefix']}.idx")), chosen.selection.chunks
+            folder / "again.idx",
+            read_idx(base.path(f"{base.facts['prefix']}.idx")),
+            chosen.selection.chunks,
         )
         found, name = sha256_file(folder / "again.idx"), f"{view.facts['prefix']}.idx"
     what = "a view does not hold the documents that its rules choose"

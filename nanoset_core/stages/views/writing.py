@@ -1,6 +1,7 @@
 """The .idx of a view: the documents that were chosen of a dataset, pointing into its .bin.
 
-Source: what Megatron-LM's `_IndexWriter` writes and `IndexedDataset` reads: a sequence lies where its pointer says.
+Source: what Megatron-LM's `_IndexWriter` writes and `IndexedDataset` reads: a sequence lies where
+    its pointer says.
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code, positions_in
+from nanoset_core.formats.indexed.layout import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    Index,
+    dtype_code,
+    positions_in,
+)
 
 Documents = Callable[[], Iterable[NDArray[np.int64]]]
 """Gives the numbers of the chosen documents in order, int64, some at a time; called more than once."""
 
 
 def write_view_idx(path: Path, base: Index, documents: Documents) -> tuple[int, int]:
-    """Write an .idx of some documents of a dataset, and return how many sequences and documents it has.
+    """Write an .idx of some documents of a dataset, and return how many sequences and documents it
+    has.
 
-    Twenty bytes are written for a document of one sequence; memory is that of one chunk of documents.
+    Twenty bytes are written for a document of one sequence; memory is that of one chunk of
+    documents.
     """
     count = sequences = 0
     for some in documents():

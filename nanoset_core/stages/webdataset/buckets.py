@@ -1,8 +1,9 @@
-"""The engine `buckets`: one sweep over the sources sorts all rows into files, of which each then fits the memory.
+"""The engine `buckets`: one sweep over the sources sorts all rows into files, of which each then
+fits the memory.
 
-A bucket file holds the rows of a run of neighbouring shards, in the order of the sources. Of each row it has the number
-of its context, int64, then the tokens. The shards of a run are an interval of the keys that define the global order:
-sorted by their keys, the rows are in order.
+A bucket file holds the rows of a run of neighbouring shards, in the order of the sources. Of each
+row it has the number of its context, int64, then the tokens. The shards of a run are an interval of
+the keys that define the global order: sorted by their keys, the rows are in order.
 """
 
 from __future__ import annotations
@@ -136,5 +137,7 @@ def _check_room(folder: Path, needed_bytes: int) -> None:
             where=folder.parent,
             found=f"{free_bytes:,} bytes free",
             expected=f"{needed_bytes:,} bytes",
-            remedy=("name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)"),
+            remedy=(
+                "name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)"
+            ),
         )

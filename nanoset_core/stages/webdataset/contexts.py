@@ -1,4 +1,6 @@
-"""Cut the token streams of several sources into contexts: rows of one length, numbered in source order."""
+"""Cut the token streams of several sources into contexts: rows of one length, numbered in source
+order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _NO_CONTEXTS = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class SourceContexts:
-    """Counts of one source. One pass over it gives `rows` rows; the table holds `frequency` times as many contexts."""
+    """Counts of one source. One pass over it gives `rows` rows; the table holds `frequency` times
+    as many contexts.
+    """
 
     name: str
     tokens: int
@@ -95,9 +99,10 @@ class _CutStreams(NamedTuple):
 class ContextTable:
     """Contexts of all sources, numbered in source order; rows are computed, never stored.
 
-    Each source is cut, as one stream across its documents or stream by stream, into rows of one length. Its contexts
-    are its rows in order, `repeats` times, and then its chosen rows in order. Row `j` of a stream holds its tokens
-    `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS token if the settings name one.
+    Each source is cut, as one stream across its documents or stream by stream, into rows of one
+    length. Its contexts are its rows in order, `repeats` times, and then its chosen rows in order.
+    Row `j` of a stream holds its tokens `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS
+    token if the settings name one.
     """
 
     def __init__(self, sources: Sequence[tuple[str, int]], settings: PlanSettings) -> None:
@@ -137,7 +142,9 @@ class ContextTable:
 
         # The same counts as arrays, to look up many contexts at once.
         self.first_contexts = _running_sum([source.contexts for source in counts])
-        """Number of the first context of each source, int64, shape (sources + 1,); the last is the total."""
+        """Number of the first context of each source, int64, shape (sources + 1,); the last is the
+        total.
+        """
         self.rows = np.array([max(source.rows, 1) for source in counts], dtype=np.int64)
         """Rows of one pass, at least 1 so that one can divide by it, shape (sources,)."""
         repeated = [source.contexts - source.chosen for source in counts]
@@ -152,8 +159,8 @@ class ContextTable:
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
         """Return where the tokens of these context numbers are, int64, shape (contexts,).
 
-        Under the tail `carry` a row can run over the end of its source: its tokens continue with the first ones of the
-        next sources.
+        Under the tail `carry` a row can run over the end of its source: its tokens continue with
+        the first ones of the next sources.
 
         Raises:
             SampleIndexError: A number is outside the table.
@@ -189,8 +196,11 @@ class ContextTable:
         return row
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the contexts that hold any of a source's tokens [start, stop), int64, shape (contexts,)."""
-        # With the tail `carry` alone, a row that begins in an earlier source can hold tokens of this.
+        """Return the contexts that hold any of a source's tokens [start, stop), int64, shape
+        (contexts,).
+        """
+        # With the tail `carry` alone, a row that begins in an earlier source can hold tokens of
+        # this.
         first_source = 0 if self.settings.tail == "carry" else source
         parts = [_NO_CONTEXTS]
         distance = 0  # tokens from the start of `number` to the start of `source`
@@ -212,7 +222,8 @@ class ContextTable:
         return np.concatenate([repeated, chosen]) + int(self.first_contexts[source])
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the rows of a source that hold any of its tokens [start, stop), numbered within the source.
+        """Return the rows of a source that hold any of its tokens [start, stop), numbered within
+        the source.
 
         Past the source's end, tokens are those of the next sources, as in carried rows.
         """

@@ -16,7 +16,9 @@ from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource, common_dtype
 
 STORED_BYTES = 64 << 20
-"""Bytes of rows gathered at once from a store: that many take several requests, which are sent together."""
+"""Bytes of rows gathered at once from a store: that many take several requests, which are sent
+together.
+"""
 _COPY_BYTES = 1 << 20
 """Rows copied at once: they stay in the processor's cache on their way."""
 
@@ -34,9 +36,11 @@ def gather(
         sources: The table's sources.
         table: Gives the place of each context.
         contexts: Numbers of the contexts, int64, shape (contexts,).
-        out: Where to put the tokens: any view of shape (contexts, sequence_length) whose dtype holds every source's.
+        out: Where to put the tokens: any view of shape (contexts, sequence_length) whose dtype
+            holds every source's.
             None: a new array.
-        places: Row of `out` for each context, all different, int64, shape (contexts,); `out` may have more rows.
+        places: Row of `out` for each context, all different, int64, shape (contexts,); `out` may
+            have more rows.
             None: rows are in the order of the contexts.
 
     Returns:
@@ -176,7 +180,9 @@ def _copy_whole_rows(
 
 
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
-    """Return the position of an element of ranges that are concatenated, by the ranges' starts and lengths."""
+    """Return the position of an element of ranges that are concatenated, by the ranges' starts and
+    lengths.
+    """
     stops = np.cumsum(counts)
     part = int(np.searchsorted(stops, number, side="right"))
     return int(starts[part] + number - (stops[part] - counts[part]))
@@ -192,7 +198,9 @@ def _carried_row(
     start: int,
     row_tokens: int,
 ) -> NDArray[np.integer[Any]]:
-    """Return a row that begins in the first source and continues with the first tokens of those after it."""
+    """Return a row that begins in the first source and continues with the first tokens of those
+    after it.
+    """
     parts: list[NDArray[np.integer[Any]]] = []
     missing = row_tokens
     for source in sources:
@@ -213,7 +221,8 @@ def sweep(
     contexts: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Gather many contexts in one sweep over the sources, holding 8 MiB of these at once (64 MiB of a store).
+    """Gather many contexts in one sweep over the sources, holding 8 MiB of these at once (64 MiB of
+    a store).
 
     Args:
         plan: Of the contexts.

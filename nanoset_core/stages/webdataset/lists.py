@@ -1,4 +1,6 @@
-"""The lists that name the tars of a webdataset: for OpenLM, for wids, and DCLM's record, which can be completed."""
+"""The lists that name the tars of a webdataset: for OpenLM, for wids, and DCLM's record, which can
+be completed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def write_lists(
     tokenizer: str | None = None,
     sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
-    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside a plan's tars.
+    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside
+    a plan's tars.
 
     Args:
         plan: Of the tars.
@@ -63,7 +66,9 @@ def write_lists(
 
 
 def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    """Return the index of wids. It needs no md5sum, and checks none: the manifest's sha256 is the one to check."""
+    """Return the index of wids. It needs no md5sum, and checks none: the manifest's sha256 is the
+    one to check.
+    """
     shards: list[dict[str, Any]] = []
     for facts in tars:
         shards.append(
@@ -131,9 +136,11 @@ def complete_exp_data(
     overwrite: bool = True,
     only_check: bool = False,
 ) -> None:
-    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json` does.
+    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's
+    `--output-json` does.
 
-    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added if the record has none.
+    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added if the record
+    has none.
 
     Args:
         folder: Of the tars.
@@ -149,7 +156,9 @@ def complete_exp_data(
     """
     counts = store_of(folder).read(EXP_DATA_NAME)
     if counts is None and not only_check:
-        raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
+        raise MissingError(
+            "no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again"
+        )
     record = _read_record(record_file)
 
     # The record's own values take precedence over our counts, and our addresses over both.
@@ -178,7 +187,9 @@ def _read_record(path: Path | None) -> dict[str, Any]:
         if not isinstance(record, dict):
             raise ValueError(f"a {type(record).__name__}")
     except FileNotFoundError as error:
-        raise MissingError("no such record", where=path, remedy="correct the path of --input-json") from error
+        raise MissingError(
+            "no such record", where=path, remedy="correct the path of --input-json"
+        ) from error
     except ValueError as error:
         raise FormatError(
             "not a record",

@@ -67,10 +67,12 @@ def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
 
 @holding
 def make_plan(project: Project, name: str) -> Manifest:
-    """Plan the shards of a webdataset from its corpora's current datasets; make the plan the current one.
+    """Plan the shards of a webdataset from its corpora's current datasets; make the plan the
+    current one.
 
     Raises:
-        ConfigError: Two corpora hold the same file; with the preset tokshuf: another tokenizer, or a view.
+        ConfigError: Two corpora hold the same file; with the preset tokshuf: another tokenizer, or
+            a view.
         InputError: The datasets do not fill a context.
         StaleError: With the preset tokshuf: shards of other files than the dataset.
     """
@@ -124,7 +126,8 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     The webdataset counts as complete only once `finish` has written its lists.
 
     Raises:
-        StaleError: A corpus has another dataset than the planned one, or the compressor is not the plan's.
+        StaleError: A corpus has another dataset than the planned one, or the compressor is not the
+            plan's.
         ConfigError: The memory does not hold one shard.
         StorageError: The disk is full. Tars that were whole by then stay.
     """
@@ -189,7 +192,9 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
 
 
 def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
-    """Return whether tokens in a bucket are copied, once for all groups, and not read there by each."""
+    """Return whether tokens in a bucket are copied, once for all groups, and not read there by
+    each.
+    """
     return project.executor is None and has_room_for_tokens(*datasets)
 
 
@@ -221,7 +226,9 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
 
 
 def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
-    """Return tar → facts of one group of the current plan; None for a tar that is missing or has another size."""
+    """Return tar → facts of one group of the current plan; None for a tar that is missing or has
+    another size.
+    """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
     shards = group_shards(plan, project.webdataset(name).groups, group)
@@ -248,7 +255,8 @@ def finish(project: Project, name: str) -> Manifest:
     complete = outputs.find(recipe)
     if complete is None or project.rebuild:
         complete = _complete(project, recipe, plan, manifest.recipe["parents"])
-    # The manifest says what they say; a build that was killed after completing it may have left them.
+    # The manifest says what they say; a build that was killed after completing it may have left
+    # them.
     clear_markers(complete.folder, outputs.access)
     outputs.access.remove_all(complete.folder / ROWS)
     return outputs.make_current(complete)

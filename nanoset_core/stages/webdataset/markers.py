@@ -1,4 +1,6 @@
-"""Completion markers beside the tars of a webdataset: a run that was cut off continues after the tars that have one."""
+"""Completion markers beside the tars of a webdataset: a run that was cut off continues after the
+tars that have one.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ def write_markers(
     made_from: str,
     access: FileAccess,
 ) -> None:
-    """Record what finished tars hold, and the digest that they were made from, where their folder is stored.
+    """Record what finished tars hold, and the digest that they were made from, where their folder
+    is stored.
 
-    A marker that is cut off counts as none. None is written if another build completes the webdataset at the same time,
-    which removes all markers.
+    A marker that is cut off counts as none. None is written if another build completes the
+    webdataset at the same time, which removes all markers.
     """
     # Written without a temporary file: a marker that is cut off is no JSON, and counts as none.
     paths: list[Path] = []
@@ -46,7 +49,9 @@ def read_markers(
     made_from: str,
     access: FileAccess,
 ) -> dict[int, TarFacts]:
-    """Return shard → facts of those tars that exist, have the size written, and were made from this digest."""
+    """Return shard → facts of those tars that exist, have the size written, and were made from this
+    digest.
+    """
     tar_names = [_tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names + marker_names)
@@ -66,7 +71,9 @@ def read_markers(
 
 
 def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:
-    """Return what a marker says; None if it is cut off, or of a tar that was made from another digest."""
+    """Return what a marker says; None if it is cut off, or of a tar that was made from another
+    digest.
+    """
     try:
         marker = json.loads(access.read_current(path))
         if marker.pop("made_from") != made_from:

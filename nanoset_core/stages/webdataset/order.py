@@ -1,24 +1,26 @@
 """Define the global order of a shuffled dataset, and how often the contexts of a source occur.
 
-The key of context `c` under `seed` is output number `c` (from 0) of the SplitMix64 generator started at `seed`
-(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; the finaliser is Stafford's
-variant 13). All arithmetic is modulo 2^64::
+The key of context `c` under `seed` is output number `c` (from 0) of the SplitMix64 generator
+started at `seed` (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014; the finaliser is Stafford's variant 13). All arithmetic is modulo 2^64::
 
     z   = seed + (c + 1) * 0x9E3779B97F4A7C15
     z   = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z   = (z ^ (z >> 27)) * 0x94D049BB133111EB
     key = z ^ (z >> 31)
 
-The global order lists the contexts by ascending (key, c). The multiplier is odd and each step can be undone, so no two
-contexts share a key. A key depends on nothing but the seed and the number: any process can make any part of the order.
+The global order lists the contexts by ascending (key, c). The multiplier is odd and each step can
+be undone, so no two contexts share a key. A key depends on nothing but the seed and the number: any
+process can make any part of the order.
 
-A frequency f gives floor(f * rows + 1/2) contexts of `rows` rows: floor(f) times all of them, then n chosen ones. Of
-each 64 neighbouring rows, `64 * n / rows` are chosen: those with the least SplitMix64 keys. The number is rounded so
-that the sums stay exact and, by a seeded offset, each row has the same chance. Every chosen row is found in constant
-time and memory, in ascending order, so that engines read the source from start to end.
+A frequency f gives floor(f * rows + 1/2) contexts of `rows` rows: floor(f) times all of them, then
+n chosen ones. Of each 64 neighbouring rows, `64 * n / rows` are chosen: those with the least
+SplitMix64 keys. The number is rounded so that the sums stay exact and, by a seeded offset, each row
+has the same chance. Every chosen row is found in constant time and memory, in ascending order, so
+that engines read the source from start to end.
 
-The rule is DCLM's (OpenLM `tokenize_shuffle.py`: each context floor(f) times and once more with the chance of the
-rest), except that its counts are exact and the same in every run.
+The rule is DCLM's (OpenLM `tokenize_shuffle.py`: each context floor(f) times and once more with the
+chance of the rest), except that its counts are exact and the same in every run.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ BLOCK_ROWS = 64
 _CHUNK_ROWS = 1 << 14
 """Chosen rows looked up at once: each needs 64 keys, 8 MiB in all."""
 MAX_ROWS = 3_000_000_000
-"""Most rows of a source of which only some are chosen, so that products of two counts stay within 63 bits."""
+"""Most rows of a source of which only some are chosen, so that products of two counts stay within
+63 bits.
+"""
 
 
 def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
@@ -84,15 +88,18 @@ def _key_chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a context."""
+    """Return the whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a
+    context.
+    """
     return np.argsort(context_keys(0, contexts, seed))
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return `global_order(contexts, seed)[start:stop]` in bounded memory, int64, shape (stop - start,).
+    """Return `global_order(contexts, seed)[start:stop]` in bounded memory, int64, shape (stop -
+    start,).
 
-    Works in windows of 4 Mi ranks and caches the latest one, so that reading the ranks shard by shard costs one pass
-    over the keys for each window.
+    Works in windows of 4 Mi ranks and caches the latest one, so that reading the ranks shard by
+    shard costs one pass over the keys for each window.
 
     Raises:
         SampleIndexError: The ranks are outside the order.
@@ -143,7 +150,9 @@ def _select(
     seed: int,
     buckets: NDArray[np.int64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the keys in these buckets, uint64, shape (keys,), and their context numbers, int64, of the same shape."""
+    """Return the keys in these buckets, uint64, shape (keys,), and their context numbers, int64, of
+    the same shape.
+    """
     is_selected = np.zeros(_N_BUCKETS, dtype=bool)
     is_selected[buckets] = True
     bucket_sizes = np.diff(_keys_below(contexts, seed))
@@ -162,10 +171,11 @@ def _select(
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of the contexts at these ranks, each in [0, contexts): int64 → uint64, shape (ranks,).
+    """Return the keys of the contexts at these ranks, each in [0, contexts): int64 → uint64, shape
+    (ranks,).
 
-    Makes one pass over all keys for the counts, and one for each 4 Mi keys that share a bucket with a requested one.
-    The order itself is not computed.
+    Makes one pass over all keys for the counts, and one for each 4 Mi keys that share a bucket with
+    a requested one. The order itself is not computed.
     """
     keys_below = _keys_below(contexts, seed)
     bucket_sizes = np.diff(keys_below)
@@ -192,11 +202,14 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the ranks of contexts in the order, int64, shape (numbers,) both; makes one pass over all keys."""
+    """Return the ranks of contexts in the order, int64, shape (numbers,) both; makes one pass over
+    all keys.
+    """
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # A key's rank is the number of keys below it: count those between each requested one and the next.
+    # A key's rank is the number of keys below it: count those between each requested one and the
+    # next.
     counts = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
     for _, chunk in _key_chunks(contexts, seed):
         interval = np.searchsorted(sorted_keys, chunk, side="right")
@@ -213,7 +226,9 @@ def _in_chunks(
     work: Callable[[NDArray[np.int64]], NDArray[_Rows]],
     values: NDArray[np.int64],
 ) -> NDArray[_Rows]:
-    """Apply a function to bounded parts of its values, int64, shape (values,), and concatenate the results."""
+    """Apply a function to bounded parts of its values, int64, shape (values,), and concatenate the
+    results.
+    """
     starts = range(0, max(len(values), 1), _CHUNK_ROWS)
     return np.concatenate([work(values[start : start + _CHUNK_ROWS]) for start in starts])
 
@@ -239,11 +254,15 @@ class Choice:
 
     @property
     def _offset(self) -> int:
-        """Shifts the rounding of the blocks' shares, so that each row has the same chance over all seeds."""
+        """Shifts the rounding of the blocks' shares, so that each row has the same chance over all
+        seeds.
+        """
         return self.seed % self.rows if self.rows else 0
 
     def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
+        """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape
+        (rows,) both.
+        """
         if self.chosen == self.rows:
             return numbers
         return _in_chunks(self._row, numbers)
@@ -264,7 +283,9 @@ class Choice:
         return (np.minimum(block * BLOCK_ROWS, self.rows) * self.chosen + self._offset) // self.rows
 
     def _is_chosen(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape (blocks, 64)."""
+        """Return which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape
+        (blocks, 64).
+        """
         rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
         keys = keys_of(rows.astype(np.uint64), self.seed)
         keys[rows >= self.rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows
@@ -300,9 +321,11 @@ class Choice:
 
 
 def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
-    """Return how often all of `rows` occur, and how many of them occur once more: frequency * rows in all, rounded.
+    """Return how often all of `rows` occur, and how many of them occur once more: frequency * rows
+    in all, rounded.
 
-    The frequency counts as the decimal number that it is written as: 0.3 of 5 rows are 1.5, and so 2.
+    The frequency counts as the decimal number that it is written as: 0.3 of 5 rows are 1.5, and so
+    2.
     """
     exact_frequency = Fraction(repr(float(frequency)))
     contexts = math.floor(exact_frequency * rows + Fraction(1, 2))
@@ -311,7 +334,9 @@ def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
 
 
 def choice_seed(seed: int, name: str) -> int:
-    """Return the seed of a source's choice, which depends on the seed of the order and the source's name."""
+    """Return the seed of a source's choice, which depends on the seed of the order and the source's
+    name.
+    """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
@@ -326,7 +351,8 @@ def frequencies_of_weights(
     Args:
         rows: Name → contexts of one pass.
         weights: Name → weight, above 0; they need no sum.
-        contexts: Contexts in all. None: as many as repeat no source, so that the scarcest occurs just once.
+        contexts: Contexts in all. None: as many as repeat no source, so that the scarcest occurs
+            just once.
 
     Raises:
         ConfigError: A source with a weight does not fill one context.

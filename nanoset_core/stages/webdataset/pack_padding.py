@@ -1,4 +1,6 @@
-"""Count the padding within packs, which a plan counts as tokens: to it, a pack is a row like any other."""
+"""Count the padding within packs, which a plan counts as tokens: to it, a pack is a row like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class PackPadding:
 
     plan: ShufflePlan
     by_source: Mapping[int, NDArray[np.int64]]
-    """Number of a source that consists of packs → tokens of each pack that are padding, shape (packs,)."""
+    """Number of a source that consists of packs → tokens of each pack that are padding, shape
+    (packs,).
+    """
 
     def counted(self, facts: TarFacts) -> TarFacts:
         """Return the facts of a tar with the padding within its packs counted as padding."""

@@ -83,19 +83,25 @@ class ShufflePlan:
 
     @property
     def contexts(self) -> int:
-        """Contexts in all shards; the order is that of `table.contexts`, which can be a few more (`even`)."""
+        """Contexts in all shards; the order is that of `table.contexts`, which can be a few more
+        (`even`).
+        """
         if self.settings.even:
             return self.shards * self.shard_size
         return self.table.contexts
 
     @property
     def contexts_left_out(self) -> int:
-        """Contexts, the last of the order, that no shard holds: fewer than there are shards, and 0 unless `even`."""
+        """Contexts, the last of the order, that no shard holds: fewer than there are shards, and 0
+        unless `even`.
+        """
         return self.table.contexts - self.contexts
 
     @property
     def tokens(self) -> int:
-        """Tokens of the sources in the shards, repetitions counted, without padding and the contexts' BOS."""
+        """Tokens of the sources in the shards, repetitions counted, without padding and the
+        contexts' BOS.
+        """
         return self.contexts * self.settings.row_tokens - self.pad_tokens
 
     @property

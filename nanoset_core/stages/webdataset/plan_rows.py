@@ -27,14 +27,20 @@ class QualityMeasure:
 
 QUALITY_MEASURES = (
     QualityMeasure("neighbours from the same source", "same_source", "{same_source_expected:.3g}"),
-    QualityMeasure("neighbours that were neighbours before", "neighbours", "{neighbours_expected:.3g}"),
+    QualityMeasure(
+        "neighbours that were neighbours before", "neighbours", "{neighbours_expected:.3g}"
+    ),
     QualityMeasure(
         "rank correlation of the order before and after",
         "rank_correlation",
         "0 ± {rank_correlation_error:.3g}",
     ),
-    QualityMeasure("mix of sources in a tar: mean deviation, in standard errors", "mix_mean", "0.8"),
-    QualityMeasure("mix of sources in a tar: largest deviation", "mix_max", "about {mix_max_expected:.3g}"),
+    QualityMeasure(
+        "mix of sources in a tar: mean deviation, in standard errors", "mix_mean", "0.8"
+    ),
+    QualityMeasure(
+        "mix of sources in a tar: largest deviation", "mix_max", "about {mix_max_expected:.3g}"
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""The settings of a plan: nanoset.yaml (`settings.py`) and `nanoset shuffle` (`standalone/options.py`) lead to them."""
+"""The settings of a plan: nanoset.yaml (`settings.py`) and `nanoset shuffle`
+(`standalone/options.py`) lead to them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ PlanTail = Literal["drop", "pad", "carry", "pad_always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """Everything that decides a plan except the sources; `nanoset.yaml` and the command check most values."""
+    """Everything that decides a plan except the sources; `nanoset.yaml` and the command check most
+    values.
+    """
 
     sequence_length: int
     """Tokens in a context, the BOS included: 2049 for a model that trains on 2048."""
@@ -53,15 +57,23 @@ class PlanSettings:
     vocab_size: int | None = None
     """If given, `pad_id`, `bos_id` and `eod` must be below it."""
     streams: Mapping[str, Sequence[int]] | None = None
-    """Source → tokens of each stream that it consists of, such as its files, to cut them on their own."""
+    """Source → tokens of each stream that it consists of, such as its files, to cut them on their
+    own.
+    """
     frequencies: Mapping[str, float] | None = None
-    """Source → how often each of its contexts occurs: 0.5 half of them, 2 each twice; 1 for sources not named."""
+    """Source → how often each of its contexts occurs: 0.5 half of them, 2 each twice; 1 for sources
+    not named.
+    """
     weights: Mapping[str, float] | None = None
-    """Source → share of the contexts, instead of frequencies; sources without a weight are left out."""
+    """Source → share of the contexts, instead of frequencies; sources without a weight are left
+    out.
+    """
     contexts: int | None = None
     """With weights, how many contexts in all. None: as many as repeat no source."""
     even: bool = False
-    """Equal shards of at most `samples_per_shard`: fewer contexts than there are shards are left out."""
+    """Equal shards of at most `samples_per_shard`: fewer contexts than there are shards are left
+    out.
+    """
     preset: ShufflePreset = "default"
     """Whose set of contexts this is, recorded for readers."""
 
@@ -99,5 +111,7 @@ class PlanSettings:
 
 
 def shared_settings(settings: object) -> dict[str, Any]:
-    """Return the settings that have one name in a webdataset of nanoset.yaml, in `nanoset shuffle` and in a plan."""
+    """Return the settings that have one name in a webdataset of nanoset.yaml, in `nanoset shuffle`
+    and in a plan.
+    """
     return {name: getattr(settings, name) for name in _SHARED}

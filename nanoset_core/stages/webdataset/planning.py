@@ -1,4 +1,6 @@
-"""From a webdataset of nanoset.yaml to what its plan is made of: the settings of the plan, and sources of tokens."""
+"""From a webdataset of nanoset.yaml to what its plan is made of: the settings of the plan, and
+sources of tokens.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[i
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
     shards = current_shards(project, tokenized)
-    counts = project.outputs.access.each_copy(lambda shard: counts_by_file(shard.path(DOCUMENTS)), shards)
+    counts = project.outputs.access.each_copy(
+        lambda shard: counts_by_file(shard.path(DOCUMENTS)), shards
+    )
     return list(tokens_by_file(inventory.files, counts).values())
 
 
@@ -127,5 +131,7 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
     if spec.contexts is not None:
         return float(spec.contexts * spec.sequence_length)
     # By weights, as many contexts as repeat no corpus: the corpus that is used up first decides.
-    tokens_per_weight = [tokens_by_corpus[corpus] / weight for corpus, weight in numbers.items() if weight]
+    tokens_per_weight = [
+        tokens_by_corpus[corpus] / weight for corpus, weight in numbers.items() if weight
+    ]
     return sum(numbers.values()) * min(tokens_per_weight)

@@ -43,13 +43,15 @@ class _Correlation(NamedTuple):
 
 
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
-    """Measure a plan's order. Reads no tokens, and needs at most some 100 MB and a second for a million contexts.
+    """Measure a plan's order. Reads no tokens, and needs at most some 100 MB and a second for a
+    million contexts.
 
-    Plans of more are sampled: evenly spread contexts for the correlation, the first shards for the rest, which are
-    taken whole so that neighbours are neighbours.
+    Plans of more are sampled: evenly spread contexts for the correlation, the first shards for the
+    rest, which are taken whole so that neighbours are neighbours.
 
     Returns:
-        JSON values. All measures except the counts have no unit, and are next to what an even shuffle gives:
+        JSON values. All measures except the counts have no unit, and are next to what an even
+        shuffle gives:
 
         - `same_source`, `neighbours`: shares of neighbours in the shards that come from one source, and that touch, or
           are the same, in their source.
@@ -111,7 +113,9 @@ def _is_even(measures: dict[str, Any]) -> bool:
 
 
 def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
-    """Return whether a share of pairs is within four standard errors, and two pairs, of what is expected."""
+    """Return whether a share of pairs is within four standard errors, and two pairs, of what is
+    expected.
+    """
     standard_error = math.sqrt(expected * (1 - expected) / n_pairs)
     return abs(share - expected) <= _MAX_ERRORS * standard_error + 2 / n_pairs
 
@@ -144,7 +148,8 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return by how many standard errors the counts of sources in a shard differ from their shares.
 
-    A count has the hypergeometric distribution. Sources whose count has too little variance are left out.
+    A count has the hypergeometric distribution. Sources whose count has too little variance are
+    left out.
     """
     source_contexts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     total = source_contexts.sum()
@@ -187,5 +192,7 @@ def _expected_touching(source: SourceContexts) -> float:
     repeats = source.repeats
     chosen_share = source.chosen / rows
     # Chosen rows occur once more than the others.
-    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1) + chosen_share * (repeats + 1) * repeats
+    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1) + chosen_share * (
+        repeats + 1
+    ) * repeats
     return rows * pairs_of_a_row + 2 * (rows - 1) * (source.contexts / rows) ** 2

@@ -1,6 +1,8 @@
-"""Where the rows of a run of neighbouring shards come from: four suppliers, one for each way to gather them.
+"""Where the rows of a run of neighbouring shards come from: four suppliers, one for each way to
+gather them.
 
-A supplier pickles, so that any process can write a run. The bytes of the tars are the same from each of them.
+A supplier pickles, so that any process can write a run. The bytes of the tars are the same from
+each of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The section `webdatasets` of nanoset.yaml, and the rules of its keys.
 
-`plan_settings.py` has what a plan needs, whether this section or a call of `nanoset shuffle` asks for it.
+`plan_settings.py` has what a plan needs, whether this section or a call of `nanoset shuffle` asks
+for it.
 """
 
 from __future__ import annotations
@@ -33,17 +34,23 @@ DEFAULT_SHARD_SIZE = 8192
 DEFAULT_SHUFFLE_SEED = 1234
 LEAST_MEMORY_MIB = 16
 DEPRECATED_ENGINES: Mapping[ShuffleEngine, ShuffleEngine] = {"tiled": "auto"}
-"""Name of an engine that was removed → the one that takes its place. Every engine writes the same bytes."""
+"""Name of an engine that was removed → the one that takes its place. Every engine writes the same
+bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WebdatasetSpec:
     """One set of shuffled tar shards."""
 
-    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(metadata={"example": "[web]"})
+    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(
+        metadata={"example": "[web]"}
+    )
     """Member corpora: a list (each in full), or each with its number under `mix`."""
     sequence_length: ContextLength = DEFAULT_LENGTH
-    """Tokens in a context; trainers that predict the next token want one more than their sequence length."""
+    """Tokens in a context; trainers that predict the next token want one more than their sequence
+    length.
+    """
     samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
     """Contexts in a tar."""
     seed: ShuffleSeed = DEFAULT_SHUFFLE_SEED
@@ -53,15 +60,21 @@ class WebdatasetSpec:
     preset: ShufflePreset = "default"
     """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file on its own."""
     tail: ContextTail = "drop"
-    """What happens to tokens after a corpus's last full context: dropped, padded, or joined with the next corpus's."""
+    """What happens to tokens after a corpus's last full context: dropped, padded, or joined with
+    the next corpus's.
+    """
     bos: bool = False
     """Begin every context with the BOS token, which takes the place of one token."""
     mix: Literal["frequencies", "weights"] = "frequencies"
-    """What the numbers in `corpora` are: how often each context occurs (DCLM's sampling frequencies), or shares."""
+    """What the numbers in `corpora` are: how often each context occurs (DCLM's sampling
+    frequencies), or shares.
+    """
     contexts: Annotated[int, Range(1, 2**50)] | None = None
     """With weights: contexts in all; absent = as many as repeat no corpus."""
     even: bool = False
-    """Give every tar the same number of contexts, at most samples_per_shard; the few that remain are left out."""
+    """Give every tar the same number of contexts, at most samples_per_shard; the few that remain
+    are left out.
+    """
     packing: PackingSpec | None = None
     """Lay documents whole into contexts: its corpora are read as `packs` of a context's length."""
     groups: Annotated[int, Range(1, 1000)] = 4
@@ -88,7 +101,9 @@ class WebdatasetSpec:
 
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
-    """Return the warning of an engine that was removed, set by the key or option `where`; None for any other one."""
+    """Return the warning of an engine that was removed, set by the key or option `where`; None for
+    any other one.
+    """
     if engine not in DEPRECATED_ENGINES:
         return None
     replacement = DEPRECATED_ENGINES[engine]
@@ -119,7 +134,9 @@ def _token_errors(
     spec: WebdatasetSpec,
     tokenizer: TokenizerSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each special token that contexts need and the tokenizer's section does not name."""
+    """Yield an error for each special token that contexts need and the tokenizer's section does not
+    name.
+    """
     if spec.bos and spec.sequence_length < 2:
         yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
     if spec.tail == "pad" and tokenizer.pad is None:
@@ -182,7 +199,8 @@ def _tokshuf_errors(
             found=f"tail: {spec.tail}, bos: {spec.bos}",
             remedy="remove them, or the preset",
         )
-    # tokshuf-rust ends every document with a token, also an empty one, which Megatron-LM leaves out.
+    # tokshuf-rust ends every document with a token, also an empty one, which Megatron-LM leaves
+    # out.
     framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
     expected = "preset: tokshuf, append_eod: true"
     if framing != expected:
@@ -191,5 +209,7 @@ def _tokshuf_errors(
             where=f"{file}: tokenization.preset",
             found=framing,
             expected=expected,
-            remedy=("set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"),
+            remedy=(
+                "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"
+            ),
         )

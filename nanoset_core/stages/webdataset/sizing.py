@@ -1,7 +1,9 @@
-"""Choose the engine that writes the tars of a plan, and compute its memory and scratch before a byte is read.
+"""Choose the engine that writes the tars of a plan, and compute its memory and scratch before a
+byte is read.
 
-`mmap` reads every token once, at random places of the mapped sources: fast if the system's cache holds these, and slow
-otherwise. `buckets` sweeps once over the sources and sorts the rows into files, of which each fits the memory.
+`mmap` reads every token once, at random places of the mapped sources: fast if the system's cache
+holds these, and slow otherwise. `buckets` sweeps once over the sources and sorts the rows into
+files, of which each fits the memory.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ROW_BYTES = 80
 _ORDER_BYTES = 40
 """Bytes of a context of a window of the order, while it is sorted."""
 _TILES = 16
-"""Tiles in memory at once: of the shards that are written at once, with headers, and of what is gathered for them."""
+"""Tiles in memory at once: of the shards that are written at once, with headers, and of what is
+gathered for them.
+"""
 _DEFAULT_MEMORY = 1 << 30
 _CACHE_SHARE = 0.8
 """Share of the free memory that the system's cache of the sources may take."""

@@ -1,4 +1,6 @@
-"""Files of tokens that tars are made of: local ones, or ones that stay in a store and are fetched block by block."""
+"""Files of tokens that tars are made of: local ones, or ones that stay in a store and are fetched
+block by block.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from nanoset_core.storage.working_copies import worker_folder
 from nanoset_core.tokenizers.files import stat_signature
 
 STORED_ROW_BYTES = 32 << 10
-"""Most bytes fetched in addition to a row of tokens that are in a store: rows nearer than that share a request."""
+"""Most bytes fetched in addition to a row of tokens that are in a store: rows nearer than that
+share a request.
+"""
 _BLOCK_BYTES = 4 << 10
 _GAP_BYTES = STORED_ROW_BYTES - 2 * _BLOCK_BYTES
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
@@ -87,7 +91,8 @@ class TokenSource:
             name: Name of the source.
             prefix: Path of the pair without an ending.
             validate: As for `MMapIndexedDataset`.
-            greatest_id: Of the tokenizer's vocabulary. None: a token may be any number that is not negative.
+            greatest_id: Of the tokenizer's vocabulary. None: a token may be any number that is not
+                negative.
         """
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
@@ -181,7 +186,9 @@ class TokenSource:
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> NDArray[np.integer[Any]]:
-        """Return the tokens of ranges of the source, concatenated; starts and lengths int64, shape (ranges,)."""
+        """Return the tokens of ranges of the source, concatenated; starts and lengths int64, shape
+        (ranges,).
+        """
         # Of a view, a range of the source may be several ranges of the file.
         if self.stream is None:
             firsts = starts
@@ -192,7 +199,9 @@ class TokenSource:
         return gathered(self.tokens, firsts, counts)
 
     def prefetch(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Fetch the tokens of these ranges [start, stop), int64, shape (ranges,), if they are in a store."""
+        """Fetch the tokens of these ranges [start, stop), int64, shape (ranges,), if they are in a
+        store.
+        """
         if self.access is not None:
             size = self.tokens.itemsize
             self.file.fetch(starts * size, np.minimum(stops * size, self.file.size))
@@ -220,7 +229,9 @@ class TokenSource:
         raise foreign_id(dataset, self.stream, position_of(number), token, self.greatest_id)
 
     def evict(self) -> None:
-        """Release the memory and disk space of tokens that were read; the system may keep pages in its cache."""
+        """Release the memory and disk space of tokens that were read; the system may keep pages in
+        its cache.
+        """
         if "file" not in vars(self):  # it was not opened, and need not be
             return
         if isinstance(self.file, BlockFile):
@@ -230,7 +241,8 @@ class TokenSource:
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
-    """Return equal sources that an earlier call in this process was given, unless their files have changed.
+    """Return equal sources that an earlier call in this process was given, unless their files have
+    changed.
 
     These are open already, and may hold blocks that were fetched from a store.
     """

@@ -1,4 +1,6 @@
-"""The stages of a webdataset: datasets → `shuffle_plans` → tars, group by group → `webdatasets`, which lists them."""
+"""The stages of a webdataset: datasets → `shuffle_plans` → tars, group by group → `webdatasets`,
+which lists them.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ class PlanStage(Planned, Advising):
 
 
 class TarsStage(InParts, Estimated):
-    """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
+    """The tars of a webdataset, group by group: a part of its version, which the last stage
+    completes.
+    """
 
     # Parts have no folder of their own: no output has such a name.
     layout = Layout(STAGE, (SUBJECT, "tars", PART))
@@ -134,7 +138,8 @@ class TarsStage(InParts, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Return the size of one group of tars.
 
-        Views and packs count as empty: how many documents a view chooses is not known before it is built.
+        Views and packs count as empty: how many documents a view chooses is not known before it is
+        built.
         """
         spec = project.webdataset(key.subject)
         tokens_by_corpus = dict.fromkeys(spec.names, 0.0)
@@ -216,7 +221,9 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the webdataset that a plan gives: some of its tars may be written already."""
+        """Return the digest of the webdataset that a plan gives: some of its tars may be written
+        already.
+        """
         if manifest.stage != PLANS:
             return None
         return webdataset_recipe(manifest.name, manifest.digest).digest
@@ -232,7 +239,9 @@ class WebdatasetStage(Resumable):
                     clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return tars, lists and markers; None if no marker says that the folder is one of a webdataset of ours."""
+        """Return tars, lists and markers; None if no marker says that the folder is one of a
+        webdataset of ours.
+        """
         markers: set[str] = set()
         for name in access.names(folder / MARKERS):
             if name.endswith(".json"):

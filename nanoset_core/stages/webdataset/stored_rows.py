@@ -1,7 +1,8 @@
 """Rows of all contexts of a plan in a store, in parts: of each, a run of shards takes one range.
 
-A part holds the rows of neighbouring contexts in the global order, and nothing else: which rows they are follows from
-its name and the seed. So parts serve every division into runs and groups, whatever memory these are made with.
+A part holds the rows of neighbouring contexts in the global order, and nothing else: which rows
+they are follows from its name and the seed. So parts serve every division into runs and groups,
+whatever memory these are made with.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ ROWS = ".rows"
 _PART = re.compile(rf"{re.escape(UNFINISHED)}([1-9]\d*)-from-(\d+)")
 _READS_AT_ONCE = 4
 _MAX_SWEEPS = 3
-"""Sweeps over tokens in a store that cost as much as reading them once, storing their rows and reading these."""
+"""Sweeps over tokens in a store that cost as much as reading them once, storing their rows and
+reading these.
+"""
 _SENDING_BYTES = 5 * MULTIPART_BYTES
 """Memory of an object that is being sent."""
 
@@ -155,7 +158,8 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Return whether rows are put into the store: on request, or if all tars would take more than three sweeps.
+    """Return whether rows are put into the store: on request, or if all tars would take more than
+    three sweeps.
 
     Args:
         plan: Of the tars.
@@ -176,7 +180,8 @@ def store_rows(
     memory_bytes: int,
     options: WriteOptions,
 ) -> StoredRows:
-    """Put the rows of all contexts into a store, except those parts that it has already; reads each token once.
+    """Put the rows of all contexts into a store, except those parts that it has already; reads each
+    token once.
 
     Args:
         plan: Of the tars.

@@ -28,7 +28,9 @@ _JSON_GZ_BYTES = 2.0
 """Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
 
 Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
-"""`fill(start, stop, out)` puts the rows [start, stop) into `out`, shape (stop - start, sequence_length)."""
+"""`fill(start, stop, out)` puts the rows [start, stop) into `out`, shape (stop - start,
+sequence_length).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the records of a shard's members, tile by tile; the next block may overwrite the last one."""
+    """Yield the records of a shard's members, tile by tile; the next block may overwrite the last
+    one.
+    """
     tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
         yield from _npy_blocks(plan, shard, samples, tile_rows, fill)
@@ -127,7 +131,9 @@ def _npy_blocks(
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Return the bytes of all tars, and whether that is exact (`npy`) or about right for text (`json.gz`)."""
+    """Return the bytes of all tars, and whether that is exact (`npy`) or about right for text
+    (`json.gz`).
+    """
     if plan.settings.member == "npy":
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)

@@ -7,8 +7,9 @@ Its end token is id 0, its pad token a vocabulary size + 2:
 | EleutherAI/gpt-neox-20b | 50254 | `<|endoftext|>` | 50256, the token of 22 spaces |
 | meta-llama/Meta-Llama-3-8B | 128256 | `!` | 128258, two rows past the embedding |
 
-It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, also an empty one, gets a
-context of padding alone. The preset gives the same contexts, each as often; their order, and the shards, are ours.
+It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, also an
+empty one, gets a context of padding alone. The preset gives the same contexts, each as often; their
+order, and the shards, are ours.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
 
 
 def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
-    """Return the greatest id that tars may hold: tokshuf-rust pads with one that Llama-3's vocabulary does not have."""
+    """Return the greatest id that tars may hold: tokshuf-rust pads with one that Llama-3's
+    vocabulary does not have.
+    """
     greatest = tokenizer_facts(tokenizer_file).max_id
     try:
         return max(greatest, tokshuf_tokens(tokenizer_file).pad_id)

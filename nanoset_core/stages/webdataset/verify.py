@@ -1,4 +1,6 @@
-"""Verify a webdataset: its plan and tars are as they were written, and the tars hold the contexts of the plan."""
+"""Verify a webdataset: its plan and tars are as they were written, and the tars hold the contexts
+of the plan.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,11 @@ def verify_webdataset(
 ) -> Report:
     """Check the current version of a webdataset.
 
-    All tars must exist and have the size written, and the lists that name them the sha256 written. Some tars, spread
-    evenly, are opened: their members are counted, and the first and last are compared with the contexts of the plan.
-    With `deep`, all tars are read, and all members compared; if the datasets are in a bucket and no copy may stay here,
-    only the first and last of each tar.
+    All tars must exist and have the size written, and the lists that name them the sha256 written.
+    Some tars, spread evenly, are opened: their members are counted, and the first and last are
+    compared with the contexts of the plan. With `deep`, all tars are read, and all members
+    compared; if the datasets are in a bucket and no copy may stay here, only the first and last of
+    each tar.
 
     Args:
         project: The project.
@@ -91,7 +94,9 @@ def verify_webdataset(
 
 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
-    """Return the files that exist and have the size written; lists must have the sha256 written, too."""
+    """Return the files that exist and have the size written; lists must have the sha256 written,
+    too.
+    """
     tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
     intact: set[str] = set()
     for name in manifest.files:
@@ -110,7 +115,9 @@ def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
 
 
 def verify_plan(project: Project, name: str) -> Report:
-    """Check that the current plan of a webdataset is as it was written, and as even as chance gives."""
+    """Check that the current plan of a webdataset is as it was written, and as even as chance
+    gives.
+    """
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         for file in manifest.files:
@@ -123,7 +130,8 @@ def verify_plan(project: Project, name: str) -> Report:
 def verify_group(project: Project, name: str, group: str) -> Report:
     """Check one group of a webdataset's tars, whether the webdataset is complete or not.
 
-    All its tars must exist and have the sizes written. The first is opened, as in `verify_webdataset`.
+    All its tars must exist and have the sizes written. The first is opened, as in
+    `verify_webdataset`.
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
     with report.catching(BUILD):
@@ -164,7 +172,9 @@ def _check_part(
 ) -> Report:
     """Check some tars of a webdataset, given by their numbers, in any process."""
     report = Report(f"{STAGE}/{name}")
-    manifest = project.outputs.version(STAGE, name, digest, "the webdataset was removed meanwhile", "verify again")
+    manifest = project.outputs.version(
+        STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
+    )
     expected = _expected_contexts(project, manifest, manifest.recipe["parents"]["plan"], deep)
     report.count("contexts_read", 0)
     for number in part:
@@ -185,7 +195,9 @@ def _check_part(
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
-    """Check that an order is as even as chance gives, by the measures that were taken when it was planned."""
+    """Check that an order is as even as chance gives, by the measures that were taken when it was
+    planned.
+    """
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
     if quality["even"]:
@@ -252,7 +264,9 @@ def _check_tar(
     expected: _ExpectedContexts,
     deep: bool,
 ) -> None:
-    """Check one tar up to the first context that is not as it must be, and count the contexts that were read."""
+    """Check one tar up to the first context that is not as it must be, and count the contexts that
+    were read.
+    """
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
     what = "a tar has another number of members than it should"
@@ -289,7 +303,9 @@ def _difference(
     expected: _ExpectedContexts,
     planned: NDArray[np.integer[Any]] | None,
 ) -> _Difference | None:
-    """Return how a context differs from what is expected, and, if given, from what is planned; None if it does not."""
+    """Return how a context differs from what is expected, and, if given, from what is planned; None
+    if it does not.
+    """
     if len(context) != expected.length:
         return _Difference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
     least = context.min()
@@ -322,7 +338,9 @@ def _planned_contexts(
 
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
-    """Open a corpus's tokens, which are fetched as they are needed if no copy is here, nor may be made."""
+    """Open a corpus's tokens, which are fetched as they are needed if no copy is here, nor may be
+    made.
+    """
     # The deep check reads all tokens, so copying them once is cheaper, if the disk may hold them.
     dataset = current_dataset(project, corpus)
     access = dataset.access

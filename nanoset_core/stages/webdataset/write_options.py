@@ -29,8 +29,8 @@ class WriteOptions:
     access: FileAccess | None = None
     """How the folder is reached. None: as a local one.
 
-    If outputs are in a store, each tar is sent there, and then its marker, by the worker that made it, and only what
-    the store has counts as written.
+    If outputs are in a store, each tar is sent there, and then its marker, by the worker that made
+    it, and only what the store has counts as written.
     """
 
     @property

@@ -1,6 +1,8 @@
-"""Write tars of a plan: the same bytes from each engine; tars that are written already are left alone.
+"""Write tars of a plan: the same bytes from each engine; tars that are written already are left
+alone.
 
-The tars are written in runs of neighbouring shards. `rows.py` says where the rows of a run come from.
+The tars are written in runs of neighbouring shards. `rows.py` says where the rows of a run come
+from.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def write_shards(
     Raises:
         StaleError: Sources or compressor are not the plan's.
         ConfigError: The memory does not hold one shard.
-        StorageError: The disk is full. Tars that were whole by then stay, and the next call continues after them.
+        StorageError: The disk is full. Tars that were whole by then stay, and the next call
+            continues after them.
     """
     plan.check_sources(sources)
     plan.check_compressor()
@@ -229,7 +232,9 @@ def _write_runs(
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write one run, in any process: encode several tars at once, and send and mark each as it is finished."""
+    """Write one run, in any process: encode several tars at once, and send and mark each as it is
+    finished.
+    """
     target.plan.check_compressor()  # a worker may be of another machine
     rows = run.rows.open(target.plan, run.shards)
     threads = _SHARDS_AT_ONCE[target.plan.settings.member]

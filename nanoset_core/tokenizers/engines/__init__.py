@@ -12,7 +12,12 @@ import orjson
 
 from nanoset_core.errors import ConfigError, one_line
 from nanoset_core.execution.progress import Progress, note, tell
-from nanoset_core.tokenizers.engines.gate import GatedEngine, GigatokenEngine, is_installed, make_gate
+from nanoset_core.tokenizers.engines.gate import (
+    GatedEngine,
+    GigatokenEngine,
+    is_installed,
+    make_gate,
+)
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.proof import all_canaries, differing
 from nanoset_core.tokenizers.engines.reference import (
@@ -28,7 +33,13 @@ from nanoset_core.tokenizers.engines.reference import (
 )
 from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 from nanoset_core.tokenizers.files import Definition, define
-from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, from_array, installed_version, to_array
+from nanoset_core.tokenizers.knowledge import (
+    Knowledge,
+    cache_folder,
+    from_array,
+    installed_version,
+    to_array,
+)
 from nanoset_core.untrusted import safe_logger
 
 __all__ = [
@@ -59,15 +70,17 @@ def make_engine(
 
     Args:
         tokenizer_json: Its file.
-        kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives the reference's
-            tokens for test texts, else the `tokenizers` library; the choice is in `.name` and the reason in
-            `.reason`. One of these names takes that engine, under the same conditions.
-        cache: Folder in which proofs are kept for the next start; by default in the user's cache folder.
+        kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives
+            the reference's tokens for test texts, else the `tokenizers` library; the choice is in
+            `.name` and the reason in `.reason`. One of these names takes that engine, under the
+            same conditions.
+        cache: Folder in which proofs are kept for the next start; by default in the user's cache
+            folder.
         without: Name and version of engines that are not trusted with this tokenizer.
 
     Raises:
-        ConfigError: An unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
-            is not installed.
+        ConfigError: An unknown kind; a tokenizer that the engine asked for does not understand; or
+            `gigatoken` where it is not installed.
         MissingError, FormatError: See load_tokenizer.
     """
     if kind not in KINDS:
@@ -112,7 +125,9 @@ class _Source:
     without: Collection[str]
 
     def kept(self, kind: str, engine: str) -> Knowledge:
-        """Return the cache entry of what is known of the tokenizer; raise WrongTokensError for a distrusted engine."""
+        """Return the cache entry of what is known of the tokenizer; raise WrongTokensError for a
+        distrusted engine.
+        """
         kept = Knowledge(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:
             kept.drop("the engine gave wrong tokens")
@@ -131,7 +146,8 @@ class _Source:
         del content  # some 20 MB
         _prove(NumpyEngine(rules, self.reference), texts)
         kept.save(rules.to_arrays())
-        return NumpyEngine(rules, self.reference, words=words)  # without the words of the test texts
+        # without the words of the test texts
+        return NumpyEngine(rules, self.reference, words=words)
 
     def gigatoken(self) -> GatedEngine:
         """Return the gigatoken engine, proven now or by an earlier process."""
@@ -146,7 +162,11 @@ class _Source:
             tell(_proving("gigatoken"))
             try:
                 with panics_as_errors():
-                    wrong = differing(GatedEngine(engine, known, self.reference), self.reference, all_canaries(content))
+                    wrong = differing(
+                        GatedEngine(engine, known, self.reference),
+                        self.reference,
+                        all_canaries(content),
+                    )
             except Exception as error:
                 raise _refused(kept, f"it failed: {error!r}"[:500]) from error
             if wrong:
@@ -162,19 +182,30 @@ def _proving(engine: str) -> Progress:
 def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
     try:
         with panics_as_errors():
-            is_same = engine.splits_as(engine.reference, texts) and not differing(engine, engine.reference, texts)
+            is_same = engine.splits_as(engine.reference, texts) and not differing(
+                engine, engine.reference, texts
+            )
     except (EncodingError, LibraryPanicError) as error:
-        raise NotRecognisedError(f"the tokenizers library fails on a test text: {one_line(error)}"[:500]) from error
+        raise NotRecognisedError(
+            f"the tokenizers library fails on a test text: {one_line(error)}"[:500]
+        ) from error
     if not is_same:
-        raise WrongTokensError("the numpy engine gave other tokens than the tokenizers library for some test texts")
+        raise WrongTokensError(
+            "the numpy engine gave other tokens than the tokenizers library for some test texts"
+        )
 
 
 def _refused(kept: Knowledge, why: str) -> WrongTokensError:
     """Keep why the gigatoken engine is not used, and return that."""
-    refusal = f"the gigatoken engine gives other tokens than the tokenizers library for test texts: {why}"
+    refusal = (
+        f"the gigatoken engine gives other tokens than the tokenizers library for test texts: {why}"
+    )
     kept.save({"refusal": to_array(refusal)})
     return WrongTokensError(refusal)
 
 
-_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _Source.gigatoken, "numpy": _Source.numpy}
+_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {
+    "gigatoken": _Source.gigatoken,
+    "numpy": _Source.numpy,
+}
 """By name, the fastest first."""

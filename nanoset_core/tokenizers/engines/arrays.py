@@ -19,19 +19,27 @@ FlatLists: TypeAlias = tuple[Ids, NDArray[np.integer[Any]]]
 
 
 def runs_of(mask: Bools) -> tuple[Ints, Ints]:
-    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last value are in none."""
+    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last value
+    are in none.
+    """
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     return edges[::2], edges[1::2]
 
 
 def cuts_in(begins: Ints, ends: Ints, longest: int) -> Ints:
-    """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`: int64, shape (cuts,)."""
+    """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`:
+    int64, shape (cuts,).
+    """
     counts = (ends - begins - 1) // longest
-    return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(begins + longest, counts)
+    return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(
+        begins + longest, counts
+    )
 
 
 def character_begins(data: Bytes, places: Ints) -> Ints:
-    """Return where the characters begin of which there is a byte at each place of UTF-8: int64, shape (places,)."""
+    """Return where the characters begin of which there is a byte at each place of UTF-8: int64,
+    shape (places,).
+    """
     begins, inside = places.copy(), np.arange(len(places))
     for _ in range(3):
         inside = inside[data[begins[inside]] & 0xC0 == 0x80]

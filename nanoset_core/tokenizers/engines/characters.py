@@ -1,11 +1,15 @@
-"""BPE over characters, as SentencePiece models have it in a `tokenizer.json`: spaces are written ▁, and merge too.
+"""BPE over characters, as SentencePiece models have it in a `tokenizer.json`: spaces are written ▁,
+and merge too.
 
-There is no split pattern: in principle all of a text is one word. But a merge joins two tokens where the last character
-of one and the first of the other are such a pair in the list of merges, so text falls apart between any other two
-characters: before nearly every ▁, between letters and symbols, between most ideographs. What is between two such places
+There is no split pattern: in principle all of a text is one word. But a merge joins two tokens
+where the last character of one and the first of the other are such a pair in the list of merges, so
+text falls apart between any other two
+characters: before nearly every ▁, between letters and symbols, between most ideographs. What is
+    between two such places
 is a word like any other.
 
-Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and it is one byte instead of three.
+Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and it is one byte instead
+of three.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ _LEFT, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 class PairSplitter:
     """Cuts text between characters that no merge joins."""
 
-    def __init__(self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]
+    ) -> None:
         """Take longest_runs: for each byte that added tokens repeat, the most repetitions."""
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs
@@ -47,7 +53,9 @@ class PairSplitter:
         self._of_bytes = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
 
     def starts(self, data: Bytes) -> Bools:
-        """Return where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
+        """Return where words begin: bool, shape (bytes + 1,), the last one True; data as for
+        `piece_starts`.
+        """
         starts = np.empty(len(data) + 1, bool)
         starts[0] = starts[-1] = True
         pairs = data[:-1].astype(np.uint16) << 8
@@ -58,7 +66,9 @@ class PairSplitter:
         if len(doubtful):
             before = character_begins(data, doubtful - 1)
             left, right = code_points_at(data, before), code_points_at(data, doubtful)
-            starts[doubtful] = ~self._of_pair.take(_hash(left.astype(np.uint64), right.astype(np.uint64)))
+            starts[doubtful] = ~self._of_pair.take(
+                _hash(left.astype(np.uint64), right.astype(np.uint64))
+            )
         if self._each_apart:
             starts[:-1] |= data == _BLANK
         for byte, longest in self._longest_runs.items():
@@ -67,7 +77,9 @@ class PairSplitter:
 
 
 def _cut_runs(starts: Bools, of_byte: Bools, longest: int) -> None:
-    """Cut runs of one character as its added tokens are matched: before all else, the longest first."""
+    """Cut runs of one character as its added tokens are matched: before all else, the longest
+    first.
+    """
     begins, ends = runs_of(of_byte)
     starts[positions_in(begins, ends - begins)] = False
     starts[begins] = starts[ends] = True
@@ -81,7 +93,9 @@ def _hash(left: Words, right: Words) -> Ints:
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Return whether two bytes are cut or joined, or their characters decide: uint8, shape (65536,)."""
+    """Return whether two bytes are cut or joined, or their characters decide: uint8, shape
+    (65536,).
+    """
     table = np.full((256, 256), _CUT, np.uint8)
     table[:, 0x80:0xC0] = _JOINED  # inside a character
     for left, right in np.unique(_edge_bytes(boundary_pairs), axis=0).tolist():
@@ -91,7 +105,9 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
 
 
 def _edge_bytes(boundary_pairs: Ids) -> Ints:
-    """Return the last byte of the left character, and the first of the right one: int64, shape (boundary_pairs, 2)."""
+    """Return the last byte of the left character, and the first of the right one: int64, shape
+    (boundary_pairs, 2).
+    """
     left, right = boundary_pairs.astype(np.int64).T
     last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
     limits = [right < 0x80, right < 0x800, right < 0x10000]
@@ -100,7 +116,9 @@ def _edge_bytes(boundary_pairs: Ids) -> Ints:
 
 
 class CharacterMerger(Merger):
-    """Encodes words by the merges of a vocabulary, beginning with their characters, or the bytes of unknown ones."""
+    """Encodes words by the merges of a vocabulary, beginning with their characters, or the bytes of
+    unknown ones.
+    """
 
     def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
         self._ranks = ranks
@@ -116,7 +134,9 @@ class CharacterMerger(Merger):
         return tokens, ranks
 
     def _first_tokens(self, words: Bytes) -> Ids:
-        """Return int32, shape (width, words): tokens of each word, then NO_TOKEN; words as for `merge_words`."""
+        """Return int32, shape (width, words): tokens of each word, then NO_TOKEN; words as for
+        `merge_words`.
+        """
         count, width = words.shape
         data = np.append(words.ravel(), np.zeros(4, np.uint8))
         tokens = self._of_byte.take(data)

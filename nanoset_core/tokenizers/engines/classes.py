@@ -1,8 +1,9 @@
 """The class of every code point, found by asking the tokenizer's own library.
 
-A split pattern sees only whether a character is a letter, a number, white space, and so on. Which is which depends on
-the Unicode version inside the library (Python's own tables differ on thousands of code points), so the library is asked
-to remove the members of each class from a text of all code points.
+A split pattern sees only whether a character is a letter, a number, white space, and so on. Which
+is which depends on the Unicode version inside the library (Python's own tables differ on thousands
+of code points), so the library is asked to remove the members of each class from a text of all code
+points.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints
 LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
 """The word classes: letters, numbers, symbols, and what takes nothing along that is before it."""
 SPACE, NEWLINE = 5, 6
-"""White space; NEWLINE (`\\r` and `\\n`) only in patterns that treat them apart, else they are SPACE."""
+"""White space; NEWLINE (`\\r` and `\\n`) only in patterns that treat them apart, else they are
+SPACE.
+"""
 RUN = 7
 """Spaces that form a token of their own before any splitting (GPT-NeoX's added tokens)."""
 SEPARATOR = 8
@@ -24,12 +27,14 @@ SEPARATOR = 8
 LEAD = 9
 """First byte of a character of several bytes; never left in the classes of a text."""
 DIGIT, IDEOGRAPH, IDEOGRAPH_SIGN, IDEOGRAPH_BARE = 10, 11, 12, 13
-"""What is cut out before the rest is split, so that white space before it is as at the end of a text: digits; and
-letters, symbols and others of the ideographs' blocks."""
+"""What is cut out before the rest is split, so that white space before it is as at the end of a
+text: digits; and letters, symbols and others of the ideographs' blocks."""
 SUFFIX = 14
 """A contraction that belongs to the word before it; never the class of a character."""
 UPPER, LOWER, MARK = 15, 16, 17
-"""Letters in patterns that cut words by case: LETTER is then of either; and marks, letters or symbols by context."""
+"""Letters in patterns that cut words by case: LETTER is then of either; and marks, letters or
+symbols by context.
+"""
 
 CODE_POINTS = 0x110000
 DIGITS = "Digits"
@@ -38,7 +43,9 @@ _BLOCK = 0x8000
 _MIXED = 255
 
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
-"""(members as in a regular expression's brackets, or DIGITS; class); of several that apply the last counts."""
+"""(members as in a regular expression's brackets, or DIGITS; class); of several that apply the last
+counts.
+"""
 
 
 def probe_classes(rules: ClassRules, rest: int) -> Bytes:
@@ -82,7 +89,11 @@ class ByteClassifier:
         """Take classes, uint8, shape (0x110000,), from probe_classes."""
         self._classes = classes
         self._translation = (
-            bytes(classes[:0x80].tolist()) + bytes(0x40) + bytes([LEAD]) * 0x38 + bytes(7) + bytes([SEPARATOR])
+            bytes(classes[:0x80].tolist())
+            + bytes(0x40)
+            + bytes([LEAD]) * 0x38
+            + bytes(7)
+            + bytes([SEPARATOR])
         )
         self._of_pair = _classes_of_pairs(classes)
 
@@ -90,8 +101,10 @@ class ByteClassifier:
         """Return the classes of bytes of valid UTF-8, with 0xFF between texts.
 
         Returns:
-            codes: uint8, shape (bytes,), writable: class of the character that each byte belongs to.
-            wide_spaces: int64, shape (spaces,): first bytes of white space that is longer than a byte.
+            codes: uint8, shape (bytes,), writable: class of the character that each byte belongs
+                to.
+            wide_spaces: int64, shape (spaces,): first bytes of white space that is longer than a
+                byte.
         """
         codes = np.frombuffer(bytearray(buffer.translate(self._translation)), np.uint8)
         leads = np.flatnonzero(codes == LEAD)
@@ -116,7 +129,10 @@ def _classes_of_pairs(classes: Bytes) -> Bytes:
     """Return the class by the first two bytes of a character, or _MIXED: uint8, shape (65536,)."""
     table = np.full((256, 256), _MIXED, np.uint8)
     table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
-    for lead, blocks in ((0xE0, classes[:0x10000].reshape(-1, 64)), (0xF0, classes.reshape(-1, 4096))):
+    for lead, blocks in (
+        (0xE0, classes[:0x10000].reshape(-1, 64)),
+        (0xF0, classes.reshape(-1, 4096)),
+    ):
         uniform = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], _MIXED)
         rows = -(-len(uniform) // 64)
         padded = np.full(rows * 64, _MIXED, np.uint8)

@@ -1,10 +1,12 @@
-"""The `gigatoken` engine, a compiled tokenizer, and the gate before it: what it may get wrong goes to another one.
+"""The `gigatoken` engine, a compiled tokenizer, and the gate before it: what it may get wrong goes
+to another one.
 
-Libraries that know different versions of Unicode agree on normalization-stable text. By Unicode's policy the normal
-form of a string never changes once a version has assigned its characters. All libraries know those of Unicode 3.2, of
-2002, with its corrections of 2003 to 2005. An earlier version leaves alone what it does not know, so later characters
-are stable too where they are assigned and, under a normal form, normal by themselves, no marks that sort, and no part
-of a composition.
+Libraries that know different versions of Unicode agree on normalization-stable text. By Unicode's
+policy the normal form of a string never changes once a version has assigned its characters. All
+libraries know those of Unicode 3.2, of 2002, with its corrections of 2003 to 2005. An earlier
+version leaves alone what it does not know, so later characters are stable too where they are
+assigned and, under a normal form, normal by themselves, no marks that sort, and no part of a
+composition.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ class CompiledEngine(Protocol):
 class GatedEngine:
     """Encodes with a compiled engine what passes the gate, and the rest with a fallback engine.
 
-    The fallback is the reference until much text was left over, and then a faster engine. The engine may be called from
-    several threads, one of which works at a time.
+    The fallback is the reference until much text was left over, and then a faster engine. The
+    engine may be called from several threads, one of which works at a time.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class GatedEngine:
         reference: ReferenceEngine,
         make_fallback: Callable[[], Engine] | None = None,
     ) -> None:
-        """gate: From `make_gate`; make_fallback: Makes the faster engine, if it can (see `make_engine`)."""
+        """gate: From `make_gate`; make_fallback: Makes the faster engine, if it can (see
+        `make_engine`).
+        """
         self.name, self.version, self.reason = (
             fast.name,
             fast.version,
@@ -114,7 +118,11 @@ class GatedEngine:
             try:
                 self._fallback = make_fallback()
             except (NotRecognisedError, WrongTokensError) as error:
-                logger.info("text that the %s engine is not given goes to the reference: %s", self.name, error)
+                logger.info(
+                    "text that the %s engine is not given goes to the reference: %s",
+                    self.name,
+                    error,
+                )
         if self._fallback is not self.reference:
             self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
@@ -124,7 +132,9 @@ class GatedEngine:
         stopped = np.zeros(len(texts), bool)
         stopped[self._tokens.find(encoded)] = True
         numbers = [number for number, text in enumerate(texts) if not text.isascii()]
-        others = b"\0".join([encoded[number] for number in numbers]).translate(None, _ASCII_BUT_ZERO)
+        others = b"\0".join([encoded[number] for number in numbers]).translate(
+            None, _ASCII_BUT_ZERO
+        )
         points = np.frombuffer(others.decode().encode("utf-32-le"), "<u4")
         if len(found := np.flatnonzero(self._doubtful.take(points))):
             ends = np.cumsum([texts[number].count("\0") + 1 for number in numbers])
@@ -137,16 +147,22 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
     """Return what of a parsed `tokenizer.json` decides which text a compiled engine is given.
 
     Raises:
-        NotRecognisedError: It normalises in a way in which engines were not compared on enough text.
+        NotRecognisedError: It normalises in a way in which engines were not compared on enough
+            text.
 
     Returns:
-        doubtful: bool, shape (0x110000,): code points for the fallback; tokens: JSON: added tokens for it.
+        doubtful: bool, shape (0x110000,): code points for the fallback; tokens: JSON: added tokens
+            for it.
     """
     normalizer = tokenizer.get("normalizer") or {"type": "Sequence", "normalizers": []}
     members = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
-    kinds = {member["type"] for member in members if member.get("pattern") != {"String": " "}} - {"Prepend"}
+    kinds = {member["type"] for member in members if member.get("pattern") != {"String": " "}} - {
+        "Prepend"
+    }
     if len(kinds) > 1 or not kinds <= {*get_args(Form)}:
-        raise NotRecognisedError(f"not compared on enough text with the normalizer {' and '.join(sorted(kinds))}")
+        raise NotRecognisedError(
+            f"not compared on enough text with the normalizer {' and '.join(sorted(kinds))}"
+        )
     form = next(iter(kinds), None)
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
     tokens |= {normalize(form, token) for token in tokens if form}
@@ -156,7 +172,8 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently: bool, shape (0x110000,).
 
-    Those are the ones that are not assigned and, of those later than Unicode 3.2, what a normal form may change.
+    Those are the ones that are not assigned and, of those later than Unicode 3.2, what a normal
+    form may change.
     """
     doubtful = np.ones(CODE_POINTS, bool)
     parts: set[str] = set()
@@ -165,7 +182,9 @@ def doubtful_points(form: Form | None) -> Bools:
         doubtful[point] = category(character) in ("Cn", "Cs")
         if form is None or doubtful[point]:
             continue
-        doubtful[point] = _is_late(character) and (combining(character) != 0 or not is_normalized(form, character))
+        doubtful[point] = _is_late(character) and (
+            combining(character) != 0 or not is_normalized(form, character)
+        )
         found = decomposition(character)
         parts |= set(found.split()) if not found.startswith("<") else set()
     doubtful[[point for part in parts if _is_late(chr(point := int(part, 16)))]] = True
@@ -177,7 +196,9 @@ def _is_late(character: str) -> bool:
 
 
 _MOST_GROWN_BYTES, _CHECKED_EVERY = 192 << 20, 16 << 20
-"""Growth of the process after which the library is loaded again; characters after which that is looked at."""
+"""Growth of the process after which the library is loaded again; characters after which that is
+looked at.
+"""
 
 
 class GigatokenEngine:
@@ -207,7 +228,8 @@ class GigatokenEngine:
             ) from error
         try:
             with panics_as_errors():
-                # One text at a time: given a list, SentencePiece tokenizers forget what they learnt from earlier ones.
+                # One text at a time: given a list, SentencePiece tokenizers forget what they learnt
+                # from earlier ones.
                 self._encode = gigatoken.Tokenizer.from_json(self._definition.json()).backend.encode
         except Exception as error:
             raise NotRecognisedError(f"the library cannot load it: {error}") from error

@@ -1,8 +1,9 @@
 """Byte-pair encoding of many short words at once.
 
-BPE takes the pair of adjacent tokens with the lowest rank, the leftmost of equals, merges it, and repeats until no pair
-merges (Hugging Face tokenizers, `models/bpe/word.rs`, `merge_all`). Here every round makes one merge in every word that
-has one: words are columns, positions rows, so that the lowest rank of all words is one minimum over rows.
+BPE takes the pair of adjacent tokens with the lowest rank, the leftmost of equals, merges it, and
+repeats until no pair merges (Hugging Face tokenizers, `models/bpe/word.rs`, `merge_all`). Here
+every round makes one merge in every word that has one: words are columns, positions rows, so that
+the lowest rank of all words is one minimum over rows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _FACTOR = 0x9E3779B97F4A7C15
 _RANK, _RANK_BITS, _ID_BITS = np.uint64(NO_RANK), np.uint64(RANK_BITS), np.uint64(ID_BITS)
 _FREE = np.uint64((1 << 64) - 1)
 _OTHERS, _FREE_SLOTS = np.uint64(1 << RANK_BITS), np.uint64(1 << (RANK_BITS + 2 * ID_BITS))
-_SPREAD = 2  # slots per merge, as a power of two: most lookups are of pairs that do not merge, and should meet a gap
+# slots per merge, as a power of two: most lookups are of pairs that do not merge, and should meet a
+# gap
+_SPREAD = 2
 
 LONGEST_WORD = 248
 """Bytes in the longest word that `merge_words` takes."""
@@ -36,10 +39,14 @@ _BATCH = 8192
 
 
 class PairRanks:
-    """Looks up pairs of tokens in bulk: in a hash table or, where another pair has the slot, in the next smaller."""
+    """Looks up pairs of tokens in bulk: in a hash table or, where another pair has the slot, in the
+    next smaller.
+    """
 
     def __init__(self, left: Ids, right: Ids, merged: Ids) -> None:
-        """Take distinct pairs of token ids in order of rank, and the token that each makes; shape (merges,)."""
+        """Take distinct pairs of token ids in order of rank, and the token that each makes; shape
+        (merges,).
+        """
         self.merged = merged.astype(np.uint64)
         """uint64, shape (merges,): the token that the merge of each rank makes."""
         pairs = left.astype(np.uint64) << _ID_BITS | right.astype(np.uint64)
@@ -54,7 +61,9 @@ class PairRanks:
             pairs, entries = pairs.take(pending), entries.take(pending)
 
     def find(self, left: Words, right: Words) -> Ints:
-        """Return the ranks of pairs of token ids: int64, shape (pairs,), NO_RANK for those that do not merge."""
+        """Return the ranks of pairs of token ids: int64, shape (pairs,), NO_RANK for those that do
+        not merge.
+        """
         pairs = left << _ID_BITS
         pairs |= right
         ranks, unsettled = self._levels[0].find(pairs)
@@ -84,9 +93,12 @@ class _Level:
         return hashed.view(np.int64)
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
-        """Return (ranks of pairs, NO_RANK where they are not here; numbers of those whose slot another pair has)."""
+        """Return (ranks of pairs, NO_RANK where they are not here; numbers of those whose slot
+        another pair has).
+        """
         found = self.slots.take(self.places(pairs))
-        found ^= pairs << _RANK_BITS  # the rank where the slot is this pair's, else more than any rank
+        # the rank where the slot is this pair's, else more than any rank
+        found ^= pairs << _RANK_BITS
         others = (found - _OTHERS < _FREE_SLOTS - _OTHERS).nonzero()[0]
         return np.minimum(found, _RANK, out=found).view(np.int64), others
 
@@ -95,7 +107,9 @@ class Merger:
     """Encodes words by the merges of a vocabulary, beginning with their bytes."""
 
     def __init__(self, byte_tokens: Ids, ranks: PairRanks) -> None:
-        """Take byte_tokens, int32, shape (256,): token of each byte, -1 for those that no word holds."""
+        """Take byte_tokens, int32, shape (256,): token of each byte, -1 for those that no word
+        holds.
+        """
         self._ranks = ranks
         self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
         self._byte_tokens[0] = NO_TOKEN  # what words are padded with
@@ -106,33 +120,43 @@ class Merger:
         """Return the token ids of all words one after another, and how many each word has.
 
         Args:
-            words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at most LONGEST_WORD.
+            words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at
+                most LONGEST_WORD.
         """
-        parts = [self._merge_batch(words[begin : begin + _BATCH].T) for begin in range(0, len(words), _BATCH)]
+        parts = [
+            self._merge_batch(words[begin : begin + _BATCH].T)
+            for begin in range(0, len(words), _BATCH)
+        ]
         ids, lengths = zip((np.empty(0, np.int32), np.empty(0, np.int64)), *parts, strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
     def _merge_batch(self, letters: Bytes) -> FlatLists:
-        """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is beside a word.
+        """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is
+        beside a word.
 
-        A place is a number in the flat tables, its row times `words` and its column: within a word, further to the
-        right is greater.
+        A place is a number in the flat tables, its row times `words` and its column: within a word,
+        further to the right is greater.
         """
         width, n = letters.shape
         tokens = np.full((width + 1, n), NO_TOKEN, np.uint64)
-        priorities = np.full((width + 1, n), _NO_PRIORITY, np.int64)  # of the pair that begins at each place
+        # of the pair that begins at each place
+        priorities = np.full((width + 1, n), _NO_PRIORITY, np.int64)
         tokens[:width], ranks = self._begin(letters)
         places = np.arange((width + 1) * n).reshape(width + 1, n)
         np.bitwise_or(ranks << PLACE_BITS, places[: width - 1], out=priorities[: width - 1])
         following = np.concatenate([places[1:], places[-1:]])
         preceding = np.concatenate([places[-1:], places[:-1]])
-        self._merge_all(priorities, *(table.reshape(-1) for table in (priorities, tokens, following, preceding)))
+        self._merge_all(
+            priorities, *(table.reshape(-1) for table in (priorities, tokens, following, preceding))
+        )
         by_word = tokens[:width].T.astype(np.int32)
         kept = by_word != NO_TOKEN
         return by_word[kept], np.count_nonzero(kept, axis=1)
 
     def _begin(self, letters: Bytes) -> tuple[Words, Ints]:
-        """Return first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape (width - 1, words)."""
+        """Return first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape
+        (width - 1, words).
+        """
         pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
         return self._byte_tokens.take(letters), self._of_byte_pair.take(pairs)
 
@@ -144,7 +168,9 @@ class Merger:
         following: Ints,
         preceding: Ints,
     ) -> None:
-        """Make the best merge of every word that has one until none has; `by_row` is `priorities` in rows."""
+        """Make the best merge of every word that has one until none has; `by_row` is `priorities`
+        in rows.
+        """
         while True:
             best = by_row[:-1].min(axis=0)
             words = (best < _NO_PRIORITY).nonzero()[0]

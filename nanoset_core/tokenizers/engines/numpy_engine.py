@@ -25,17 +25,22 @@ from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
 _FEW = 0.75
-"""Words per byte of width below which the reference is faster: merging takes rounds, whatever the number of words."""
+"""Words per byte of width below which the reference is faster: merging takes rounds, whatever the
+number of words.
+"""
 _SEPARATOR = b"\xff"
 
 Unit: TypeAlias = tuple[bytes, int, bool]
 """UTF-8 of a piece of a document, the document's number, whether the piece is for the reference."""
 FindStarts: TypeAlias = Callable[[Bytes, bytes, bool], Bools]
-"""(bytes as an array, the same bytes, whether added tokens of spaces are looked for) → where words begin."""
+"""(bytes as an array, the same bytes, whether added tokens of spaces are looked for) → where words
+begin.
+"""
 
 
 class NumpyEngine:
-    """Encodes by rules read from a `tokenizer.json`, and with the reference the little text that they don't cover.
+    """Encodes by rules read from a `tokenizer.json`, and with the reference the little text that
+    they don't cover.
 
     It may be called from several threads, one of which works at a time.
     """
@@ -43,9 +48,13 @@ class NumpyEngine:
     name, package = "numpy", "nanoset-platform"
     helper = ""
 
-    def __init__(self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None) -> None:
+    def __init__(
+        self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None
+    ) -> None:
         """Prepare the tables; `words`: where the tokens of words are kept between runs."""
-        self.reason = f"{rules.described} recognised, same tokens as the tokenizers library on test texts"
+        self.reason = (
+            f"{rules.described} recognised, same tokens as the tokenizers library on test texts"
+        )
         self.version = installed_version(self.package)
         self.reference = reference
         self._context_spans = rules.context_spans
@@ -55,7 +64,11 @@ class NumpyEngine:
         self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
         self._starts = _splitter(rules)
         vocabulary, ranks = rules.vocabulary, PairRanks(*rules.vocabulary.merges.T)
-        merger = CharacterMerger(vocabulary, ranks) if self._signs else Merger(vocabulary.byte_tokens, ranks)
+        merger = (
+            CharacterMerger(vocabulary, ranks)
+            if self._signs
+            else Merger(vocabulary.byte_tokens, ranks)
+        )
         by_reference = reference.encode_pieces if self._signs else reference.encode_words
 
         def encode(words: Bytes) -> FlatLists:
@@ -64,7 +77,10 @@ class NumpyEngine:
             return merger.merge_words(words)
 
         self._pretokens = PretokenCache(
-            encode, by_reference, partial(_seed, rules, merger), words or Knowledge("words", "", None)
+            encode,
+            by_reference,
+            partial(_seed, rules, merger),
+            words or Knowledge("words", "", None),
         )
         self._lock = threading.Lock()
 
@@ -75,12 +91,16 @@ class NumpyEngine:
             parts = [np.empty(0, np.int32)]
             for units in self._units(texts):
                 ids, counts = self._encode_units(units)
-                np.add.at(lengths, np.array([document for _, document, _ in units], np.int64), counts)
+                np.add.at(
+                    lengths, np.array([document for _, document, _ in units], np.int64), counts
+                )
                 parts.append(ids)
             return Encoded(np.concatenate(parts), lengths.astype(np.int32))
 
     def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
-        """Tell whether texts are cut into pre-tokens as the library does, where there is a split pattern."""
+        """Tell whether texts are cut into pre-tokens as the library does, where there is a split
+        pattern.
+        """
         return self._signs is not None or all(
             self.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)]
             for text in texts
@@ -88,7 +108,9 @@ class NumpyEngine:
         )
 
     def piece_begins(self, text: str) -> list[int]:
-        """Return where the pre-tokens of a text begin, in characters; added tokens are not looked for."""
+        """Return where the pre-tokens of a text begin, in characters; added tokens are not looked
+        for.
+        """
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
         data = np.frombuffer(buffer, np.uint8)
         is_character = (data & 0xC0) != 0x80
@@ -105,7 +127,9 @@ class NumpyEngine:
                 raise not_unicode(texts) from error
             some = _SEPARATOR.join(encoded) in self._fallback_text
             for document, data in enumerate(encoded, begin):
-                for piece, is_fallback in self._partition(texts[document], data, some and data in self._fallback_text):
+                for piece, is_fallback in self._partition(
+                    texts[document], data, some and data in self._fallback_text
+                ):
                     if piece:
                         units.append((piece, document, is_fallback))
                         size += len(piece)
@@ -115,13 +139,17 @@ class NumpyEngine:
         yield units
 
     def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
-        """Yield (piece, whether it is for the reference) of a document; `data`: its UTF-8, `is_mixed`: some is."""
+        """Yield (piece, whether it is for the reference) of a document; `data`: its UTF-8,
+        `is_mixed`: some is.
+        """
         if self._form and not text.isascii() and not is_normalized(self._form, text):
-            # By units, within which alone characters compose: the library takes some 40 bytes for each of a text.
+            # By units, within which alone characters compose: the library takes some 40 bytes for
+            # each of a text.
             units = (piece.decode() for piece in cut(data, UNIT_BYTES))
             normal = b"".join(self.reference.normalise(piece).encode() for piece in units)
             if is_mixed or normal in self._fallback_text:
-                yield data, True  # an added token may lie across a cut, or come and go, once the text is normalised
+                # an added token may lie across a cut, or come and go, once the text is normalised
+                yield data, True
                 return
             data = normal
         if not is_mixed:
@@ -131,7 +159,10 @@ class NumpyEngine:
             yield data, True
         else:
             for piece, is_fallback in partition_units(data, self._fallback_text):
-                yield piece if is_fallback or self._signs is None else self._signs.prepared(piece), is_fallback
+                yield (
+                    piece if is_fallback or self._signs is None else self._signs.prepared(piece),
+                    is_fallback,
+                )
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
         encoded = self._encode_pure([text for text, _, is_fallback in units if not is_fallback])
@@ -155,7 +186,9 @@ class NumpyEngine:
         return ids, np.add.reduceat(counts, np.concatenate(firsts))
 
     def _split(self, texts: list[bytes]) -> tuple[Bytes, Ints, Ints, Ints]:
-        """Cut texts into words → (their bytes, and padding; begins and lengths of words; each text's first word)."""
+        """Cut texts into words → (their bytes, and padding; begins and lengths of words; each
+        text's first word).
+        """
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         buffer = padded[: len(padded) - PADDING]
         data = np.frombuffer(padded, np.uint8)
@@ -187,7 +220,9 @@ def _splitter(rules: Rules) -> FindStarts:
         pairs = PairSplitter(rules.vocabulary, rules.split, longest)
         return lambda data, buffer, runs: pairs.starts(data)
     pattern, classifier, spaces = rules.split, ByteClassifier(rules.classes), longest.get(BLANK, 0)
-    return lambda data, buffer, runs: piece_starts(data, *classifier.classify(buffer), pattern, spaces if runs else 0)
+    return lambda data, buffer, runs: piece_starts(
+        data, *classifier.classify(buffer), pattern, spaces if runs else 0
+    )
 
 
 def _seed(rules: Rules, merger: Merger, pretokens: PretokenCache) -> None:

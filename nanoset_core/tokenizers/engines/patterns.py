@@ -1,8 +1,9 @@
 """The split patterns of published tokenizers, each as a few lines of data.
 
-All of them cut text into runs of one class of characters, and differ in which classes there are, in what a run takes
-along from before it (a plain space, any white space, one symbol), in what follows it (newlines, contractions), and in
-where numbers and letters of two cases are cut. Those are the fields of `SplitPattern`, by which `splits` cuts.
+All of them cut text into runs of one class of characters, and differ in which classes there are, in
+what a run takes along from before it (a plain space, any white space, one symbol), in what follows
+it (newlines, contractions), and in where numbers and letters of two cases are cut. Those are the
+fields of `SplitPattern`, by which `splits` cuts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from nanoset_core.tokenizers.files.split_patterns import CL100K, CONTRACTION, PA
 
 @dataclass(frozen=True, slots=True)
 class ContextSpans:
-    """Rare text in which the class of a character depends on everything before it: left to the reference."""
+    """Rare text in which the class of a character depends on everything before it: left to the
+    reference.
+    """
 
     hints: tuple[bytes, ...]
     """One of these is in all such text, in UTF-8."""
@@ -61,7 +64,11 @@ class SpaceSigns:
     def prepared(self, text: bytes) -> bytes:
         """Return the beginning of a document, UTF-8, with a space for each ▁."""
         text = text.replace(SPACE_SIGN.encode(), b" ")
-        if not text or self.prepend == "never" or (self.prepend != "always" and text.startswith(b" ")):
+        if (
+            not text
+            or self.prepend == "never"
+            or (self.prepend != "always" and text.startswith(b" "))
+        ):
             return text
         return b" " + text
 
@@ -78,13 +85,19 @@ class SplitPattern:
 
     name: str
     classes: ClassRules
-    """(members as in a regular expression's brackets, class): what a character is, the last that applies."""
+    """(members as in a regular expression's brackets, class): what a character is, the last that
+    applies.
+    """
     rest: int = OTHER
     """Class of the characters that are in none of these."""
     white_leads: bool = False
-    """Letters are joined with any white space before them, symbols with a plain space; else all words with that."""
+    """Letters are joined with any white space before them, symbols with a plain space; else all
+    words with that.
+    """
     leader: int | None = None
-    """Letters are joined with one character of this class before them; of symbols only one that stands alone."""
+    """Letters are joined with one character of this class before them; of symbols only one that
+    stands alone.
+    """
     ascii_leader: bool = False
     """ASCII letters are joined with a lone ASCII symbol, and end where other letters begin."""
     newline_tail: bool = True
@@ -106,12 +119,18 @@ class SplitPattern:
 
     @property
     def cased(self) -> bool:
-        """Return whether words end before capital letters; what precedes a mark then makes it a letter or symbol."""
+        """Return whether words end before capital letters; what precedes a mark then makes it a
+        letter or symbol.
+        """
         return any(value == UPPER for _, value in self.classes)
 
 
-MARKS_AFTER_SLASHES = ContextSpans((b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]"))
-"""A mark among symbols after a slash after a newline, where slashes are in tails and marks in words."""
+MARKS_AFTER_SLASHES = ContextSpans(
+    (b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]")
+)
+"""A mark among symbols after a slash after a newline, where slashes are in tails and marks in
+words.
+"""
 
 _WHITE, _NUMBER, _NEWLINE = (r"\s", SPACE), (r"\p{N}", NUMBER), (r"\r\n", NEWLINE)
 
@@ -124,12 +143,19 @@ GPT2 = SplitPattern(
 """GPT-2, GPT-NeoX: the ByteLevel pre-tokenizer's own pattern."""
 
 GPT2_DIGITS = replace(
-    GPT2, name="gpt2 after digits", classes=(*GPT2.classes, (DIGITS, DIGIT)), digits=1, regex=(DIGITS, *GPT2.regex)
+    GPT2,
+    name="gpt2 after digits",
+    classes=(*GPT2.classes, (DIGITS, DIGIT)),
+    digits=1,
+    regex=(DIGITS, *GPT2.regex),
 )
 """SmolLM, StarCoder2, Command-R: each digit on its own, then GPT-2's pattern on what is between."""
 
 GPT2_NUMBERS = replace(
-    GPT2_DIGITS, name="gpt2 after numbers", classes=(*GPT2.classes, (r"\p{N}", DIGIT)), regex=(r"\p{N}", *GPT2.regex)
+    GPT2_DIGITS,
+    name="gpt2 after numbers",
+    classes=(*GPT2.classes, (r"\p{N}", DIGIT)),
+    regex=(r"\p{N}", *GPT2.regex),
 )
 """The same by a regular expression."""
 
@@ -148,7 +174,10 @@ QWEN2 = replace(LLAMA3, digits=1, regex=(PATTERNS["qwen2"].regex,))
 """Qwen2, Qwen2.5, Qwen3, Hunyuan, Grok-2."""
 
 PLAIN = replace(
-    QWEN2, name="without contractions", contractions="none", regex=(QWEN2.regex[0].removeprefix(f"{CONTRACTION}|"),)
+    QWEN2,
+    name="without contractions",
+    contractions="none",
+    regex=(QWEN2.regex[0].removeprefix(f"{CONTRACTION}|"),),
 )
 """Megatron-LM's first pattern for tiktoken files."""
 
@@ -172,7 +201,11 @@ QWEN35 = replace(
     QWEN2,
     name="qwen3.5",
     classes=((r"\p{L}\p{M}", LETTER), _NUMBER, _WHITE, _NEWLINE),
-    regex=(CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + TAIL,),
+    regex=(
+        CONTRACTION
+        + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+        + TAIL,
+    ),
 )
 
 O200K = replace(
@@ -194,7 +227,9 @@ O200K = replace(
 )
 """GPT-4o, gpt-oss, Llama-4, MiniMax."""
 
-TEKKEN = replace(O200K, name="tekken", contractions="none", digits=1, regex=(PATTERNS["tekken"].regex,))
+TEKKEN = replace(
+    O200K, name="tekken", contractions="none", digits=1, regex=(PATTERNS["tekken"].regex,)
+)
 """Mistral-Nemo and later, Nemotron-H and later, Apertus."""
 
 _HAN_SIGN = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # numerals, not counting those that are letters
@@ -202,11 +237,12 @@ LONE_HAN_SIGNS = ContextSpans(
     (b"\xe3\x80", *(bytes([0xE2, second]) for second in range(0xBA, 0xC0)), b"\xf0\x96\xbf"),
     re.compile(
         rb"(?<!\xe4[\xb8-\xbf][\x80-\xbf])(?<![\xe5-\xe8][\x80-\xbf]{2})(?<!\xe9[\x80-\xbe][\x80-\xbf])"
-        rb"(?<!%b)(?:%b|\xe2[\xba-\xbf][\x80-\xbf]|\xf0\x96\xbf[\xa2\xb0\xb1])" % (_HAN_SIGN, _HAN_SIGN)
+        rb"(?<!%b)(?:%b|\xe2[\xba-\xbf][\x80-\xbf]|\xf0\x96\xbf[\xa2\xb0\xb1])"
+        % (_HAN_SIGN, _HAN_SIGN)
     ),
 )
-"""Han numerals, radicals and marks where no ideograph is before them: there, what is before may take them as numbers or
-symbols."""
+"""Han numerals, radicals and marks where no ideograph is before them: there, what is before may
+take them as numbers or symbols."""
 
 _HAN_CASED = (
     r"[\p{Han}]+"
@@ -260,7 +296,8 @@ _LAST_NEWLINE = r"\s*[\r\n]|\s+(?!\S)|\s+"  # white space to its last newline, a
 _OTHER_SPELLINGS = {
     ((CL100K % "{1,3}").replace(TAIL, _LAST_NEWLINE),): LLAMA3,  # OLMo-3
     (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|" + _LAST_NEWLINE,
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|"
+        + _LAST_NEWLINE,
     ): QWEN2,  # Ling
 }
 

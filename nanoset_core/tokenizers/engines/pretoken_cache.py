@@ -1,6 +1,7 @@
 """Every pre-token met so far with its tokens; unknown ones are encoded in bulk and remembered.
 
-A pre-token ("word" here, though it may be spaces or symbols) is its own key: its bytes, in one 64-bit word or several.
+A pre-token ("word" here, though it may be spaces or symbols) is its own key: its bytes, in one
+64-bit word or several.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ PADDING = LONGEST + 8
 
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
-_RECURRING = (1, 2)  # widths whose words recur: when their tables are full, the text has changed, and all start anew
+# widths whose words recur: when their tables are full, the text has changed, and all start anew
+_RECURRING = (1, 2)
 
 EncodeWords: TypeAlias = Callable[[Bytes], FlatLists]
 """Zero-padded words, uint8, shape (words, width), to their tokens."""
@@ -56,17 +58,22 @@ class Batch:
     """(place, word) of those above LONGEST bytes."""
 
     def note(self, width: int, keys: Keys, places: Ints | None, found: Codes) -> None:
-        """Note the words that were not found among those at `places` (None: all) of the current block."""
+        """Note the words that were not found among those at `places` (None: all) of the current
+        block.
+        """
         missing = (found == ABSENT).nonzero()[0]
         if len(missing):
             places = missing if places is None else places.take(missing)
-            self.unknown.setdefault(width, []).append((keys.take(missing, axis=1), places + self.size))
+            self.unknown.setdefault(width, []).append(
+                (keys.take(missing, axis=1), places + self.size)
+            )
 
     def missing(self) -> dict[int, tuple[Keys, Ints]]:
         """Return the keys and places of all unknown words, by width."""
         found = {width: zip(*parts, strict=True) for width, parts in self.unknown.items()}
         return {
-            width: (np.concatenate(keys, axis=1), np.concatenate(places)) for width, (keys, places) in found.items()
+            width: (np.concatenate(keys, axis=1), np.concatenate(places))
+            for width, (keys, places) in found.items()
         }
 
 
@@ -80,7 +87,9 @@ class PretokenCache:
         seed: Callable[[PretokenCache], None],
         kept: Knowledge,
     ) -> None:
-        """Begin with the words that are kept from earlier runs, else with the first ones, which `seed` adds."""
+        """Begin with the words that are kept from earlier runs, else with the first ones, which
+        `seed` adds.
+        """
         self._encode = encode
         self._encode_long = encode_long
         self._seed = seed
@@ -90,7 +99,10 @@ class PretokenCache:
             self.restart()
             return
         self._lists = TokenLists(arrays["ends"], arrays["tokens"])
-        self._tables = {width: WordTable(arrays[f"keys{width}"], arrays[f"codes{width}"]) for width in SLOT_BITS_LIMITS}
+        self._tables = {
+            width: WordTable(arrays[f"keys{width}"], arrays[f"codes{width}"])
+            for width in SLOT_BITS_LIMITS
+        }
         self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
         self._saved = self.learnt
 
@@ -108,20 +120,28 @@ class PretokenCache:
         return sum(table.count - self._seeded[width] for width, table in self._tables.items())
 
     def _keep(self) -> None:
-        """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
+        """Save what was learnt whenever it has grown by half, if that leaves later runs room for
+        other words.
+        """
         if self.learnt < 1.5 * self._saved:
             return
         self._saved = self.learnt
-        if all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _RECURRING):
+        if all(
+            self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2)
+            for width in _RECURRING
+        ):
             arrays = self._lists.to_arrays() | {"seeded": np.array(list(self._seeded.values()))}
             for width, table in self._tables.items():
                 arrays |= {f"keys{width}": table.keys, f"codes{width}": table.codes}
             self._kept.save(arrays)
 
     def look_up(self, data: Bytes, begins: Ints, lengths: Ints, batch: Batch) -> None:
-        """Add words of a buffer, with PADDING behind it, to a batch; no word is empty or holds a zero byte."""
+        """Add words of a buffer, with PADDING behind it, to a batch; no word is empty or holds a
+        zero byte.
+        """
         rest = (lengths > 8).nonzero()[0]
-        short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
+        # selecting the short ones would cost more than it saves
+        short = _keys(data, begins, lengths, 1)
         codes = self._tables[1].find(short, skip=rest)
         batch.note(1, short, None, codes)
         for width, chosen in _by_width(rest, lengths):
@@ -142,7 +162,9 @@ class PretokenCache:
         lengths: Ints,
         tokens: Ids | EncodeWords,
     ) -> None:
-        """Add words of a buffer to the first ones: with one token each, or with what gives their tokens."""
+        """Add words of a buffer to the first ones: with one token each, or with what gives their
+        tokens.
+        """
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
         for width, (keys, places) in batch.missing().items():
@@ -152,7 +174,11 @@ class PretokenCache:
         """Return the tokens of all words of a batch."""
         codes = np.concatenate(batch.codes) if batch.codes else np.empty(0, np.int32)
         unknown = batch.missing()
-        full = {width for width, (_, places) in unknown.items() if not self._has_room(width, len(places))}
+        full = {
+            width
+            for width, (_, places) in unknown.items()
+            if not self._has_room(width, len(places))
+        }
         for width in unknown.keys() - full:
             self._learn(width, *unknown[width], codes, self._encode)
         kept = len(self._lists)  # what there is no room for follows, to be dropped after use
@@ -184,7 +210,8 @@ class PretokenCache:
         if isinstance(tokens, np.ndarray):
             found: FlatLists = tokens.take(places.take(first)), np.ones(len(first), np.int64)
         else:
-            found = tokens(np.ascontiguousarray(distinct.T).view(np.uint8))  # (distinct words, 8 * width)
+            # (distinct words, 8 * width)
+            found = tokens(np.ascontiguousarray(distinct.T).view(np.uint8))
         added = self._lists.add(*found)
         if remember:
             self._tables[width].insert(distinct, added)
@@ -196,7 +223,9 @@ class PretokenCache:
 
 
 def _by_width(chosen: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each width above 1 that occurs, and which of the chosen words have it: int64, shape (words,)."""
+    """Yield each width above 1 that occurs, and which of the chosen words have it: int64, shape
+    (words,).
+    """
     for width in list(SLOT_BITS_LIMITS)[1:]:
         fits = lengths.take(chosen) <= 8 * width
         if fits.any():
@@ -205,7 +234,9 @@ def _by_width(chosen: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
 
 
 def _keys(data: Bytes, begins: Ints, lengths: Ints, width: int) -> Keys:
-    """Return the bytes of each word as `width` 64-bit words, zero-padded, read by a view that ignores alignment."""
+    """Return the bytes of each word as `width` 64-bit words, zero-padded, read by a view that
+    ignores alignment.
+    """
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     least = 8 * (_NEXT_NARROWER[width]) if width > 1 else 0
     keys = []

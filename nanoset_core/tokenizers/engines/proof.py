@@ -1,4 +1,6 @@
-"""Texts that a wrong engine should get wrong, and the comparison of engines on them before one is used."""
+"""Texts that a wrong engine should get wrong, and the comparison of engines on them before one is
+used.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,20 @@ _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "r
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return the texts of the added tokens of a parsed `tokenizer.json`."""
-    return [token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")]
+    return [
+        token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")
+    ]
 
 
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
     own = []
-    for token in added_tokens(tokenizer):  # alone; in words, at both edges, doubled, beside white space, all but whole
+    # alone; in words, at both edges, doubled, beside white space, all but whole
+    for token in added_tokens(tokenizer):
         own.append(token)
-        own.append(f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}")
+        own.append(
+            f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"
+        )
     return [*_texts_for_all(), *own, *_vocabulary(tokenizer)]
 
 
@@ -55,27 +62,42 @@ def _texts_for_all() -> tuple[str, ...]:
     points = (point for low, high in _ASSIGNED for point in range(low, high))
     assigned = {point: kind for point in points if (kind := category(chr(point))) != "Cs"}
     del assigned[0]  # with which a text would be left to the reference
-    ends: dict[tuple[str, int], list[int]] = {}  # first and last character of each category, of each length in UTF-8
+    # first and last character of each category, of each length in UTF-8
+    ends: dict[tuple[str, int], list[int]] = {}
     for point, kind in assigned.items():
         ends.setdefault((kind, bisect_right(_UTF8_BOUNDS, point)), [point, point])[1] = point
     samples = [chr(point) for point in sorted({point for pair in ends.values() for point in pair})]
     pairs = ("".join(first + second for second in samples) for first in samples)
-    triples = ("".join(first + second + third for third in _KINDS) for first, second in product(_KINDS, repeat=2))
-    # Where the library's Unicode is newer than Python's, it changes or sorts a character that Python does not know;
-    # here each is behind the mark that sorts behind all others.
+    triples = (
+        "".join(first + second + third for third in _KINDS)
+        for first, second in product(_KINDS, repeat=2)
+    )
+    # Where the library's Unicode is newer than Python's, it changes or sorts a character that
+    # Python does not know; here each is behind the mark that sorts behind all others.
     unknown = _together("a\u0345", [point for point, kind in assigned.items() if kind == "Cn"])
-    contractions = map("".join, product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X")))
+    contractions = map(
+        "".join, product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X"))
+    )
     return (*triples, *pairs, *_points(assigned), *unknown, *_marks(), *_runs(), *contractions)
 
 
 def _together(before: str, points: Sequence[int]) -> Iterator[str]:
     """Yield texts of characters, each behind the same."""
-    yield from ("".join(before + chr(point) for point in points[i : i + 500]) for i in range(0, len(points), 500))
+    yield from (
+        "".join(before + chr(point) for point in points[i : i + 500])
+        for i in range(0, len(points), 500)
+    )
 
 
 def _points(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield every character but those within long runs of one category, behind others; and some of all planes."""
-    edges = [*range(0x40000, 0xE0000, _PRIVATE_STEP), *range(0xF0000, 0x110000, _PRIVATE_STEP), 0x10FFFF]
+    """Yield every character but those within long runs of one category, behind others; and some of
+    all planes.
+    """
+    edges = [
+        *range(0x40000, 0xE0000, _PRIVATE_STEP),
+        *range(0xF0000, 0x110000, _PRIVATE_STEP),
+        0x10FFFF,
+    ]
     points = [*edges]
     for _, run in groupby(categories, categories.__getitem__):
         members = list(run)
@@ -107,7 +129,9 @@ def _runs() -> Iterator[str]:
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
     """Yield words from all over the vocabulary, apart and together; each needs its merges."""
     vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
-    entries = list(vocabulary) if isinstance(vocabulary, Mapping) else [entry[0] for entry in vocabulary]
+    entries = (
+        list(vocabulary) if isinstance(vocabulary, Mapping) else [entry[0] for entry in vocabulary]
+    )
     words = [_readable(entry) for entry in entries[:: max(1, len(entries) // _WORDS)]]
     for begin in range(0, len(words), _WORDS_OF_A_TEXT):
         some = words[begin : begin + _WORDS_OF_A_TEXT]
@@ -116,6 +140,8 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _readable(entry: str) -> str:
-    """Return the text of an entry of a byte-level vocabulary, or of one with SentencePiece's spaces."""
+    """Return the text of an entry of a byte-level vocabulary, or of one with SentencePiece's
+    spaces.
+    """
     data = token_bytes(entry)
     return entry.replace("▁", " ") if data is None else data.decode(errors="ignore")

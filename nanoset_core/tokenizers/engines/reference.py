@@ -1,4 +1,6 @@
-"""What every engine gives, and the engines that the others have to match: the tokenizer's own library."""
+"""What every engine gives, and the engines that the others have to match: the tokenizer's own
+library.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Engine(Protocol):
     reason: str
     """Why this engine was chosen, for logs and metadata."""
     helper: str
-    """Name and version of another engine, not the reference, that encodes a part of the texts; or nothing."""
+    """Name and version of another engine, not the reference, that encodes a part of the texts; or
+    nothing.
+    """
 
     @property
     def reference(self) -> Engine | None:
@@ -87,7 +91,9 @@ class WrongTokensError(Exception):
 
 
 class EncodingError(InputError):
-    """The tokenizer's library failed on a document, as it does with some normalizers and split patterns."""
+    """The tokenizer's library failed on a document, as it does with some normalizers and split
+    patterns.
+    """
 
     document: int = 0
     """The document's number within the batch."""
@@ -112,7 +118,8 @@ class ReferenceEngine:
         _engines[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
-        # Work is spread over processes; the library would warn about forks, or start threads in each of them.
+        # Work is spread over processes; the library would warn about forks, or start threads in
+        # each of them.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -123,10 +130,13 @@ class ReferenceEngine:
             EncodingError: The library fails on a text.
         """
         try:
-            sizes = [len(text.encode()) for text in texts]  # older versions replace lone surrogates silently
+            # older versions replace lone surrogates silently
+            sizes = [len(text.encode()) for text in texts]
         except UnicodeEncodeError as error:
             raise not_unicode(texts) from error
-        if (longest := max(sizes, default=0)) > _LONG and longest * BYTES_OF_ONE > (free := free_memory()):
+        if (longest := max(sizes, default=0)) > _LONG and longest * BYTES_OF_ONE > (
+            free := free_memory()
+        ):
             raise MemoryError(
                 f"{longest:,} bytes of text, for each of which the {self.name} library may take {BYTES_OF_ONE} of "
                 f"memory; {free:,} bytes are free"
@@ -135,7 +145,9 @@ class ReferenceEngine:
         return Encoded(*map(np.concatenate, zip(_flat([]), *parts, strict=True)))
 
     def _encode_checked(self, texts: Sequence[str], begin: int, end: int) -> list[list[int]]:
-        """Encode the documents [begin, end); raise EncodingError with the number of the first that fails."""
+        """Encode the documents [begin, end); raise EncodingError with the number of the first that
+        fails.
+        """
         try:
             with panics_as_errors():
                 return self._encode_slice(texts[begin:end])
@@ -143,11 +155,15 @@ class ReferenceEngine:
             raise
         except Exception as error:
             number, cause = self._first_failure(texts, begin, end) or (begin, error)
-            failure = encoding_error(self.file, cause, where=f"document {number}", library=self.name)
+            failure = encoding_error(
+                self.file, cause, where=f"document {number}", library=self.name
+            )
             failure.document = number
             raise failure from error
 
-    def _first_failure(self, texts: Sequence[str], begin: int, end: int) -> tuple[int, Exception] | None:
+    def _first_failure(
+        self, texts: Sequence[str], begin: int, end: int
+    ) -> tuple[int, Exception] | None:
         """Encode documents one by one; return the number of the first that fails, and the error."""
         for number in range(begin, end):
             try:
@@ -181,12 +197,22 @@ class ReferenceEngine:
         return self.encode([word.decode() for word in words])
 
     def encode_pieces(self, words: list[bytes]) -> FlatLists:
-        """Return the tokens of words with a space for each ▁, by the model alone: nothing is put before them."""
+        """Return the tokens of words with a space for each ▁, by the model alone: nothing is put
+        before them.
+        """
         model = self.tokenizer.model
-        return _flat([[token.id for token in model.tokenize(word.decode().replace(" ", SPACE_SIGN))] for word in words])
+        return _flat(
+            [
+                [token.id for token in model.tokenize(word.decode().replace(" ", SPACE_SIGN))]
+                for word in words
+            ]
+        )
 
     def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        ]
 
 
 class SentencePieceEngine(ReferenceEngine):
@@ -244,7 +270,8 @@ class SentencePieceEngine(ReferenceEngine):
     def _encode_between(self, token: re.Pattern[str], text: str) -> list[int]:
         """Encode the text between special tokens by itself, as Megatron-LM's legacy wrapper does.
 
-        A lone ▁ at the beginning of what is between two of them is dropped; what follows the last one keeps its own.
+        A lone ▁ at the beginning of what is between two of them is dropped; what follows the last
+        one keeps its own.
         """
         ids: list[int] = []
         begin = 0
@@ -308,16 +335,22 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError for a merge that does not fit the prefix of continuing subwords: the library may abort there."""
+    """Raise ValueError for a merge that does not fit the prefix of continuing subwords: the library
+    may abort there.
+    """
     prefix = model["continuing_subword_prefix"]
     for merge in model.get("merges") or ():  # a WordPiece model has none
         second = (merge.split(" ") if isinstance(merge, str) else merge)[1]
         if not second.startswith(prefix):
-            raise ValueError(f"merge {merge!r}, whose second token lacks model.continuing_subword_prefix {prefix!r}")
+            raise ValueError(
+                f"merge {merge!r}, whose second token lacks model.continuing_subword_prefix {prefix!r}"
+            )
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
-    """Return the library's tokenizer for reading only: an engine's that is in use, since loading takes long."""
+    """Return the library's tokenizer for reading only: an engine's that is in use, since loading
+    takes long.
+    """
     engine = _engines.get(_identity(tokenizer))
     return load_tokenizer(tokenizer) if engine is None else engine.tokenizer
 
@@ -354,7 +387,9 @@ def encoding_error(
     )
 
 
-def encode_text(tokenizer: Tokenizer, text: str, file: TokenizerPath, *, add_special_tokens: bool = False) -> Encoding:
+def encode_text(
+    tokenizer: Tokenizer, text: str, file: TokenizerPath, *, add_special_tokens: bool = False
+) -> Encoding:
     """Encode a text with the library's tokenizer of a file; EncodingError if it fails."""
     try:
         with panics_as_errors():
@@ -382,7 +417,9 @@ def decode_tokens(tokenizer: Tokenizer, ids: Sequence[int], file: TokenizerPath)
         ) from error
 
 
-def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
+def slices(
+    texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
+) -> Iterator[tuple[int, int]]:
     """Yield (begin, end excl) of runs of documents that hold `limit` characters or little more."""
     begin = size = 0
     for index, text in enumerate(texts):
@@ -396,7 +433,9 @@ def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
 
 def not_unicode(texts: Sequence[str]) -> InputError:
     """Return the error for the first of `texts` that holds a lone surrogate, as one of them does."""
-    index, found = next((index, found) for index, text in enumerate(texts) if (found := SURROGATE.search(text)))
+    index, found = next(
+        (index, found) for index, text in enumerate(texts) if (found := SURROGATE.search(text))
+    )
     return InputError(
         "a document is not valid Unicode",
         where=f"document {index}, character {found.start()}",

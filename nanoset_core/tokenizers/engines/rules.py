@@ -1,4 +1,6 @@
-"""The rules of a tokenizer: read strictly from its `tokenizer.json`, or not at all, and kept for the next start."""
+"""The rules of a tokenizer: read strictly from its `tokenizer.json`, or not at all, and kept for
+the next start.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +46,20 @@ class Vocabulary:
     merges: Ids
     """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
     characters: Ids
-    """int32, shape (characters, 2): (code point, token) where merging begins with characters, else none."""
+    """int32, shape (characters, 2): (code point, token) where merging begins with characters, else
+    none.
+    """
     boundary_pairs: Ids
-    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges, where merging
-    begins with characters."""
+    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all
+    merges, where merging begins with characters."""
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
     """Return `vocab` and `merges` of the model as arrays.
 
     Raises:
-        NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can hold.
+        NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can
+            hold.
     """
     words = ((token_bytes(word), ident) for word, ident in vocabulary.items())
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
@@ -62,10 +67,12 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the arrays of a model that begins with characters, and writes spaces as ▁: a space stands for each.
+    """Return the arrays of a model that begins with characters, and writes spaces as ▁: a space
+    stands for each.
 
     Raises:
-        NotRecognisedError: It has no token for some byte, or merges those, or see `read_vocabulary`.
+        NotRecognisedError: It has no token for some byte, or merges those, or see
+            `read_vocabulary`.
     """
     names = [f"<0x{byte:02X}>" for byte in range(256)]
     parts = _flattened(merges)
@@ -77,11 +84,16 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     own = {word: ident for word, ident in vocabulary.items() if " " not in word}
     words = ((word.replace(SPACE_SIGN, " ").encode(), ident) for word, ident in own.items())
     characters = [(_point(word), ident) for word, ident in own.items() if len(word) == 1]
-    boundary_pairs = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
+    boundary_pairs = {
+        (_point(left[-1]), _point(right[0]))
+        for left, right in zip(parts[::2], parts[1::2], strict=True)
+    }
     if not no_merge_crosses_cuts(boundary_pairs):
         raise NotRecognisedError("tokens across places where text is cut")
     byte_tokens = [vocabulary[name] for name in names]
-    return _arrays(vocabulary, words, byte_tokens, parts, sorted(characters), sorted(boundary_pairs))
+    return _arrays(
+        vocabulary, words, byte_tokens, parts, sorted(characters), sorted(boundary_pairs)
+    )
 
 
 def _arrays(
@@ -94,7 +106,9 @@ def _arrays(
 ) -> Vocabulary:
     ids = set(vocabulary.values())
     if not ids or min(ids) < 0 or max(ids) >= MOST_IDS or len(parts) >= 2 * MOST_MERGES:
-        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(parts) // 2} merges are out of bounds")
+        raise NotRecognisedError(
+            f"{len(vocabulary)} tokens and {len(parts) // 2} merges are out of bounds"
+        )
     if len(ids) != len(vocabulary):
         raise NotRecognisedError("two tokens with one id")
     kept = [(word, ident) for word, ident in words if word and b"\0" not in word]
@@ -118,7 +132,9 @@ def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> Ids:
     """Return left, right, merged: int32, shape (merges, 3)."""
     lefts, rights = parts[::2], parts[1::2]
     columns = (lefts, rights, map(operator.add, lefts, rights))
-    found = [np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(lefts)) for column in columns]
+    found = [
+        np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(lefts)) for column in columns
+    ]
     table = np.stack(found, axis=1)
     if len(np.unique(table[:, 0].astype(np.int64) * MOST_IDS + table[:, 1])) != len(table):
         raise NotRecognisedError("merges that come twice")
@@ -127,7 +143,9 @@ def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> Ids:
 
 def _flattened(merges: list[Any]) -> list[str]:
     """Return left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
-    return [part for merge in merges for part in (merge.split(" ") if isinstance(merge, str) else merge)]
+    return [
+        part for merge in merges for part in (merge.split(" ") if isinstance(merge, str) else merge)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +156,14 @@ class Rules:
     form: Form | None
     """The form that text is normalised to first."""
     runs: dict[str, dict[int, int]]
-    """Character → length → id of the added tokens that repeat it, of all lengths from 2 (spaces) or 1 to the longest:
-    spaces for a split pattern, else newlines and tabs."""
+    """Character → length → id of the added tokens that repeat it, of all lengths from 2 (spaces) or
+    1 to the longest: spaces for a split pattern, else newlines and tabs."""
     added_tokens: tuple[str, ...]
     """Text of the other tokens that are matched before any splitting."""
     leaves_documents: bool
-    """Whether a document with one of these is left to the reference as a whole, and not only the text around it."""
+    """Whether a document with one of these is left to the reference as a whole, and not only the
+    text around it.
+    """
     whole_words: bool
     """Whether a pre-token that is in the vocabulary is one token, whatever the merges say."""
     vocabulary: Vocabulary
@@ -154,14 +174,18 @@ class Rules:
         """Return all fields as arrays."""
         split = self.split.regex if isinstance(self.split, SplitPattern) else asdict(self.split)
         runs = {character: list(runs.items()) for character, runs in self.runs.items()}
-        settings = to_array([split, self.form, runs, self.added_tokens, self.leaves_documents, self.whole_words])
+        settings = to_array(
+            [split, self.form, runs, self.added_tokens, self.leaves_documents, self.whole_words]
+        )
         arrays = {name: getattr(self.vocabulary, name) for name in _ARRAYS}
         return arrays | {"settings": settings, "classes": self.classes}
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
         """Return the rules whose `to_arrays` gave these."""
-        split, form, runs, added_tokens, leaves_documents, whole_words = from_array(arrays["settings"])
+        split, form, runs, added_tokens, leaves_documents, whole_words = from_array(
+            arrays["settings"]
+        )
         return Rules(
             SpaceSigns(**split) if isinstance(split, dict) else SPLIT_PATTERNS[tuple(split)],
             form,
@@ -180,7 +204,9 @@ class Rules:
 
     @property
     def forbidden_bytes(self) -> bytes:
-        """Return the bytes of text that the engine leaves to the reference: zero, and those without a token."""
+        """Return the bytes of text that the engine leaves to the reference: zero, and those without
+        a token.
+        """
         possible = [*range(1, 0xC0), *range(0xC2, 0xF5)]
         return bytes([0, *(byte for byte in possible if self.vocabulary.byte_tokens[byte] < 0)])
 
@@ -197,31 +223,46 @@ _FLAG = (False, True, None)  # None: not there
 
 
 def read_rules(tokenizer: Any) -> Rules:
-    """Return the rules of a parsed `tokenizer.json` that the library reads; it is asked for the classes of characters.
+    """Return the rules of a parsed `tokenizer.json` that the library reads; it is asked for the
+    classes of characters.
 
     Raises:
         NotRecognisedError: It holds a setting that the numpy engine does not know.
     """
-    anything = dict.fromkeys(("truncation", "padding", "decoder", "normalizer", "pre_tokenizer", "post_processor"), ...)
+    anything = dict.fromkeys(
+        ("truncation", "padding", "decoder", "normalizer", "pre_tokenizer", "post_processor"), ...
+    )
     try:
-        _check_members(tokenizer, "the file", version=("1.0",), model=..., added_tokens=..., **anything)
+        _check_members(
+            tokenizer, "the file", version=("1.0",), model=..., added_tokens=..., **anything
+        )
         normalizer, pre_tokenizer = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
         signs = _read_space_signs(normalizer, pre_tokenizer)
         form = None if signs else _read_normalizer(normalizer)
         split = signs or _read_pre_tokenizer(pre_tokenizer)
-        vocabulary, whole_words = _read_model(tokenizer.get("model"), of_characters=signs is not None)
+        vocabulary, whole_words = _read_model(
+            tokenizer.get("model"), of_characters=signs is not None
+        )
         added = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
-        classes = probe_classes(split.classes, split.rest) if isinstance(split, SplitPattern) else np.zeros(0, np.uint8)
+        classes = (
+            probe_classes(split.classes, split.rest)
+            if isinstance(split, SplitPattern)
+            else np.zeros(0, np.uint8)
+        )
         return Rules(split, form, *added, whole_words, vocabulary, classes)
     except (KeyError, TypeError, AttributeError) as error:
         raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
 
 
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
-    """Refuse members of a JSON object that are not named, or have none of the values (`...` for any)."""
+    """Refuse members of a JSON object that are not named, or have none of the values (`...` for
+    any).
+    """
     for key, options in allowed.items():
         found = value.get(key)
-        if options is not ... and not any(type(found) is type(option) and found == option for option in options):
+        if options is not ... and not any(
+            type(found) is type(option) and found == option for option in options
+        ):
             raise NotRecognisedError(f"{key} of {name} is {_shown(found)}")
     for key in value.keys() - allowed.keys():
         raise NotRecognisedError(f"unknown setting {key!r} in {name}")
@@ -268,7 +309,9 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         raise NotRecognisedError(f"split pattern {_shown(parts[0] if len(parts) == 1 else parts)}")
     is_between = pattern.rest != OTHER  # a character may be part of no match
     if is_between and not all(keeps_all for _, keeps_all in splits):
-        raise NotRecognisedError(f"a split that drops what is between the matches of {pattern.name}")
+        raise NotRecognisedError(
+            f"a split that drops what is between the matches of {pattern.name}"
+        )
     return pattern
 
 
@@ -278,11 +321,15 @@ def _read_split(value: Any) -> tuple[str, bool]:
     if value.get("type") == "Digits":
         _check_members(value, name, type=..., individual_digits=(True,))
         return DIGITS, True
-    _check_members(value, name, type=("Split",), pattern=..., behavior=("Isolated", "Removed"), invert=_FLAG)
+    _check_members(
+        value, name, type=("Split",), pattern=..., behavior=("Isolated", "Removed"), invert=_FLAG
+    )
     _check_members(value["pattern"], "the split pattern", Regex=...)
     keeps_all = value["behavior"] == "Isolated"
     if keeps_all == bool(value.get("invert")):
-        raise NotRecognisedError(f"behavior {value['behavior']} with invert {value.get('invert')} of the split")
+        raise NotRecognisedError(
+            f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
+        )
     return value["pattern"]["Regex"], keeps_all
 
 
@@ -311,8 +358,8 @@ def _read_added_tokens(
 ) -> tuple[dict[str, dict[int, int]], tuple[str, ...], bool]:
     """Return `runs`, `added_tokens` and `leaves_documents` of the rules.
 
-    What follows an added token gets a ▁ as the beginning of a document does. So where that is put before anything,
-    newlines and tabs are tokens like all others.
+    What follows an added token gets a ▁ as the beginning of a document does. So where that is put
+    before anything, newlines and tabs are tokens like all others.
     """
     runs: dict[str, dict[int, int]] = {}
     texts: list[str] = []
@@ -322,38 +369,66 @@ def _read_added_tokens(
     repeated = [] if leaves_documents else [{"\n"}, {"\t"}] if has_signs else [{" "}]
     for token in value or []:
         flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), _FLAG)
-        _check_members(token, "an added token", **dict.fromkeys(("content", "id", "special"), ...), **flags)
+        _check_members(
+            token, "an added token", **dict.fromkeys(("content", "id", "special"), ...), **flags
+        )
         content, is_normal = token["content"], token.get("normalized")
-        is_odd = any(map(token.get, ("lstrip", "rstrip", "single_word"))) or (has_signs and is_normal is not False)
+        is_odd = any(map(token.get, ("lstrip", "rstrip", "single_word"))) or (
+            has_signs and is_normal is not False
+        )
         if set(content) in repeated and not is_odd:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
             flags_of_runs.add(is_normal)
             continue
         texts.append(content)
-        if not content or not is_normalized(form or "NFC", content) or (repeated and content.isspace()):
-            raise NotRecognisedError(f"added token {content!r}: empty, white space, or changed by the normal form")
+        if (
+            not content
+            or not is_normalized(form or "NFC", content)
+            or (repeated and content.isspace())
+        ):
+            raise NotRecognisedError(
+                f"added token {content!r}: empty, white space, or changed by the normal form"
+            )
         if has_signs and is_normal is not False and (" " in content or SPACE_SIGN in content):
             raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")
         leaves_documents |= is_odd or SAFE_CUT.search(content.encode()) is not None
     for character, lengths in runs.items():
         first = 2 if character == " " else 1
         has_gaps = sorted(lengths) != list(range(first, first + len(lengths)))
-        if has_gaps or len(flags_of_runs) > 1 or (character == " " and (split is not GPT2 or form == "NFKC")):
-            raise NotRecognisedError(f"added tokens of {sorted(lengths)} spaces or line ends, and the form {form}")
+        if (
+            has_gaps
+            or len(flags_of_runs) > 1
+            or (character == " " and (split is not GPT2 or form == "NFKC"))
+        ):
+            raise NotRecognisedError(
+                f"added tokens of {sorted(lengths)} spaces or line ends, and the form {form}"
+            )
     return runs, tuple(texts), leaves_documents
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
 _PREPEND = {"type": "Prepend", "prepend": SPACE_SIGN}
-_NO_SPACE_LEFT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
-_SCHEMES: dict[str, Prepend] = {"always": "unless there is one", "first": "unless there is one", "never": "never"}
+_NO_SPACE_LEFT = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
+_SCHEMES: dict[str, Prepend] = {
+    "always": "unless there is one",
+    "first": "unless there is one",
+    "never": "never",
+}
 
 
 def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
     """Return how spaces are treated, if they become ▁ and there is no split pattern."""
     if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
         return SpaceSigns("never")
-    if normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]} and pre_tokenizer is None:
+    if (
+        normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]}
+        and pre_tokenizer is None
+    ):
         return SpaceSigns("always")
     if pre_tokenizer and pre_tokenizer["type"] == "Metaspace" and normalizer is None:
         _check_members(
@@ -364,5 +439,7 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
             prepend_scheme=tuple(_SCHEMES),
             split=(True, False),
         )
-        return SpaceSigns(_SCHEMES[pre_tokenizer["prepend_scheme"]], each_apart=pre_tokenizer["split"])
+        return SpaceSigns(
+            _SCHEMES[pre_tokenizer["prepend_scheme"]], each_apart=pre_tokenizer["split"]
+        )
     return None

@@ -1,8 +1,9 @@
 """Find where the pre-tokens of a split pattern begin, by operations on all bytes of a text at once.
 
-A pre-token begins where the class of characters changes, and at the last white space before a word. The fields of a
-`SplitPattern` say what joins two such pieces (a space, a symbol or newlines go with a word) and what cuts one
-(contractions, long numbers, capital letters). Functions that are passed `starts`, bool, shape (bytes + 1,), change it.
+A pre-token begins where the class of characters changes, and at the last white space before a word.
+The fields of a `SplitPattern` say what joins two such pieces (a space, a symbol or newlines go with
+a word) and what cuts one (contractions, long numbers, capital letters). Functions that are passed
+`starts`, bool, shape (bytes + 1,), change it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints, character_begins, cuts_in, runs_of
+from nanoset_core.tokenizers.engines.arrays import (
+    Bools,
+    Bytes,
+    Ints,
+    character_begins,
+    cuts_in,
+    runs_of,
+)
 from nanoset_core.tokenizers.engines.classes import (
     BARE,
     DIGIT,
@@ -83,7 +91,9 @@ def _place_last_spaces(
     *,
     white_leads: bool,
 ) -> None:
-    """Begin a piece at the last white space before a word, which is joined with the word where the pattern says so."""
+    """Begin a piece at the last white space before a word, which is joined with the word where the
+    pattern says so.
+    """
     last = codes[:-1] == SPACE
     last &= codes[1:] < SPACE
     starts[:-2] |= last
@@ -103,10 +113,11 @@ def _place_last_spaces(
 
 
 def _mark_space_runs(blank: Bools, codes: Bytes, longest: int) -> Ints:
-    """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64, shape (cuts,).
+    """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64,
+    shape (cuts,).
 
-    The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
-    left over at its end is ordinary white space.
+    The library matches the longest token first, so a run of spaces is cut every `longest` spaces,
+    and one space that is left over at its end is ordinary white space.
     """
     followed = blank[1:] & blank[:-1]  # spaces that another one follows
     begins, ends = runs_of(followed)
@@ -121,12 +132,15 @@ def _mark_space_runs(blank: Bools, codes: Bytes, longest: int) -> Ints:
 
 
 def _join_newlines(starts: Bools, codes: Bytes, *, tail: bool) -> None:
-    """Make white space up to its last newline one piece; newlines right after symbols belong to those, if `tail`."""
+    """Make white space up to its last newline one piece; newlines right after symbols belong to
+    those, if `tail`.
+    """
     begins, ends = runs_of(codes == NEWLINE)
     before = codes[begins - 1]
     absorbed = (before == OTHER) & tail
     starts[begins[absorbed | (before == SPACE)]] = False
-    # Spaces between two runs of newlines: no piece begins there, unless the first run went with symbols.
+    # Spaces between two runs of newlines: no piece begins there, unless the first run went with
+    # symbols.
     first = np.flatnonzero((codes[ends[:-1]] == SPACE) & (before[1:] == SPACE) & ~absorbed[:-1])
     if not len(first):
         return
@@ -136,7 +150,9 @@ def _join_newlines(starts: Bools, codes: Bytes, *, tail: bool) -> None:
 
 
 def _join_leaders(starts: Bools, data: Bytes, codes: Bytes, leader: int, letter: int) -> None:
-    """Join letters with a character of class `leader` before them; a symbol only if no symbol or space precedes it."""
+    """Join letters with a character of class `leader` before them; a symbol only if no symbol or
+    space precedes it.
+    """
     last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
     first = character_begins(data, last)
     if leader == OTHER:
@@ -147,7 +163,9 @@ def _join_leaders(starts: Bools, data: Bytes, codes: Bytes, leader: int, letter:
 
 
 def _join_ascii_symbols(starts: Bools, data: Bytes, codes: Bytes) -> None:
-    """Join ASCII letters with an ASCII symbol that begins a piece, and begin a piece at other letters behind those."""
+    """Join ASCII letters with an ASCII symbol that begins a piece, and begin a piece at other
+    letters behind those.
+    """
     last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
     last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
     starts[last + 1] = False
@@ -171,7 +189,8 @@ def _cut_numbers(starts: Bools, data: Bytes, numbers: Bools, digits: int) -> Non
     positions = positions_in(begins, lengths)
     is_digit = data[positions] & 0xC0 != 0x80  # the first byte of one
     digit = np.cumsum(is_digit)
-    digit -= np.repeat(digit[np.cumsum(lengths) - lengths], lengths)  # 0 for the first of its number
+    # 0 for the first of its number
+    digit -= np.repeat(digit[np.cumsum(lengths) - lengths], lengths)
     starts[positions[is_digit & (digit % digits == 0)]] = True
 
 
@@ -191,7 +210,9 @@ def _settle_case(data: Bytes, codes: Bytes, pattern: SplitPattern) -> Ints:
 
 
 def _settle_marks(data: Bytes, codes: Bytes) -> None:
-    """Make marks symbols after two symbols, or after a plain space and a symbol, and all others letters."""
+    """Make marks symbols after two symbols, or after a plain space and a symbol, and all others
+    letters.
+    """
     mark = codes == MARK
     begins, ends = runs_of(mark)
     if not len(begins):
@@ -222,9 +243,11 @@ def _lengthen_tails(data: Bytes, codes: Bytes) -> None:
 
 
 def _mark_suffixes(data: Bytes, codes: Bytes) -> Ints:
-    """Give contractions at the end of words the class SUFFIX, and return where they end: int64, shape (suffixes,).
+    """Give contractions at the end of words the class SUFFIX, and return where they end: int64,
+    shape (suffixes,).
 
-    Of contractions in a row, the second is a word of its own, and the third that word's contraction, and so on.
+    Of contractions in a row, the second is a word of its own, and the third that word's
+    contraction, and so on.
     """
     quotes: Ints = np.flatnonzero(data == _APOSTROPHE)
     before = codes[quotes - 1]
@@ -246,8 +269,9 @@ def _mark_suffixes(data: Bytes, codes: Bytes) -> Ints:
 def _capitals(codes: Bytes) -> Ints:
     """Return where words are cut before capital letters: int64, shape (cuts,).
 
-    A word is cut between a small letter and a capital. Behind a letter without case it is cut before a capital if a
-    small letter precedes that letter, or if the word ends with these capitals.
+    A word is cut between a small letter and a capital. Behind a letter without case it is cut
+    before a capital if a small letter precedes that letter, or if the word ends with these
+    capitals.
     """
     upper = codes == UPPER
     either = codes == LETTER
@@ -291,7 +315,9 @@ _ANY_CASE = (
 
 
 def _end_contractions(starts: Bools, data: Bytes, *, any_case: bool) -> None:
-    """Make each contraction a piece, where its apostrophe begins one (no space or symbol goes with it)."""
+    """Make each contraction a piece, where its apostrophe begins one (no space or symbol goes with
+    it).
+    """
     quotes = np.flatnonzero(data == _APOSTROPHE)
     quotes = quotes[starts[quotes]]
     if not len(quotes):

@@ -1,9 +1,9 @@
 """Documents as units: stretches of text that can be encoded on their own, and by which engine.
 
-A document is cut only where every known split pattern begins a piece, where no characters compose, and where no
-accepted added token can lie across; so its tokens are those of its units. Thus a long document needs no more
-memory than a short one, and what the numpy engine leaves to the reference (zero bytes, text of added tokens,
-unnormalised text) is a few lines and not the whole document.
+A document is cut only where every known split pattern begins a piece, where no characters compose,
+and where no accepted added token can lie across; so its tokens are those of its units. Thus a long
+document needs no more memory than a short one, and what the numpy engine leaves to the reference
+(zero bytes, text of added tokens, unnormalised text) is a few lines and not the whole document.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ SAFE_CUT = re.compile(
     rb"|(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\xa1-\xbf]|\xe3\x83[\x80-\xba]|[\xe5-\xe8][\x80-\xbf]{2})"
     rb"(?=\xe3\x80\x82|\xef\xbc\x8c)"
 )
-"""Text may be cut at the end of a match: after a letter or digit before white space, after any character known to be no
-white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
+"""Text may be cut at the end of a match: after a letter or digit before white space, after any
+character known to be no white space before a space or tab, and after kana and ideographs before a
+full stop or comma of theirs."""
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
     """Tell whether no merge goes across a cut, given the code points on both sides of merges."""
-    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs)
+    return not any(
+        SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs
+    )
 
 
 class AddedTokens:
@@ -47,17 +50,27 @@ class AddedTokens:
         self._any = re.compile(any_of(tokens))
         groups = groupby(sorted(tokens), operator.itemgetter(0))
         hints = [_shared(list(group)) for _, group in groups]
-        # A byte is looked for much faster than two: one that is seldom in words, as the second of "<|".
-        self._hints = [(next((byte for byte in hint[::-1] if byte not in _IN_WORDS), hint[-1]), hint) for hint in hints]
+        # A byte is looked for much faster than two: one that is seldom in words, as the second of
+        # "<|".
+        self._hints = [
+            (next((byte for byte in hint[::-1] if byte not in _IN_WORDS), hint[-1]), hint)
+            for hint in hints
+        ]
 
     def __contains__(self, data: bytes) -> bool:
         """Tell whether a text does."""
-        return any(byte in data and hint in data for byte, hint in self._hints) and self._any.search(data) is not None
+        return (
+            any(byte in data and hint in data for byte, hint in self._hints)
+            and self._any.search(data) is not None
+        )
 
     def find(self, texts: Sequence[bytes]) -> list[int]:
         """Return the numbers of the texts that do, in order."""
         may = [
-            number for byte, hint in self._hints for number, data in enumerate(texts) if byte in data and hint in data
+            number
+            for byte, hint in self._hints
+            for number, data in enumerate(texts)
+            if byte in data and hint in data
         ]
         return [number for number in sorted({*may}) if self._any.search(texts[number])]
 
@@ -66,7 +79,10 @@ class FallbackText:
     """Finds text that the numpy engine leaves to the reference: `text in fallback_text`."""
 
     def __init__(
-        self, added_tokens: Sequence[bytes], forbidden_bytes: bytes, context_spans: ContextSpans = NO_SPANS
+        self,
+        added_tokens: Sequence[bytes],
+        forbidden_bytes: bytes,
+        context_spans: ContextSpans = NO_SPANS,
     ) -> None:
         """Take the texts of added tokens; bytes without a token, and zero; hard text of a pattern."""
         self._added = AddedTokens(added_tokens)
@@ -75,7 +91,9 @@ class FallbackText:
         self._context_spans = context_spans
 
     def __contains__(self, data: bytes) -> bool:
-        """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent spans."""
+        """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent
+        spans.
+        """
         return self._forbids(data) or data in self._context_spans or data in self._added
 
     def _forbids(self, data: bytes) -> bool:
@@ -85,10 +103,11 @@ class FallbackText:
 
 
 def any_of(strings: Collection[bytes], depth: int = _DEEPEST) -> bytes:
-    """Return a regular expression that is somewhere in a text if one of the strings is; b"(?!)" for none.
+    """Return a regular expression that is somewhere in a text if one of the strings is; b"(?!)" for
+    none.
 
-    It is a trie: beginnings that strings share come once, so that looking at a place takes a few steps and not one for
-    each string.
+    It is a trie: beginnings that strings share come once, so that looking at a place takes a few
+    steps and not one for each string.
     """
     if b"" in strings or not strings:
         return b"" if strings else b"(?!)"
@@ -106,7 +125,12 @@ def any_of(strings: Collection[bytes], depth: int = _DEEPEST) -> bytes:
 def _shared(strings: list[bytes]) -> bytes:
     """Return what all strings begin with."""
     first, last = min(strings), max(strings)
-    return first[: next((place for place, byte in enumerate(first) if last[place : place + 1] != bytes([byte])), None)]
+    return first[
+        : next(
+            (place for place, byte in enumerate(first) if last[place : place + 1] != bytes([byte])),
+            None,
+        )
+    ]
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
@@ -122,7 +146,9 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Yield (piece, whether it is for the reference) of a text that holds something for the reference."""
+    """Yield (piece, whether it is for the reference) of a text that holds something for the
+    reference.
+    """
     run: list[bytes] = []
     size, kind = 0, False
     for piece in cut(text, _FALLBACK_BYTES):

@@ -1,9 +1,11 @@
-"""Words and their tokens: an exact hash table from short byte strings to codes, and the lists of tokens they stand for.
+"""Words and their tokens: an exact hash table from short byte strings to codes, and the lists of
+tokens they stand for.
 
-The table uses open addressing, with steps of 1, 2, 3 … slots. A key is a byte string in one or more zero-padded
-little-endian 64-bit words; it is compared in full, so the hash decides speed and never the result. A code is a token,
-which is all that most words have, or the number of a list of several: few lookups touch a list, and the table is small.
-Table and lists are flat arrays that grow by doubling, and that numpy looks up in bulk.
+The table uses open addressing, with steps of 1, 2, 3 … slots. A key is a byte string in one or more
+zero-padded little-endian 64-bit words; it is compared in full, so the hash decides speed and never
+the result. A code is a token, which is all that most words have, or the number of a list of
+several: few lookups touch a list, and the table is small. Table and lists are flat arrays that grow
+by doubling, and that numpy looks up in bulk.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from nanoset_core.tokenizers.engines.merges import ID_BITS
 Keys: TypeAlias = Words
 """Byte strings: uint64, shape (64-bit words, keys)."""
 Codes: TypeAlias = Ids
-"""Lists of tokens: a token below _LISTS, or the sum of _LISTS and the number of a list: of several, or of a greater
-one."""
+"""Lists of tokens: a token below _LISTS, or the sum of _LISTS and the number of a list: of several,
+or of a greater one."""
 Number = TypeVar("Number", bound=np.generic)
 ABSENT = np.int32(-1)
 """What a key that is not in the table is found as; it is no code."""
@@ -50,7 +52,9 @@ class WordTable:
         return WordTable(np.zeros((width, slots), np.uint64), np.full(slots, ABSENT))
 
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
-        """Return the codes of keys, ABSENT where there is none; those to `skip`, whose code does not matter, get 0."""
+        """Return the codes of keys, ABSENT where there is none; those to `skip`, whose code does
+        not matter, get 0.
+        """
         slots, step = self._slots(keys), 0
         codes = self.codes.take(slots)
         differs = self._differs(keys, slots)
@@ -68,9 +72,11 @@ class WordTable:
         return codes
 
     def insert(self, keys: Keys, codes: Codes) -> None:
-        """Add keys that are not in the table, with their codes, int32, shape (keys,); equal keys must not come twice.
+        """Add keys that are not in the table, with their codes, int32, shape (keys,); equal keys
+        must not come twice.
 
-        Keys should come with the most frequent first: the earlier a key, the nearer it is to where it is looked for.
+        Keys should come with the most frequent first: the earlier a key, the nearer it is to where
+        it is looked for.
         """
         if self.count + len(codes) > FILL_LIMIT * len(self.codes):
             self._grow(self.count + len(codes))
@@ -84,7 +90,8 @@ class WordTable:
             step += 1
             free = (self.codes.take(slots) == ABSENT).nonzero()[0]
             wanted, numbers = slots.take(free), free.astype(np.int32)
-            self.codes[wanted[::-1]] = numbers[::-1]  # several may claim one slot; whichever is written has it
+            # several may claim one slot; whichever is written has it
+            self.codes[wanted[::-1]] = numbers[::-1]
             won = (self.codes.take(wanted) == numbers).nonzero()[0]
             wanted, winners = wanted.take(won), free.take(won)
             placed = pending.take(winners)
@@ -112,12 +119,19 @@ class WordTable:
         while count > FILL_LIMIT * slots:
             slots *= 2
         larger = WordTable.empty(len(keys), slots)
-        self.keys, self.codes, self.count, self._slot_shift = larger.keys, larger.codes, 0, larger._slot_shift
+        self.keys, self.codes, self.count, self._slot_shift = (
+            larger.keys,
+            larger.codes,
+            0,
+            larger._slot_shift,
+        )
         self.insert(keys, codes)
 
 
 def mixed(keys: Keys) -> Words:
-    """Return a hash of each key whose upper bits depend on all of it (multiplicative): uint64, shape (keys,)."""
+    """Return a hash of each key whose upper bits depend on all of it (multiplicative): uint64,
+    shape (keys,).
+    """
     hashed: Words = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
         hashed ^= key * factor
@@ -129,7 +143,8 @@ def mixed(keys: Keys) -> Words:
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     """Return where each distinct key first stands, ascending, and which of them each key is.
 
-    Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
+    Keys are told apart in full; should two different keys mix to the same number, one may be listed
+    twice.
     """
     order = np.argsort(mixed(keys))
     ordered = keys.take(order, axis=1)
@@ -143,11 +158,14 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
 
 
 class TokenLists:
-    """Lists of one token or more as codes; those that are more than a small token are numbered, and lie here."""
+    """Lists of one token or more as codes; those that are more than a small token are numbered, and
+    lie here.
+    """
 
     def __init__(self, ends: Ints | None = None, tokens: Ids | None = None) -> None:
         """Begin with the lists that `to_arrays` gave, else without any."""
-        self._ends = np.zeros(1, np.int64) if ends is None else ends  # of the lists before each, and of all
+        # of the lists before each, and of all
+        self._ends = np.zeros(1, np.int64) if ends is None else ends
         self._tokens = np.empty(0, np.int32) if tokens is None else tokens
         self._count = len(self._ends) - 1
 
@@ -162,7 +180,9 @@ class TokenLists:
         several = ((counts > 1) | (codes >= _LISTS)).nonzero()[0]
         if len(several):
             counts = counts.take(several)
-            codes[several] = self._number(ids.take(positions_in(begins.take(several), counts)), counts)
+            codes[several] = self._number(
+                ids.take(positions_in(begins.take(several), counts)), counts
+            )
         return codes
 
     def _number(self, ids: Ids, counts: Ints) -> Codes:
@@ -177,7 +197,10 @@ class TokenLists:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything that the lists hold."""
-        return {"ends": self._ends[: self._count + 1], "tokens": self._tokens[: self._ends[self._count]]}
+        return {
+            "ends": self._ends[: self._count + 1],
+            "tokens": self._tokens[: self._ends[self._count]],
+        }
 
     def truncate(self, count: int) -> None:
         """Forget all numbered lists but the first `count`."""
@@ -200,7 +223,9 @@ class TokenLists:
         ids = np.empty(int(ends[-1]) if len(ends) else 0, np.int32)
         ends -= lengths
         ids[ends] = codes
-        ids[positions_in(ends.take(several), counts)] = self._tokens.take(positions_in(stored, counts))
+        ids[positions_in(ends.take(several), counts)] = self._tokens.take(
+            positions_in(stored, counts)
+        )
         return ids, lengths
 
 

@@ -84,11 +84,15 @@ class Definition:
 
     @property
     def eod(self) -> str | None:
-        """Return the token that the trainer ends documents with, where files of this kind settle it."""
+        """Return the token that the trainer ends documents with, where files of this kind settle
+        it.
+        """
         return self.content.eod if self.content else None
 
     def json(self) -> bytes:
-        """Return a tokenizer.json: the file itself, what is changed in it, or what other files were made into."""
+        """Return a tokenizer.json: the file itself, what is changed in it, or what other files were
+        made into.
+        """
         content = read_regular(self.source.path) if self.content is None else self.content.json
         if not self.model_changes and not self.added_tokens:
             return content
@@ -136,7 +140,9 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
     examination = _examined(source, fingerprint, content, min_unmerged_share)
     notices = [*([content.notice] if content.notice else []), *examination.notices]
     drops_characters = examination.drops_characters
-    return Definition(source, kind, fingerprint, content, {}, (), _sentences(source, notices), drops_characters)
+    return Definition(
+        source, kind, fingerprint, content, {}, (), _sentences(source, notices), drops_characters
+    )
 
 
 def _define_json(source: TokenizerFile) -> Definition:
@@ -148,7 +154,9 @@ def _define_json(source: TokenizerFile) -> Definition:
         meaning["added_tokens"] = examination.added_tokens
     fingerprint = digest
     if meaning:
-        fingerprint = _fingerprint(["tokenizer.json", digest], orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS))
+        fingerprint = _fingerprint(
+            ["tokenizer.json", digest], orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)
+        )
     return Definition(
         source,
         "tokenizer.json",
@@ -172,7 +180,10 @@ def _sentences(source: TokenizerFile, notices: Sequence[str]) -> tuple[str, ...]
 
 
 def _examined(
-    source: TokenizerFile, identity: str, made: Content | None, min_unmerged_share: float = MIN_UNMERGED_SHARE
+    source: TokenizerFile,
+    identity: str,
+    made: Content | None,
+    min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
     """Examine a tokenizer; a large one, which takes a second, only once for all processes.
 
@@ -219,7 +230,9 @@ def _examined(
 
 
 def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:
-    """Read other files than a tokenizer.json; large ones, which takes seconds, only once for all processes."""
+    """Read other files than a tokenizer.json; large ones, which takes seconds, only once for all
+    processes.
+    """
     identity = orjson.dumps([*digests, sorted(source.settings.items())], default=str).decode()
     kept = Knowledge("definition", identity, cache_folder())
     if (found := kept.load()) is not None:

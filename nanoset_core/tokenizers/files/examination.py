@@ -1,4 +1,6 @@
-"""Find what makes a tokenizer.json useless or its ids random, and what its user should know about it."""
+"""Find what makes a tokenizer.json useless or its ids random, and what its user should know about
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ from nanoset_core.tokenizers.files.parts import own_tokens, types_within
 from nanoset_core.tokenizers.files.source import byte_characters
 
 NEVER_IN_UTF_8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
-"""Bytes that no text in UTF-8 holds, so that a vocabulary needs no tokens for them: GPT-NeoX's has none."""
+"""Bytes that no text in UTF-8 holds, so that a vocabulary needs no tokens for them: GPT-NeoX's has
+none.
+"""
 _SPECIAL_NAME = re.compile(r"<[^<>\s]+>|\[[A-Z0-9_]+\]")
 """Names as special tokens have them. Vocabularies hold them next to the tokens that merges make."""
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 MIN_UNMERGED_SHARE = 0.01
-"""Share of a tokenizer.json's vocabulary that no merge makes, from which on merges seem to be missing.
+"""Share of a tokenizer.json's vocabulary that no merge makes, from which on merges seem to be
+missing.
 
 People add words to a vocabulary by hand: a few such tokens prove nothing.
 """
@@ -44,15 +49,19 @@ class Examination:
     """What the user should know; each continues a sentence that begins with the path of the file."""
 
 
-def examine(tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UNMERGED_SHARE) -> Examination:
+def examine(
+    tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UNMERGED_SHARE
+) -> Examination:
     """Examine a parsed tokenizer.json.
 
-    What is malformed is passed over: the tokenizers library, which loads the file later, reports it.
+    What is malformed is passed over: the tokenizers library, which loads the file later, reports
+    it.
 
     Args:
         tokenizer: The parsed file.
         where: The file's path, for errors.
-        min_unmerged_share: Share of the vocabulary that no merge makes, above which merges are reported missing.
+        min_unmerged_share: Share of the vocabulary that no merge makes, above which merges are
+            reported missing.
 
     Raises:
         FormatError: The vocabulary is empty, or the ids of some text would be chosen at random.
@@ -75,7 +84,9 @@ def examine(tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UN
         )
     sampling = [f"{name} {model[name]}" for name in ("alpha", "nbest_size") if model.get(name)]
     if sampling:
-        notices.append(f"asks for random segmentations ({', '.join(sampling)}); sampling is switched off here")
+        notices.append(
+            f"asks for random segmentations ({', '.join(sampling)}); sampling is switched off here"
+        )
 
     if empty_tokens:
         notices.append(
@@ -99,7 +110,9 @@ def _is_vocabulary(value: Any) -> bool:
 
 
 def _check_vocabulary(model: Mapping[str, Any], where: object) -> None:
-    """Refuse a model without tokens: the library would turn every text into nothing, without an error."""
+    """Refuse a model without tokens: the library would turn every text into nothing, without an
+    error.
+    """
     if not model["vocab"]:
         raise FormatError(
             "the tokenizer's vocabulary is empty, so that every text would have no tokens",
@@ -115,13 +128,15 @@ def _check_normal_forms(
 ) -> list[str]:
     """Refuse added tokens that become the same text once they are normalized.
 
-    The library looks for them in normalized text, finds them all at one place, and takes the one that comes first in
-    a hash map, whose order differs from one loading of the file to the next.
+    The library looks for them in normalized text, finds them all at one place, and takes the one
+    that comes first in a hash map, whose order differs from one loading of the file to the next.
 
     Returns:
         Added tokens that become nothing.
     """
-    contents = list(dict.fromkeys(token["content"] for token in added_tokens if token.get("normalized") is True))
+    contents = list(
+        dict.fromkeys(token["content"] for token in added_tokens if token.get("normalized") is True)
+    )
     if not contents or not tokenizer.get("normalizer"):
         return []
 
@@ -142,7 +157,9 @@ def _check_normal_forms(
 
 
 def _normalized(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return texts as the tokenizer's normalizer leaves them; as they are, if the library cannot tell."""
+    """Return texts as the tokenizer's normalizer leaves them; as they are, if the library cannot
+    tell.
+    """
     from tokenizers import Tokenizer
 
     # A tokenizer with the same normalizer and nothing else: the whole one takes seconds to load.
@@ -162,7 +179,9 @@ def _normalized(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]
 
 
 def _repeated_ids(model: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a notice on tokens that share an id: which of them an id is decoded to differs from run to run."""
+    """Yield a notice on tokens that share an id: which of them an id is decoded to differs from run
+    to run.
+    """
     vocabulary = model["vocab"]
     if not isinstance(vocabulary, dict) or len(set(vocabulary.values())) == len(vocabulary):
         return
@@ -200,7 +219,9 @@ def _unmerged_tokens(
         made.add(left + right.removeprefix(prefix))
 
     def is_merge_of_two(token: str) -> bool:
-        """Return whether two tokens of the vocabulary make it: others were added by hand, as RoBERTa's madeupword."""
+        """Return whether two tokens of the vocabulary make it: others were added by hand, as
+        RoBERTa's madeupword.
+        """
         cuts = range(1, len(token))
         return any(token[:cut] in vocabulary and prefix + token[cut:] in vocabulary for cut in cuts)
 
@@ -253,9 +274,15 @@ def _vanishing_characters(tokenizer: Mapping[str, Any], model: Mapping[str, Any]
         return
 
     remedy = "Such characters are left out of the data; train the tokenizer with all bytes, or give it an unk_token"
-    if "ByteLevel" in types_within(tokenizer.get("normalizer")) | types_within(tokenizer.get("pre_tokenizer")):
+    if "ByteLevel" in types_within(tokenizer.get("normalizer")) | types_within(
+        tokenizer.get("pre_tokenizer")
+    ):
         characters = enumerate(byte_characters())
-        missing = [byte for byte, name in characters if name not in vocabulary and byte not in NEVER_IN_UTF_8]
+        missing = [
+            byte
+            for byte, name in characters
+            if name not in vocabulary and byte not in NEVER_IN_UTF_8
+        ]
         if missing:
             count = format_count(len(missing), "byte")
             yield f"has no token for {count}, the first 0x{missing[0]:02X}, and no unk_token. {remedy}"

@@ -1,8 +1,9 @@
 """Special tokens that files next to a tokenizer.json name and the tokenizer.json itself lacks.
 
-Trainers load a folder with transformers' `AutoTokenizer`, which adds such tokens to the tokenizer: each becomes one id.
-The rules below are those of `PreTrainedTokenizerFast` in transformers 4.57 and 5.24 as far as both agree; where they
-do not, or where the tokenizer's class may add tokens of its own, nothing is added, and a notice names the tokens.
+Trainers load a folder with transformers' `AutoTokenizer`, which adds such tokens to the tokenizer:
+each becomes one id. The rules below are those of `PreTrainedTokenizerFast` in transformers 4.57 and
+5.24 as far as both agree; where they do not, or where the tokenizer's class may add tokens of its
+own, nothing is added, and a notice names the tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ ADDED_TOKENS = "added_tokens.json"
 FILES = (CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS)
 """Names of the files that transformers reads next to a tokenizer.json."""
 
-_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_NAMED = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 """Keys of single tokens, in the order in which transformers adds them."""
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 """Keys of further tokens, as transformers 4 and 5 call them."""
@@ -40,10 +49,22 @@ _CLASS_TOKENS: Mapping[str, Mapping[str, str]] = {
     "CodeGenTokenizer": dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END_OF_TEXT),
     "Qwen2Tokenizer": dict.fromkeys(("eos_token", "unk_token", "pad_token"), _END_OF_TEXT),
     "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
-    "GemmaTokenizer": {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    "BloomTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+    "GemmaTokenizer": {
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+    },
+    "BloomTokenizer": {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+    },
 }
-"""Class of a tokenizer, without the ending Fast → the tokens that it has if its files do not name others."""
+"""Class of a tokenizer, without the ending Fast → the tokens that it has if its files do not name
+others.
+"""
 _SHOWN = 6
 """How many tokens a notice names."""
 
@@ -56,7 +77,9 @@ class NamedTokens:
     """The special tokens that the files next to a tokenizer.json name."""
 
     listed: Sequence[Token] = ()
-    """Tokens with their flags, in the order of their ids: of added_tokens_decoder or added_tokens.json."""
+    """Tokens with their flags, in the order of their ids: of added_tokens_decoder or
+    added_tokens.json.
+    """
     special: Sequence[Token] = ()
     """Tokens that are named for a purpose, in the order in which transformers adds them."""
     doubts: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +125,8 @@ def read_named_tokens(files: Sequence[Path], own_ids: Collection[int]) -> NamedT
 
     listed: list[Token] = []
     if _DECODER in config:
-        # Since transformers 4.34 the tokenizer_config.json holds all added tokens; the other files are not read then.
+        # Since transformers 4.34 the tokenizer_config.json holds all added tokens; the other files
+        # are not read then.
         listed = _by_id(config[_DECODER], config)
         special_map: Mapping[str, Any] = {}
     else:
@@ -143,11 +167,17 @@ def _by_id(decoder: Any, config: Mapping[str, Any]) -> list[Token]:
     """Return the tokens of an added_tokens_decoder: id → token with its flags."""
     if not isinstance(decoder, dict):
         return []
-    tokens = {int(ident): token for ident, token in decoder.items() if ident.isdigit() and _is_token(token)}
+    tokens = {
+        int(ident): token
+        for ident, token in decoder.items()
+        if ident.isdigit() and _is_token(token)
+    }
     return [_flags_of(tokens[ident]) for ident in sorted(tokens)]
 
 
-def _of_added_tokens(added: Mapping[str, Any], named: Mapping[str, Any], own_ids: Collection[int]) -> list[Token]:
+def _of_added_tokens(
+    added: Mapping[str, Any], named: Mapping[str, Any], own_ids: Collection[int]
+) -> list[Token]:
     """Return the tokens of an added_tokens.json: token → id.
 
     Those whose id the tokenizer.json gives to an added token of its own are replaced by it.
@@ -156,7 +186,11 @@ def _of_added_tokens(added: Mapping[str, Any], named: Mapping[str, Any], own_ids
     for key in (*_NAMED, *_LISTS):
         value = named.get(key)
         special.update(_content(token) for token in (value if isinstance(value, list) else [value]))
-    ids = {name: ident for name, ident in added.items() if isinstance(ident, int) and ident not in own_ids}
+    ids = {
+        name: ident
+        for name, ident in added.items()
+        if isinstance(ident, int) and ident not in own_ids
+    }
     return [
         {"content": name, "special": name in special, "normalized": name not in special}
         for name in sorted(ids, key=ids.__getitem__)
@@ -172,15 +206,23 @@ def _named_for_a_purpose(
     for key in _NAMED:
         value = special_map.get(key, config.get(key))
         # Transformers refuses an object without its type in a tokenizer_config.json.
-        if isinstance(value, dict) and key not in special_map and value.get("__type") != "AddedToken":
+        if (
+            isinstance(value, dict)
+            and key not in special_map
+            and value.get("__type") != "AddedToken"
+        ):
             doubts[_content(value)] = f"{key} of {CONFIG} is an object without __type"
         elif _content(value):
             tokens.append({**_flags_of(value), "special": True})
     return tokens, doubts
 
 
-def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> tuple[list[Token], dict[str, str]]:
-    """Return the tokens of lists such as additional_special_tokens, and token → why it is not certain, of others."""
+def _further_tokens(
+    config: Mapping[str, Any], special_map: Mapping[str, Any]
+) -> tuple[list[Token], dict[str, str]]:
+    """Return the tokens of lists such as additional_special_tokens, and token → why it is not
+    certain, of others.
+    """
     tokens: list[Token] = []
     doubts = {}
     in_config = [token for key in _LISTS for token in _members(config.get(key))]
@@ -190,7 +232,8 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
         elif _content(token):
             tokens.append({**_flags_of(token), "special": True})
     for token in (token for key in _LISTS for token in _members(special_map.get(key))):
-        # Transformers 4 joins the two lists, and transformers 5 reads the first alone and no objects in the second.
+        # Transformers 4 joins the two lists, and transformers 5 reads the first alone and no
+        # objects in the second.
         if any(key in config for key in _LISTS):
             doubts[_content(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(token, dict):
@@ -214,7 +257,9 @@ def _members(value: Any) -> list[Any]:
 
 
 def _is_token(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("content"), str) and bool(value["content"])
+    return (
+        isinstance(value, dict) and isinstance(value.get("content"), str) and bool(value["content"])
+    )
 
 
 def _content(value: Any) -> str:
@@ -226,7 +271,11 @@ def _content(value: Any) -> str:
 
 def _flags_of(value: Any) -> dict[str, Any]:
     """Return a token's text with those of its flags that are given."""
-    flags = {name: bool(value[name]) for name in _FLAGS if name in value} if isinstance(value, dict) else {}
+    flags = (
+        {name: bool(value[name]) for name in _FLAGS if name in value}
+        if isinstance(value, dict)
+        else {}
+    )
     return {"content": _content(value), **flags}
 
 
@@ -235,7 +284,9 @@ class Addition:
     """What files next to a tokenizer.json add to it."""
 
     added_tokens: Sequence[Mapping[str, Any]] = ()
-    """All added tokens of the tokenizer, its own included, as a tokenizer.json has them; none: those of its file."""
+    """All added tokens of the tokenizer, its own included, as a tokenizer.json has them; none:
+    those of its file.
+    """
     new_names: Sequence[str] = ()
     """Those of them that the tokenizer.json lacks."""
     notices: Sequence[str] = ()
@@ -243,16 +294,21 @@ class Addition:
 
 
 def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
-    """Return the added tokens that `AutoTokenizer` gives a tokenizer, or a notice that names those it may give.
+    """Return the added tokens that `AutoTokenizer` gives a tokenizer, or a notice that names those
+    it may give.
 
-    If the tokenizer.json has all tokens, it is used as it is, so that data made with it stays current.
+    If the tokenizer.json has all tokens, it is used as it is, so that data made with it stays
+    current.
 
     Args:
         named: What the files next to it name.
         tokenizer: The parsed tokenizer.json.
         content: The same as bytes.
     """
-    notices = [f"has a {name} next to it that is no JSON object, and is not read" for name in named.unreadable]
+    notices = [
+        f"has a {name} next to it that is no JSON object, and is not read"
+        for name in named.unreadable
+    ]
     if named.splits_special_tokens:
         notices.append(
             f"gives one id to a special token in a text, and transformers splits it, since {CONFIG} next to it sets "
@@ -261,11 +317,23 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     own = {token["content"]: token for token in own_tokens(tokenizer)}
     unmatched = [name for name in named.contents if name not in own]
     flags = _deciding_flags(tokenizer)
-    changed = [name for name in _contents(named.listed) if name in own and _differs(named.listed, own[name], flags)]
+    changed = [
+        name
+        for name in _contents(named.listed)
+        if name in own and _differs(named.listed, own[name], flags)
+    ]
     # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
-    reflagged = [name for name in _contents(named.special) if name in own and _differs(named.special, own[name], flags)]
+    reflagged = [
+        name
+        for name in _contents(named.special)
+        if name in own and _differs(named.special, own[name], flags)
+    ]
     vocabulary = _vocabulary(tokenizer)
-    of_class = [name for name in dict.fromkeys(named.class_tokens) if name not in own and name not in named.contents]
+    of_class = [
+        name
+        for name in dict.fromkeys(named.class_tokens)
+        if name not in own and name not in named.contents
+    ]
     missing = [name for name in (*unmatched, *of_class) if name not in vocabulary]
     if not missing:
         notices += _other_meanings(named, unmatched, list(dict.fromkeys([*changed, *reflagged])))
@@ -297,8 +365,11 @@ _SAVE = (
 )
 
 
-def lacking_notices(named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]) -> list[str]:
-    """Return a notice on tokens that files next to another kind of tokenizer name, and that it does not have.
+def lacking_notices(
+    named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]
+) -> list[str]:
+    """Return a notice on tokens that files next to another kind of tokenizer name, and that it does
+    not have.
 
     Args:
         named: What the files name.
@@ -306,7 +377,9 @@ def lacking_notices(named: NamedTokens, tokenizer: Mapping[str, Any], special_to
         special_tokens: The tokenizer's special tokens.
     """
     vocabulary = _vocabulary(tokenizer)
-    missing = [name for name in named.contents if name not in vocabulary and name not in special_tokens]
+    missing = [
+        name for name in named.contents if name not in vocabulary and name not in special_tokens
+    ]
     if not missing:
         return []
     return [
@@ -316,8 +389,12 @@ def lacking_notices(named: NamedTokens, tokenizer: Mapping[str, Any], special_to
     ]
 
 
-def _other_meanings(named: NamedTokens, unmatched: Sequence[str], changed: Sequence[str]) -> list[str]:
-    """Return notices on tokens that the tokenizer.json has, but in another way than transformers takes them."""
+def _other_meanings(
+    named: NamedTokens, unmatched: Sequence[str], changed: Sequence[str]
+) -> list[str]:
+    """Return notices on tokens that the tokenizer.json has, but in another way than transformers
+    takes them.
+    """
     sources = " and ".join(named.sources)
     notices = []
     if unmatched:
@@ -350,7 +427,9 @@ def _differs(tokens: Sequence[Token], own: Token, flags: Collection[str]) -> boo
 
 
 def _deciding_flags(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return the flags of added tokens that decide ids: `special` matters only where ids are decoded."""
+    """Return the flags of added tokens that decide ids: `special` matters only where ids are
+    decoded.
+    """
     flags = ["single_word", "lstrip", "rstrip"]
     if types_within(tokenizer.get("normalizer")) - {"Sequence", "None"}:
         flags.append("normalized")
@@ -368,9 +447,11 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
 
 
 def _with_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any]]:
-    """Return the added tokens after transformers' additions; none, if the library cannot load the tokenizer.
+    """Return the added tokens after transformers' additions; none, if the library cannot load the
+    tokenizer.
 
-    The library itself gives the ids: those of the vocabulary to tokens that are in it, the next free ones to others.
+    The library itself gives the ids: those of the vocabulary to tokens that are in it, the next
+    free ones to others.
     """
     from tokenizers import Tokenizer
 
@@ -383,7 +464,8 @@ def _with_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, An
     own = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     special_names = {*_contents(named.special), *named.class_tokens}
 
-    # As in PreTrainedTokenizerFast.__init__: first the listed tokens that are not there with just these flags …
+    # As in PreTrainedTokenizerFast.__init__: first the listed tokens that are not there with just
+    # these flags …
     additions: dict[str, AddedToken] = {}
     for token in named.listed:
         added = _added_token(token, special_names)
@@ -403,7 +485,9 @@ def _with_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, An
 
 
 def _added_token(token: Token, special_names: Collection[str]) -> AddedToken:
-    """Return a token as transformers makes it; special ones are not normalized unless their flags say so."""
+    """Return a token as transformers makes it; special ones are not normalized unless their flags
+    say so.
+    """
     from tokenizers import AddedToken
 
     is_special = bool(token.get("special")) or token["content"] in special_names

@@ -10,7 +10,11 @@ def own_tokens(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the added tokens of a parsed tokenizer.json that have a text."""
     tokens = tokenizer.get("added_tokens")
     entries = tokens if isinstance(tokens, list) else []
-    return [token for token in entries if isinstance(token, dict) and isinstance(token.get("content"), str)]
+    return [
+        token
+        for token in entries
+        if isinstance(token, dict) and isinstance(token.get("content"), str)
+    ]
 
 
 def types_within(part: Any) -> set[str]:

@@ -1,8 +1,10 @@
-"""Byte-level BPE: GPT-2's vocab.json and merges.txt, and ranks: tiktoken's lines, Megatron-LM's JSON and tekken.json.
+"""Byte-level BPE: GPT-2's vocab.json and merges.txt, and ranks: tiktoken's lines, Megatron-LM's
+JSON and tekken.json.
 
-tiktoken's library takes a piece that has a rank as one token, and else merges, again and again, the first of the two
-neighbours that together have the least rank. The same in merges: every pair of tokens that makes a token, in the order
-of the ranks of what they make, and whole pieces first (`ignore_merges`).
+tiktoken's library takes a piece that has a rank as one token, and else merges, again and again, the
+first of the two neighbours that together have the least rank. The same in merges: every pair of
+tokens that makes a token, in the order of the ranks of what they make, and whole pieces first
+(`ignore_merges`).
 """
 
 from __future__ import annotations
@@ -27,20 +29,45 @@ from nanoset_core.tokenizers.files.source import (
     byte_level,
     tokenizer_json,
 )
-from nanoset_core.tokenizers.files.split_patterns import BOUNDED_POSSESSIVE, MEGATRON, PATTERNS, NamedPattern
+from nanoset_core.tokenizers.files.split_patterns import (
+    BOUNDED_POSSESSIVE,
+    MEGATRON,
+    PATTERNS,
+    NamedPattern,
+)
 
 _WRITE_BYTES = str.maketrans(dict(enumerate(byte_characters())))
 _MEGATRON_TOKENS = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 _MEGATRON_SPECIAL, _MEGATRON_VOCABULARY = 1000, 1 << 17
 _TEKKEN_TOKENS = (
-    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
-    *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
+    *(
+        "<unk>",
+        "<s>",
+        "</s>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]",
+    ),
+    *(
+        "[/TOOL_RESULTS]",
+        "[TOOL_CALLS]",
+        "[IMG]",
+        "<pad>",
+        "[IMG_BREAK]",
+        "[IMG_END]",
+        "[PREFIX]",
+        "[MIDDLE]",
+    ),
     *("[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
 )
 """Of a tekken.json that names none, which files up to its version 7 need not."""
 _LAST_VERSION_WITHOUT_NAMES = 7
 _ENDS = ("<|endoftext|>", "<|end_of_text|>")
-_LINES_FORM = "lines of a token in base64, a space and its rank; each rank once, from 0 on, one for each byte"
+_LINES_FORM = (
+    "lines of a token in base64, a space and its rank; each rank once, from 0 on, one for each byte"
+)
 _MEGATRON_FORM = (
     'Megatron-LM\'s [{"rank": 0, "token_bytes": "AA==", "token_str": …}, …], ranks in order, from 0 on, the bytes 0 to '
     "255 first"
@@ -75,9 +102,13 @@ def read_ranks(source: TokenizerFile) -> Content:
     ids = ranks.union(special.values())
     hole = next((rank for rank in range(last) if rank not in ids), None)
     if len(ranks) != len(words) or len(ids) != len(ranks) + len(special) or hole is not None:
-        found = f"{len(words):,} tokens, {len(ranks):,} ranks, {len(ids):,} ids with the special tokens"
+        found = (
+            f"{len(words):,} tokens, {len(ranks):,} ranks, {len(ids):,} ids with the special tokens"
+        )
         found += "" if hole is None else f"; no token of rank {hole:,}; the last is {last:,}"
-        raise _error(source, "two tokens have one rank, or the ranks have a hole", found, _LINES_FORM)
+        raise _error(
+            source, "two tokens have one rank, or the ranks have a hole", found, _LINES_FORM
+        )
     notice = _notice(source, pattern, len(words))
     return _content(source, words, pattern, special, vocab_size=max(ids) + 1, notice=notice)
 
@@ -94,7 +125,9 @@ def _read_lines(source: TokenizerFile) -> dict[bytes, int]:
                 words[word] = int(rank)
         except (ValueError, IndexError) as cause:
             found = f"{line[:80].decode(errors='replace')!r}: {cause}"
-            raise _error(f"{source}:{number}", "a line is no token and its rank", found, _LINES_FORM) from cause
+            raise _error(
+                f"{source}:{number}", "a line is no token and its rank", found, _LINES_FORM
+            ) from cause
     lacking = [byte for byte in range(256) if bytes([byte]) not in words]
     if lacking:
         found = f"none for {len(lacking):,} of 256 bytes, the first 0x{lacking[0]:02X}; {len(words):,} tokens"
@@ -119,11 +152,17 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
         return PATTERNS[source.pattern]
     if source.pattern is None or re.fullmatch(r"[\w .-]*", source.pattern):
         is_named = source.pattern is not None
-        what = "no such split pattern" if is_named else "tiktoken's ranks do not say how text is split before merging"
+        what = (
+            "no such split pattern"
+            if is_named
+            else "tiktoken's ranks do not say how text is split before merging"
+        )
         raise ConfigError(
             what,
             where=source,
-            found=f"tokenizer.pattern (--tiktoken-pattern): {source.pattern!r}" if is_named else "no pattern",
+            found=f"tokenizer.pattern (--tiktoken-pattern): {source.pattern!r}"
+            if is_named
+            else "no pattern",
             expected=f"one of {', '.join(names)}, or a regular expression",
             remedy="name the tokenizer's pattern: `pattern:` beside `path:` in nanoset.yaml, or --tiktoken-pattern",
         )
@@ -132,7 +171,8 @@ def _pattern(source: TokenizerFile) -> NamedPattern:
 
 
 def read_megatron(source: TokenizerFile) -> Content:
-    """Read Megatron-LM's tiktoken JSON: the first ids are kept for special tokens, ranks come behind them.
+    """Read Megatron-LM's tiktoken JSON: the first ids are kept for special tokens, ranks come
+    behind them.
 
     Raises:
         FormatError: the file is damaged, or holds fewer ranks than its vocabulary asks for.
@@ -150,7 +190,11 @@ def read_megatron(source: TokenizerFile) -> Content:
     size = source.vocab_size or _MEGATRON_VOCABULARY
     count = _MEGATRON_SPECIAL if source.num_special_tokens is None else source.num_special_tokens
     names = _MEGATRON_TOKENS if source.special_tokens is None else source.special_tokens
-    if not len(names) <= count < size or len(set(names)) != len(names) or not set(_MEGATRON_TOKENS) <= set(names):
+    if (
+        not len(names) <= count < size
+        or len(set(names)) != len(names)
+        or not set(_MEGATRON_TOKENS) <= set(names)
+    ):
         raise ConfigError(
             "special tokens that Megatron-LM's TikTokenizer refuses",
             where=source,
@@ -159,11 +203,14 @@ def read_megatron(source: TokenizerFile) -> Content:
             remedy="name them so (--tokenizer-special-tokens), or raise --tiktoken-num-special-tokens",
         )
     words = _read_entries(source, _read_json(source), count, size, _MEGATRON_FORM)
-    return _content(source, words, PATTERNS[name], _filled_up(names, count), vocab_size=size, eod="</s>")
+    return _content(
+        source, words, PATTERNS[name], _filled_up(names, count), vocab_size=size, eod="</s>"
+    )
 
 
 def read_tekken(source: TokenizerFile) -> Content:
-    """Read Mistral's tekken.json: as Megatron-LM's, with pattern and special tokens, which no text gives.
+    """Read Mistral's tekken.json: as Megatron-LM's, with pattern and special tokens, which no text
+    gives.
 
     Raises:
         FormatError: the file is damaged.
@@ -171,7 +218,9 @@ def read_tekken(source: TokenizerFile) -> Content:
     value = _read_json(source)
     try:
         config, entries = value["config"], value["vocab"]
-        pattern, size, count = (config[key] for key in ("pattern", "default_vocab_size", "default_num_special_tokens"))
+        pattern, size, count = (
+            config[key] for key in ("pattern", "default_vocab_size", "default_num_special_tokens")
+        )
         names = _tekken_names(value, config)
         if not 0 <= count < size or not len(set(names)) == len(names) <= count:
             raise ValueError(f"{len(names):,} special tokens for {count:,} of {size:,} ids")
@@ -180,7 +229,9 @@ def read_tekken(source: TokenizerFile) -> Content:
     words = _read_entries(source, entries, count, size, _TEKKEN_FORM)
     _check_regex(pattern, source)
     special = _filled_up(names, count)
-    return _content(source, words, NamedPattern(pattern), special, vocab_size=size, eod="</s>", from_text=False)
+    return _content(
+        source, words, NamedPattern(pattern), special, vocab_size=size, eod="</s>", from_text=False
+    )
 
 
 def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
@@ -205,8 +256,12 @@ def _read_json(source: TokenizerFile) -> Any:
         raise _error(source, "the tokenizer cannot be read as JSON", cause, expected) from cause
 
 
-def _read_entries(source: TokenizerFile, entries: Any, special: int, size: int, form: str) -> dict[bytes, int]:
-    """Read the tokens that make a vocabulary of `size` ids behind the special ones, in order of rank: token → id."""
+def _read_entries(
+    source: TokenizerFile, entries: Any, special: int, size: int, form: str
+) -> dict[bytes, int]:
+    """Read the tokens that make a vocabulary of `size` ids behind the special ones, in order of
+    rank: token → id.
+    """
     words: dict[bytes, int] = {}
     count = size - special
     for number, entry in enumerate(entries):
@@ -216,7 +271,9 @@ def _read_entries(source: TokenizerFile, entries: Any, special: int, size: int, 
                 raise ValueError("another token, or another rank, than there should be")
         except (TypeError, KeyError, ValueError) as cause:
             found = f"{str(entry)[:120]} ({cause})"
-            raise _error(source, f"entry {number:,} is no token and its rank", found, form) from cause
+            raise _error(
+                source, f"entry {number:,} is no token and its rank", found, form
+            ) from cause
         if number < count:
             words[word] = special + number
     if len(words) != count or count < 256:
@@ -242,8 +299,12 @@ def _content(
     from_text: bool = True,
     notice: str = "",
 ) -> Content:
-    """Make a tokenizer of ranks; `from_text`: whether special tokens that stand in text become themselves."""
-    vocabulary = {word.decode("latin-1").translate(_WRITE_BYTES): ident for word, ident in words.items()}
+    """Make a tokenizer of ranks; `from_text`: whether special tokens that stand in text become
+    themselves.
+    """
+    vocabulary = {
+        word.decode("latin-1").translate(_WRITE_BYTES): ident for word, ident in words.items()
+    }
     merges = _merges(vocabulary)
     for name, ident in special.items():
         if from_text and name in vocabulary:
@@ -255,13 +316,24 @@ def _content(
                 remedy="name another special token (tokenizer.special_tokens)",
             )
         vocabulary[name if from_text else NEVER_IN_TEXT + name] = ident
-    split = {"type": "Split", "pattern": {"Regex": pattern.regex}, "behavior": "Isolated", "invert": False}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": pattern.regex},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     added = special.items() if from_text else ()
     return Content(
         json=tokenizer_json(
-            added_tokens=[added_token(name, ident, normalized=pattern.form is not None) for name, ident in added],
+            added_tokens=[
+                added_token(name, ident, normalized=pattern.form is not None)
+                for name, ident in added
+            ],
             normalizer={"type": pattern.form} if pattern.form else None,
-            pre_tokenizer={"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]},
+            pre_tokenizer={
+                "type": "Sequence",
+                "pretokenizers": [split, byte_level(use_regex=False)],
+            },
             decoder=byte_level(use_regex=True),
             model=bpe(vocabulary, merges, ignore_merges=True),
         ),
@@ -292,7 +364,9 @@ def _merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _check_regex(regex: str, source: TokenizerFile) -> None:
-    """Refuse a split pattern that the tokenizers library cannot read, or reads in another way than tiktoken's."""
+    """Refuse a split pattern that the tokenizers library cannot read, or reads in another way than
+    tiktoken's.
+    """
     from tokenizers import Regex
 
     if (found := BOUNDED_POSSESSIVE.search(regex)) is not None:
@@ -316,9 +390,7 @@ def _check_regex(regex: str, source: TokenizerFile) -> None:
 
 
 def _error(where: object, what: str, found: object, expected: str) -> FormatError:
-    remedy = (
-        "fetch or write the file again; or lower --vocab-size where it holds fewer tokens; or name a tokenizer.json"
-    )
+    remedy = "fetch or write the file again; or lower --vocab-size where it holds fewer tokens; or name a tokenizer.json"
     return FormatError(what, where=where, found=str(found)[:200], expected=expected, remedy=remedy)
 
 
@@ -354,11 +426,19 @@ def _read_tokens(source: TokenizerFile) -> dict[str, int]:
     """Read the vocabulary: token → id."""
     try:
         vocabulary: dict[str, int] = orjson.loads(read_regular(source.path))
-        wrong = {token: ident for token, ident in vocabulary.items() if type(ident) is not int or ident < 0}
+        wrong = {
+            token: ident
+            for token, ident in vocabulary.items()
+            if type(ident) is not int or ident < 0
+        }
         if wrong or len(set(vocabulary.values())) != len(vocabulary):
             raise ValueError(f"ids that are none: {wrong}" if wrong else "two tokens have one id")
         characters = enumerate(byte_characters())
-        lacking = [byte for byte, name in characters if name not in vocabulary and byte not in NEVER_IN_UTF_8]
+        lacking = [
+            byte
+            for byte, name in characters
+            if name not in vocabulary and byte not in NEVER_IN_UTF_8
+        ]
         if lacking:
             raise ValueError(f"the vocabulary lacks a byte, 0x{lacking[0]:02X}")
     except (ValueError, AttributeError) as error:

@@ -1,7 +1,8 @@
 """SentencePiece models: their pieces, and the same rules as a tokenizer.json.
 
-The `tokenizers` library decodes by it, and fast engines try it; the `sentencepiece` package, which gives the tokens,
-stays the reference. The package is optional, and facts of a model need none: so the file is read here.
+The `tokenizers` library decodes by it, and fast engines try it; the `sentencepiece` package, which
+gives the tokens, stays the reference. The package is optional, and facts of a model need none: so
+the file is read here.
 """
 
 from __future__ import annotations
@@ -62,9 +63,14 @@ def read_model(source: TokenizerFile) -> Content:
     model = _parse(content, source)
     ids = {text: ident for ident, (text, _, _) in enumerate(model.pieces)}
     if len(ids) != len(model.pieces) or not ids:
-        raise _error(source, "the model has no pieces, or two alike", f"{len(ids):,} different pieces")
-    special = {text: ident for text, ident in ids.items() if model.pieces[ident][2] in (_UNKNOWN, _CONTROL)}
-    further = itertools.count(len(ids))  # for special tokens of Megatron-LM's legacy wrapper that are no pieces
+        raise _error(
+            source, "the model has no pieces, or two alike", f"{len(ids):,} different pieces"
+        )
+    special = {
+        text: ident for text, ident in ids.items() if model.pieces[ident][2] in (_UNKNOWN, _CONTROL)
+    }
+    # for special tokens of Megatron-LM's legacy wrapper that are no pieces
+    further = itertools.count(len(ids))
     legacy = {
         name: ids[name] if name in ids and model.pieces[ids[name]][2] != _UNKNOWN else next(further)
         for name in dict.fromkeys(source.special_tokens or ())
@@ -76,18 +82,31 @@ def read_model(source: TokenizerFile) -> Content:
         vocab_size=vocab_size,
         max_id=vocab_size - 1,
         special_tokens={**special, **legacy},
-        eod=next((text for text, _, kind in model.pieces if text == model.eos_piece and kind == _CONTROL), None),
+        eod=next(
+            (
+                text
+                for text, _, kind in model.pieces
+                if text == model.eos_piece and kind == _CONTROL
+            ),
+            None,
+        ),
     )
 
 
 def _as_tokenizer_json(
     model: _Model, ids: Mapping[str, int], special: Mapping[str, int], legacy: Mapping[str, int]
 ) -> bytes:
-    named = {name if name not in ids else name + NEVER_IN_TEXT: ident for name, ident in legacy.items()}
+    named = {
+        name if name not in ids else name + NEVER_IN_TEXT: ident for name, ident in legacy.items()
+    }
     further = {name: ident for name, ident in named.items() if ident >= len(ids)}
     vocabulary = {**ids, **further}
     user_defined = [text for text, _, kind in model.pieces if kind == _USER_DEFINED]
-    added = {**dict.fromkeys(special, True), **dict.fromkeys(user_defined, False), **dict.fromkeys(further, True)}
+    added = {
+        **dict.fromkeys(special, True),
+        **dict.fromkeys(user_defined, False),
+        **dict.fromkeys(further, True),
+    }
     parts: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
         {"type": "ByteFallback"},
@@ -96,7 +115,9 @@ def _as_tokenizer_json(
     if model.add_dummy_prefix:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     return tokenizer_json(
-        added_tokens=[added_token(text, vocabulary[text], special=flag) for text, flag in added.items()],
+        added_tokens=[
+            added_token(text, vocabulary[text], special=flag) for text, flag in added.items()
+        ],
         normalizer=_normalizer(model),
         decoder={"type": "Sequence", "decoders": parts},
         model=_model(model, vocabulary),
@@ -106,7 +127,12 @@ def _as_tokenizer_json(
 def _normalizer(model: _Model) -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
     if model.charsmap:
-        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(model.charsmap).decode()})
+        steps.append(
+            {
+                "type": "Precompiled",
+                "precompiled_charsmap": base64.b64encode(model.charsmap).decode(),
+            }
+        )
     if model.remove_extra_whitespaces:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
@@ -117,33 +143,59 @@ def _normalizer(model: _Model) -> dict[str, Any]:
 
 
 def _model(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
-    unknown = next((ident for ident, (_, _, kind) in enumerate(model.pieces) if kind == _UNKNOWN), None)
-    plain = all(kind != 5 for _, _, kind in model.pieces) and model.escape_whitespaces and not model.suffix
+    unknown = next(
+        (ident for ident, (_, _, kind) in enumerate(model.pieces) if kind == _UNKNOWN), None
+    )
+    plain = (
+        all(kind != 5 for _, _, kind in model.pieces)
+        and model.escape_whitespaces
+        and not model.suffix
+    )
     merges = _merges(model) if model.model_type == _BPE and plain else None
     if merges is None:
         pieces = [[text, score] for text, score, _ in model.pieces]
         pieces += [[text, 0.0] for text in list(vocabulary)[len(pieces) :]]
-        return {"type": "Unigram", "unk_id": unknown, "vocab": pieces, "byte_fallback": model.byte_fallback}
+        return {
+            "type": "Unigram",
+            "unk_id": unknown,
+            "vocab": pieces,
+            "byte_fallback": model.byte_fallback,
+        }
     token = None if unknown is None else model.pieces[unknown][0]
-    return bpe(vocabulary, merges, unk_token=token, fuse_unk=True, byte_fallback=model.byte_fallback)
+    return bpe(
+        vocabulary, merges, unk_token=token, fuse_unk=True, byte_fallback=model.byte_fallback
+    )
 
 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
-    """List every two pieces that make a third, best score first; None where merges cannot express the scores."""
-    ids = {text: ident for ident, (text, _, kind) in enumerate(model.pieces) if kind in (_NORMAL, _USER_DEFINED)}
+    """List every two pieces that make a third, best score first; None where merges cannot express
+    the scores.
+    """
+    ids = {
+        text: ident
+        for ident, (text, _, kind) in enumerate(model.pieces)
+        if kind in (_NORMAL, _USER_DEFINED)
+    }
     made = [piece for piece in model.pieces if piece[2] == _NORMAL and len(piece[0]) > 1]
     words = [score for text, score, _ in made if text.strip(SPACE_SIGN)]
-    if len(set(words)) != len(words):  # the first in the text wins; of runs of ▁, which often tie, canaries tell
+    # the first in the text wins; of runs of ▁, which often tie, canaries tell
+    if len(set(words)) != len(words):
         return None
     merges: list[tuple[str, str]] = []
     for text, _, _ in sorted(made, key=lambda piece: -piece[1]):
-        pairs = [(text[:cut], text[cut:]) for cut in range(1, len(text)) if text[:cut] in ids and text[cut:] in ids]
+        pairs = [
+            (text[:cut], text[cut:])
+            for cut in range(1, len(text))
+            if text[:cut] in ids and text[cut:] in ids
+        ]
         merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
     return merges
 
 
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
+    """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the
+    normalizer's.
+    """
     pieces: list[tuple[str, float, int]] = []
     settings: dict[int, dict[int, Any]] = {2: {}, 3: {}}
     try:
@@ -167,8 +219,8 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             escape_whitespaces=bool(normalizer.get(5, 1)),
         )
         if not settings[2] or not settings[3]:
-            # Both follow the pieces in every model. Without this, a file that was cut between two pieces would look
-            # whole, and be taken for a smaller unigram model.
+            # Both follow the pieces in every model. Without this, a file that was cut between two
+            # pieces would look whole, and be taken for a smaller unigram model.
             raise ValueError("the settings of the trainer or of the normalizer are missing")
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
         what = "this is no SentencePiece model, or it is cut or damaged"
@@ -185,7 +237,9 @@ def _error(where: object, what: str, found: object) -> FormatError:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (number, its number or bytes) of the fields of a protobuf message; ValueError or IndexError for no such."""
+    """Yield (number, its number or bytes) of the fields of a protobuf message; ValueError or
+    IndexError for no such.
+    """
     place = 0
     while place < len(message):
         key, place = _varint(message, place)

@@ -1,4 +1,6 @@
-"""Which files a tokenizer is, what else has to be said of it, of which kind they are, and what is made of them."""
+"""Which files a tokenizer is, what else has to be said of it, of which kind they are, and what is
+made of them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from nanoset_core.tokenizers.files import named_tokens
 if TYPE_CHECKING:
     from nanoset_core.storage.location import RemoteFolder
 
-Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
+Kind = Literal[
+    "tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"
+]
 
 FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
 """What is looked for in a folder, in this order."""
@@ -45,7 +49,9 @@ class TokenizerFile:
     """A tokenizer's file, with what the file itself does not say."""
 
     path: Path
-    """A tokenizer.json, vocab.json, .tiktoken, Megatron-LM's tiktoken JSON, tekken.json or SentencePiece model."""
+    """A tokenizer.json, vocab.json, .tiktoken, Megatron-LM's tiktoken JSON, tekken.json or
+    SentencePiece model.
+    """
     merges: Path | None = None
     """Of a vocab.json; default: the merges.txt beside it."""
     pattern: str | None = None
@@ -88,7 +94,11 @@ class TokenizerFile:
     def settings(self) -> dict[str, object]:
         """Return key of nanoset.yaml's tokenizer section → value, of those that are set."""
         values = {name: getattr(self, name) for name in FLAGS}
-        return {name: value for name, value in values.items() if value is not None and value is not False}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value is not False
+        }
 
 
 TokenizerPath: TypeAlias = Path | TokenizerFile
@@ -116,13 +126,17 @@ _TAKEN: dict[Kind, tuple[str, ...]] = {
 
 
 def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
-    """Return a tokenizer's file with its settings; the one in it, of a folder that holds a tokenizer."""
+    """Return a tokenizer's file with its settings; the one in it, of a folder that holds a
+    tokenizer.
+    """
     source = tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
     return replace(source, path=file_in(source.path)) if source.path.is_dir() else source
 
 
 def file_in(folder: Path) -> Path:
-    """Return the tokenizer's file in a folder; the folder itself, if it holds none that is known by its name."""
+    """Return the tokenizer's file in a folder; the folder itself, if it holds none that is known by
+    its name.
+    """
     files = [folder / name for name in FOLDER_NAMES]
     ranks = sorted(folder.glob("*.tiktoken"))
     if len(ranks) == 1:
@@ -131,7 +145,9 @@ def file_in(folder: Path) -> Path:
 
 
 def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
-    """List all files that a tokenizer is read from, those next to it that name special tokens included."""
+    """List all files that a tokenizer is read from, those next to it that name special tokens
+    included.
+    """
     if tokenizer is None:
         return []
     source = as_source(tokenizer)
@@ -140,11 +156,15 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def _has_merges(source: TokenizerFile) -> bool:
-    return source.merges is not None or (source.name == "vocab.json" and source.merges_file.is_file())
+    return source.merges is not None or (
+        source.name == "vocab.json" and source.merges_file.is_file()
+    )
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return the same tokenizer by the paths that its files have in this process; see `local_copy_of`."""
+    """Return the same tokenizer by the paths that its files have in this process; see
+    `local_copy_of`.
+    """
     source = as_source(tokenizer)
     path = local_copy_of(source.path)
     if path == source.path:
@@ -177,7 +197,8 @@ def stat_signature(tokenizer: TokenizerPath) -> tuple[tuple[int, int, int], ...]
 
 
 def kind_of(source: TokenizerFile) -> Kind:
-    """Return what kind of file it is, by its content; what is nothing that is known counts as a tokenizer.json.
+    """Return what kind of file it is, by its content; what is nothing that is known counts as a
+    tokenizer.json.
 
     Raises:
         MissingError: there is no such file.
@@ -233,12 +254,18 @@ def _article(kind: Kind) -> str:
 
 
 def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
-    """Return the error for a tokenizer that is not there; `name`: as the user wrote it; `where`: what names it."""
+    """Return the error for a tokenizer that is not there; `name`: as the user wrote it; `where`:
+    what names it.
+    """
     name = name or str(path)
     remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
     found = "no file" if os.path.lexists(path) else "not there"
     if path.is_dir():
-        some = sorted(file.name for file in path.iterdir() if file.suffix in _SUFFIXES or ".model" in file.suffixes)
+        some = sorted(
+            file.name
+            for file in path.iterdir()
+            if file.suffix in _SUFFIXES or ".model" in file.suffixes
+        )
         found = f"a folder with {', '.join(some[:12])}" if some else "a folder"
         remedy = "name the file in it that is the tokenizer" if some else remedy
     elif found == "not there" and _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
@@ -247,11 +274,14 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
             f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"
         )
     where = path if where is None else where
-    return MissingError("no tokenizer there", where=where, found=f"{path} is {found}", expected=HELD, remedy=remedy)
+    return MissingError(
+        "no tokenizer there", where=where, found=f"{path} is {found}", expected=HELD, remedy=remedy
+    )
 
 
 def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
-    """Copy a tokenizer's file, or its folder, as the bucket has it now, with what is read beside it.
+    """Copy a tokenizer's file, or its folder, as the bucket has it now, with what is read beside
+    it.
 
     `mirror`: the folder of working copies, if not that in the user's cache folder.
 
@@ -265,7 +295,9 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     is_file = location.is_file()
     folder = location.parent if is_file else location
     names = [location.name] if is_file else location.store.level(location.path)[1]
-    wanted = [name for name in names if is_file or name in FOLDER_NAMES or name.endswith(".tiktoken")]
+    wanted = [
+        name for name in names if is_file or name in FOLDER_NAMES or name.endswith(".tiktoken")
+    ]
     if not wanted:
         raise MissingError(
             "no tokenizer there",
@@ -276,12 +308,15 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
         )
     access = FileAccess(copies_folder(folder.place, mirror), folder.place)
     for name in dict.fromkeys([*wanted, *([] if is_file else FOLDER_NAMES), *_COMPANIONS]):
-        access.revalidate(access.folder / name)  # and remove the copies of what the folder does not hold
+        # and remove the copies of what the folder does not hold
+        access.revalidate(access.folder / name)
     return access.folder / location.name if is_file else access.folder
 
 
 NEVER_IN_TEXT = "\u2060"
-"""Marks the names of tokens that no text may give: byte-level models never write bytes as this character."""
+"""Marks the names of tokens that no text may give: byte-level models never write bytes as this
+character.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +340,9 @@ class Content:
 
 
 def byte_characters() -> list[str]:
-    """Return 256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's `encoder.py`)."""
+    """Return 256 characters: byte b is written as the b-th of them (`bytes_to_unicode` in GPT-2's
+    `encoder.py`).
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     spare = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
@@ -315,7 +352,9 @@ _BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
 
 
 def token_bytes(entry: str) -> bytes | None:
-    """Return the bytes that an entry of a byte-level vocabulary stands for; None where it holds other characters."""
+    """Return the bytes that an entry of a byte-level vocabulary stands for; None where it holds
+    other characters.
+    """
     try:
         return bytes(map(_BYTE_OF.__getitem__, entry))
     except KeyError:
@@ -324,23 +363,36 @@ def token_bytes(entry: str) -> bytes | None:
 
 def tokenizer_json(**parts: Any) -> bytes:
     """Return a tokenizer.json of these parts; what is not given is null."""
-    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    empty = dict.fromkeys(
+        ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    )
     return orjson.dumps({"version": "1.0", **empty, "added_tokens": [], **parts})
 
 
 def byte_level(*, use_regex: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, or decoder, that writes bytes as characters."""
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
 
 
 def bpe(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dict[str, Any]:
     """Return a BPE model."""
-    unused = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    unused = dict.fromkeys(
+        ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    )
     defaults = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
     return {"type": "BPE", **unused, **defaults, **options, "vocab": vocabulary, "merges": merges}
 
 
-def added_token(name: str, ident: int, *, special: bool = True, normalized: bool = False) -> dict[str, Any]:
-    """Return a token that is looked for in text before anything else; `normalized`: but for the text's normal form."""
+def added_token(
+    name: str, ident: int, *, special: bool = True, normalized: bool = False
+) -> dict[str, Any]:
+    """Return a token that is looked for in text before anything else; `normalized`: but for the
+    text's normal form.
+    """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
     return {"id": ident, "content": name, **flags, "normalized": normalized, "special": special}

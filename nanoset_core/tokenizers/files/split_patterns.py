@@ -1,7 +1,7 @@
 """Split patterns by name: what tiktoken's ranks do not say of themselves.
 
-Each gives the pieces of the pattern that the tokenizer was published with, as the `tokenizers` library spells it, so
-that engines know it again.
+Each gives the pieces of the pattern that the tokenizer was published with, as the `tokenizers`
+library spells it, so that engines know it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _TEKKEN = _CASED % ("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class NamedPattern:
-    """A published pre-tokenization pattern, with the normal form and special tokens that belong to it."""
+    """A published pre-tokenization pattern, with the normal form and special tokens that belong to
+    it.
+    """
 
     regex: str
     """As the `tokenizers` library reads it."""
@@ -48,17 +50,30 @@ def _reserved(*numbers: int) -> list[str]:
 
 
 _LLAMA3_TOKENS = (
-    *("<|begin_of_text|>", "<|end_of_text|>", *_reserved(4), "<|start_header_id|>", "<|end_header_id|>"),
+    *(
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        *_reserved(4),
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+    ),
     *("<|reserved_special_token_4|>", "<|eot_id|>", *_reserved(5, 251)),
 )
-_QWEN_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{number}|>" for number in range(205)))
+_QWEN_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    *(f"<|extra_{number}|>" for number in range(205)),
+)
 _CL100K_TOKENS = {
     **_numbered(100257, "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     "<|endofprompt|>": 100276,
 }
 _HARMONY_TOKENS = {
     **_numbered(199998, "<|startoftext|>", "<|endoftext|>"),
-    **{f"<|reserved_{ident}|>": ident for ident in (200000, 200001, 200004, 200009, 200010, 200011)},
+    **{
+        f"<|reserved_{ident}|>": ident for ident in (200000, 200001, 200004, 200009, 200010, 200011)
+    },
     **{"<|return|>": 200002, "<|constrain|>": 200003, "<|channel|>": 200005, "<|start|>": 200006},
     **{"<|end|>": 200007, "<|message|>": 200008, "<|call|>": 200012},
     **{f"<|reserved_{ident}|>": ident for ident in range(200013, 201088) if ident != 200018},
@@ -70,7 +85,9 @@ PATTERNS = {
     "r50k": NamedPattern(_GPT2, None, 50256, {"<|endoftext|>": 50256}),
     "p50k": NamedPattern(_GPT2, None, 50280, {"<|endoftext|>": 50256}),
     "cl100k": NamedPattern(CL100K % "{1,3}", None, 100256, _CL100K_TOKENS),
-    "o200k": NamedPattern(_O200K, None, 199998, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
+    "o200k": NamedPattern(
+        _O200K, None, 199998, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
+    ),
     "o200k_harmony": NamedPattern(_O200K, None, 199998, _HARMONY_TOKENS),
     "llama3": NamedPattern(CL100K % "{1,3}", None, 128000, _numbered(128000, *_LLAMA3_TOKENS)),
     "qwen2": NamedPattern(CL100K % "", "NFC", 151643, _numbered(151643, *_QWEN_TOKENS)),
@@ -84,4 +101,6 @@ MEGATRON = ("v1", "v2")
 """Those that Megatron-LM's --tiktoken-pattern takes."""
 
 BOUNDED_POSSESSIVE = re.compile(r"\{\d*,?\d*\}\+")
-"""What tiktoken's library takes for a possessive repetition, and the `tokenizers` library for a repeated one."""
+"""What tiktoken's library takes for a possessive repetition, and the `tokenizers` library for a
+repeated one.
+"""

@@ -1,7 +1,8 @@
 """Outputs in a bucket, reached through the proxy: requests that fail, and kills by requests.
 
-Shards that are too large to pass through are joined by the bucket, and workers of a cluster may share nothing but it.
-Afterwards nothing is left there but the outputs: neither objects nor unfinished uploads.
+Shards that are too large to pass through are joined by the bucket, and workers of a cluster may
+share nothing but it. Afterwards nothing is left there but the outputs: neither objects nor
+unfinished uploads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 tokenization: {append_eod: true, range_mib: 0.4, workers: 1}
 """
 _MEBIBYTES = (6, 1, 11, 6)
-"""Tokens of each shard: some are copied whole, one is sent with the begin of the next, whose rest is copied."""
+"""Tokens of each shard: some are copied whole, one is sent with the begin of the next, whose rest
+is copied.
+"""
 _CLUSTERED = """\
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 documents: {max_rejected_fraction: 0.2}
@@ -93,7 +96,9 @@ class BucketPlace(Place):
     _needs: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        files = {name: path for name, path in visible(self.template).items() if not path.is_symlink()}
+        files = {
+            name: path for name, path in visible(self.template).items() if not path.is_symlink()
+        }
         self.expected = {name: _md5(path.read_bytes()) for name, path in files.items()}
         self._needs = {name: _needs(path, self.template) for name, path in files.items()}
 
@@ -102,7 +107,9 @@ class BucketPlace(Place):
         return self._write(new_bucket(self.store.endpoint, "some/prefix"), workers)
 
     def elsewhere(self, subject: Subject) -> Subject:
-        """The same project on another machine: its outputs are the same, its copies of them are not."""
+        """The same project on another machine: its outputs are the same, its copies of them are
+        not.
+        """
         return self._write(self.bucket(subject), 1)
 
     def _write(self, bucket: S3Store, workers: int) -> Subject:
@@ -110,7 +117,11 @@ class BucketPlace(Place):
         folder = self.base / f"project-{next(self._numbers)}"
         subject = write_subject(folder, workers=workers, root=bucket.url(), storage=storage)
         if self.settings:
-            executor = f"executor: {{kind: dask, address: '{self.cluster.address}'}}\n" if self.cluster else ""
+            executor = (
+                f"executor: {{kind: dask, address: '{self.cluster.address}'}}\n"
+                if self.cluster
+                else ""
+            )
             rewrite(subject, self.settings + executor, raw=self.raw)
         restore(bucket, self.held)
         self._buckets[folder] = bucket
@@ -118,13 +129,27 @@ class BucketPlace(Place):
 
     def staff(self) -> list[int]:
         """See to it that all workers of the cluster live; → their process ids."""
-        return self.cluster.staff(MACHINES, hidden=self.base, preload=IMPATIENCE) if self.cluster else []
+        return (
+            self.cluster.staff(MACHINES, hidden=self.base, preload=IMPATIENCE)
+            if self.cluster
+            else []
+        )
 
     def look(self, subject: Subject) -> list[str]:
-        shown = {name: digest for name, digest in self.objects(subject).items() if not _is_hidden(name)}
-        wrong = [f"{name} is of no finished run" for name, digest in shown.items() if self.expected.get(name) != digest]
+        shown = {
+            name: digest for name, digest in self.objects(subject).items() if not _is_hidden(name)
+        }
+        wrong = [
+            f"{name} is of no finished run"
+            for name, digest in shown.items()
+            if self.expected.get(name) != digest
+        ]
         needs = {need: name for name in shown for need in self._needs.get(name, ())}
-        return wrong + [f"{name} needs {need}, which is not there" for need, name in needs.items() if need not in shown]
+        return wrong + [
+            f"{name} needs {need}, which is not there"
+            for need, name in needs.items()
+            if need not in shown
+        ]
 
     def judge(self, subject: Subject) -> list[str]:
         left = []
@@ -134,7 +159,8 @@ class BucketPlace(Place):
         return differences(self.objects(subject), self.expected) + self.look(subject) + left
 
     def objects(self, subject: Subject) -> dict[str, str]:
-        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do.
+        """Name → md5 of every object of a project, as the server has made it of the bytes that it
+        holds, or we do.
 
         Without what is remembered of raw text, which is another's on another machine.
         """
@@ -159,7 +185,8 @@ def _is_hidden(name: str) -> bool:
 
 def _digest(store: S3Store, found: Stored) -> str:
     mark = found.mark.strip('"')
-    return mark if "-" not in mark else _md5(store.read_range(found.name, 0, found.size))  # it came in parts
+    # it came in parts
+    return mark if "-" not in mark else _md5(store.read_range(found.name, 0, found.size))
 
 
 def _md5(data: bytes) -> str:
@@ -170,9 +197,16 @@ def _md5(data: bytes) -> str:
 def _needs(path: Path, root: Path) -> list[str]:
     """Names that a manifest, or a pointer to one, promises."""
     if path.name == "manifest.json":
-        return [(path.parent / file).relative_to(root).as_posix() for file in json.loads(path.read_bytes())["files"]]
+        return [
+            (path.parent / file).relative_to(root).as_posix()
+            for file in json.loads(path.read_bytes())["files"]
+        ]
     if path.name == "current.json":
-        return [(path.parent / json.loads(path.read_bytes())["digest"] / "manifest.json").relative_to(root).as_posix()]
+        return [
+            (path.parent / json.loads(path.read_bytes())["digest"] / "manifest.json")
+            .relative_to(root)
+            .as_posix()
+        ]
     return []
 
 
@@ -184,15 +218,24 @@ def joined_place(folder: Path, store: Store) -> BucketPlace:
     write_words(raw / "noise", _MEBIBYTES)
     rewrite(source, _JOINED)
     start(source).wait().require_done()
-    files = (path for name, path in visible(source.root).items() if not name.startswith("datasets/"))
-    held = {path.relative_to(source.root).as_posix(): _kept(path.read_bytes()) for path in files if path.is_file()}
+    files = (
+        path for name, path in visible(source.root).items() if not name.startswith("datasets/")
+    )
+    held = {
+        path.relative_to(source.root).as_posix(): _kept(path.read_bytes())
+        for path in files
+        if path.is_file()
+    }
     template = {"store": store, "template": source.root, "settings": _JOINED, "raw": str(raw)}
     place = BucketPlace(folder / "projects", held=held, **template)
     # What a bucket joins has other manifests than a local build, and the same bytes.
     subject = place.new()
     outcome = start(subject).wait()
     found = place.objects(subject)
-    local, others = ({name: of[name] for name in of if not _is_told_otherwise(name)} for of in (place.expected, found))
+    local, others = (
+        {name: of[name] for name in of if not _is_told_otherwise(name)}
+        for of in (place.expected, found)
+    )
     outcome.require_done(*differences(others, local))
     place.expected = found
     return place
@@ -207,10 +250,13 @@ def _is_told_otherwise(name: str) -> bool:
 
 
 def write_words(folder: Path, sizes: Sequence[int], *, first: int = 0) -> None:
-    """Few words, each of many tokens: they are tokenized in no time; files from number `first`, of MiB of tokens."""
+    """Few words, each of many tokens: they are tokenized in no time; files from number `first`, of
+    MiB of tokens.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = random.Random(first)
-    words = ["".join(chosen.choices("語文字列単音節表", k=20)) for _ in range(50)]  # three tokens a character
+    # three tokens a character
+    words = ["".join(chosen.choices("語文字列単音節表", k=20)) for _ in range(50)]
     for number, mebibytes in enumerate(sizes, first):
         rows = [{"text": " ".join(chosen.choices(words, k=1000))} for _ in range(mebibytes * 9)]
         (folder / f"part-{number}.jsonl").write_bytes(jsonl(rows))
@@ -218,9 +264,13 @@ def write_words(folder: Path, sizes: Sequence[int], *, first: int = 0) -> None:
 
 @contextmanager
 def cluster_place(folder: Path, store: Store) -> Iterator[BucketPlace]:
-    """A cluster, and the raw text of all projects in a bucket, until the block ends; raises Skipped."""
+    """A cluster, and the raw text of all projects in a bucket, until the block ends; raises
+    Skipped.
+    """
     if find_spec("distributed") is None or not can_hide():
-        raise Skipped("the extra `dask` is not installed, or no process may have file systems of its own")
+        raise Skipped(
+            "the extra `dask` is not installed, or no process may have file systems of its own"
+        )
     projects, machines = folder / "projects", folder / "cluster"
     projects.mkdir(parents=True)
     machines.mkdir()
@@ -233,7 +283,14 @@ def cluster_place(folder: Path, store: Store) -> Iterator[BucketPlace]:
     start(source).wait().require_done()
     raw = upload_raw(raw_text, new_bucket(store.endpoint)).url()
     with running(machines) as cluster:
-        yield BucketPlace(projects, store=store, template=source.root, settings=_CLUSTERED, raw=raw, cluster=cluster)
+        yield BucketPlace(
+            projects,
+            store=store,
+            template=source.root,
+            settings=_CLUSTERED,
+            raw=raw,
+            cluster=cluster,
+        )
 
 
 def _begin(parts: int) -> None:
@@ -259,9 +316,14 @@ def wait_for(path: Path) -> None:
 
 
 def kill_at_request(
-    on: Attempt, *, rates: Sequence[float] = (0.0,), levels: Sequence[int] = LEVELS[:1], first: float = 0.0
+    on: Attempt,
+    *,
+    rates: Sequence[float] = (0.0,),
+    levels: Sequence[int] = LEVELS[:1],
+    first: float = 0.0,
 ) -> Iterator[None]:
-    """Kill a build, or a worker of its cluster, by a request, before the store has it or once it is done.
+    """Kill a build, or a worker of its cluster, by a request, before the store has it or once it is
+    done.
 
     Another machine may take over, or a collection come before.
 
@@ -282,14 +344,19 @@ def kill_at_request(
 
     workers = place.staff()
     build = on.start(begin)
-    plan = {"kill": on.rng.choice([build.pid, *workers]), "kill_at": skipped + on.step(requests - skipped)}
+    plan = {
+        "kill": on.rng.choice([build.pid, *workers]),
+        "kill_at": skipped + on.step(requests - skipped),
+    }
     place.store.follow(Plan(rate=rate, kill_after=on.rng.random() < 0.5, **plan))
     hold.touch()
     on.wait(build, allowed=("killed", "done", "refused") if rate else ("killed", "done"))
     on.trial.counts["faults"] += sum(place.store.follow(Plan()).spoiled.values())
     on.trial.counts["uploads begun"] += len(place.uploads(on.subject))
     if place.cluster is not None:
-        on.trial.counts["workers killed"] += sum(worker.poll() is not None for worker in place.cluster.workers)
+        on.trial.counts["workers killed"] += sum(
+            worker.poll() is not None for worker in place.cluster.workers
+        )
         if on.rng.random() < 0.5:  # while workers may still be at work
             collect(Project.open(on.subject.config))
             on.trial.wrong += place.look(on.subject)
@@ -300,17 +367,23 @@ def kill_at_request(
 
 
 def spoiled_requests(on: Attempt, *, rate: float) -> Iterator[None]:
-    """Build through a proxy that spoils a share of all requests, from a random one on if that is 1; then without."""
+    """Build through a proxy that spoils a share of all requests, from a random one on if that is 1;
+    then without.
+    """
     all_fail, build = rate == 1, None
     if all_fail:
         build = on.start()
         on.sleep()
     on.place.store.follow(
-        Plan(rate=rate, **({"faults": (on.rng.choice(("500", "503", "reset")),)} if all_fail else {}))
+        Plan(
+            rate=rate, **({"faults": (on.rng.choice(("500", "503", "reset")),)} if all_fail else {})
+        )
     )
     on.wait(build or on.start())
     counts = on.place.store.follow(Plan())
-    spoiled = Counter(faults=sum(counts.spoiled.values()) - on.trial.counts["faults"], requests=counts.requests)
+    spoiled = Counter(
+        faults=sum(counts.spoiled.values()) - on.trial.counts["faults"], requests=counts.requests
+    )
     on.trial.counts.update(counts.spoiled + spoiled)
     if on.trial.counts["done"]:
         on.trial.wrong += on.place.judge(on.subject)

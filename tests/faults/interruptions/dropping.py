@@ -1,4 +1,6 @@
-"""`storage.shards: drop` in a bucket: an append, a collection and a check that reads all, killed by a request."""
+"""`storage.shards: drop` in a bucket: an append, a collection and a check that reads all, killed by
+a request.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def _check(config: Path) -> None:
     """Read all outputs, as `nanoset verify --deep`."""
     for report in verify_project(Project.open(config), deep=True):
         if not report.passed:
-            raise NanosetError("an output is not what it should be", where=report.subject, found=str(report.findings))
+            raise NanosetError(
+                "an output is not what it should be",
+                where=report.subject,
+                found=str(report.findings),
+            )
 
 
 WORKS: dict[str, Callable[[Path], object]] = {
@@ -48,9 +54,15 @@ class DroppingPlace(BucketPlace):
         access, wrong = project.outputs.access, list[str]()
         for stored in access.store.list():
             folder, _, name = stored.name.rpartition("/")
-            if name == "manifest.json" and not any(part.startswith(".") for part in folder.split("/")):
+            if name == "manifest.json" and not any(
+                part.startswith(".") for part in folder.split("/")
+            ):
                 manifest = read_manifest(access.folder / folder, access)
-                wrong += [f"{folder}: {fault}" for fault in _faults(manifest)] if manifest else [f"{folder} is gone"]
+                wrong += (
+                    [f"{folder}: {fault}" for fault in _faults(manifest)]
+                    if manifest
+                    else [f"{folder} is gone"]
+                )
         return wrong
 
 
@@ -62,15 +74,23 @@ def _faults(manifest: Manifest) -> Iterator[str]:
         path, begin = manifest.place(name)
         if (
             fact.sha256
-            and manifest.access.store.sha256_of(manifest.access.stored(path, begin, fact.size)) != fact.sha256
+            and manifest.access.store.sha256_of(manifest.access.stored(path, begin, fact.size))
+            != fact.sha256
         ):
             yield f"{name} has other bytes"
 
 
 def dropping_place(folder: Path, store: Store, first: BucketPlace) -> DroppingPlace:
-    """Buckets, whose shards are held at first, as a collection left them, and text that was appended since."""
+    """Buckets, whose shards are held at first, as a collection left them, and text that was
+    appended since.
+    """
     raw = shutil.copytree(first.raw, folder / "raw")
-    about = {"template": first.template, "settings": first.settings, "raw": str(raw), "held": first.held}
+    about = {
+        "template": first.template,
+        "settings": first.settings,
+        "raw": str(raw),
+        "held": first.held,
+    }
     place = DroppingPlace(folder / "projects", store=store, storage=", shards: drop", **about)
     subject = place.new()
     start(subject).wait().require_done()
@@ -90,7 +110,9 @@ def dropping_place(folder: Path, store: Store, first: BucketPlace) -> DroppingPl
 
 
 def kill_while_dropping(on: Attempt) -> Iterator[None]:
-    """Kill one of the works, after those before it, by a request before the store has it or once it is done."""
+    """Kill one of the works, after those before it, by a request before the store has it or once it
+    is done.
+    """
     place, config = on.place, on.subject.config
     assert isinstance(place, DroppingPlace)
     hold = on.subject.folder / ".hold"

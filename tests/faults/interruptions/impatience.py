@@ -1,4 +1,6 @@
-"""Loaded into a process, lets failed requests be sent again at once, as often as ever: trials wait for nothing else."""
+"""Loaded into a process, lets failed requests be sent again at once, as often as ever: trials wait
+for nothing else.
+"""
 
 from nanoset_core.storage import s3_requests
 

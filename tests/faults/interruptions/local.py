@@ -25,8 +25,8 @@ _ROOMY = "size=64m"
 _PATIENCE = 60.0
 """seconds for a build that may wait for a thread that never came to life"""
 _STILLBORN = "Exception ignored in thread started by"
-"""What Python says when there is no memory for a new thread's first steps; who started it then waits forever, and is
-killed by hand. Python's own code has no remedy for it, nor have we."""
+"""What Python says when there is no memory for a new thread's first steps; who started it then
+waits forever, and is killed by hand. Python's own code has no remedy for it, nor have we."""
 _DAY = 86400
 _JUMPS = (-30 * 365 * _DAY, -8 * _DAY, -3700, -2, 0, 2, 3700, 8 * _DAY, 30 * 365 * _DAY)
 """seconds by which a clock may be wrong: the limits of sweeps and of racy times lie between"""
@@ -38,7 +38,9 @@ _JUMP_CHANCE = 0.7
 
 
 def kill_at_random(on: Attempt) -> Iterator[None]:
-    """Kill a build at a moment drawn evenly from its whole time, and up to three that go on with it within theirs."""
+    """Kill a build at a moment drawn evenly from its whole time, and up to three that go on with it
+    within theirs.
+    """
     for number in range(on.rng.randint(1, 4)):
         build = on.start()
         on.sleep(0.6 if number else 1.0)
@@ -66,7 +68,9 @@ def kill_at_step(on: Attempt) -> Iterator[None]:
 
 
 def full_disk(on: Attempt, *, of_inodes: bool = False) -> Iterator[None]:
-    """Build onto a file system with less room, or room for fewer files, than the outputs take, then give it room."""
+    """Build onto a file system with less room, or room for fewer files, than the outputs take, then
+    give it room.
+    """
     needed = sum(path.stat().st_size for path in on.place.template.rglob("*") if path.is_file())
     pages = max(1, int(needed * on.rng.uniform(0.02, 1.1)) // 4096)
     limit = f"nr_inodes={on.rng.randrange(2, 330)}" if of_inodes else f"size={pages * 4096}"
@@ -77,7 +81,9 @@ def full_disk(on: Attempt, *, of_inodes: bool = False) -> Iterator[None]:
 
 
 def read_only_disk(on: Attempt) -> Iterator[None]:
-    """Mount the outputs read-only, half-built, as kernels do after errors of a disk; then writable again."""
+    """Mount the outputs read-only, half-built, as kernels do after errors of a disk; then writable
+    again.
+    """
     with _mounted(on.subject.root, _ROOMY):
         build = on.start()
         on.sleep()
@@ -151,7 +157,9 @@ def _largest_worker(build: Child) -> int | None:
 
 
 def refused_memory(on: Attempt) -> Iterator[None]:
-    """Build with little more address space than the process has, as under `ulimit -v`; then with enough."""
+    """Build with little more address space than the process has, as under `ulimit -v`; then with
+    enough.
+    """
     extra = int(2 ** on.rng.uniform(21, 29))
     build = on.start(lambda: limit_memory(extra))
     if not build.poll(_PATIENCE) and _STILLBORN in build.said():
@@ -164,7 +172,9 @@ def refused_memory(on: Attempt) -> Iterator[None]:
 
 
 def jumping_clock(on: Attempt) -> Iterator[None]:
-    """Build with a clock that jumps to and fro, kill it, let all file times lie, and build with such a clock again."""
+    """Build with a clock that jumps to and fro, kill it, let all file times lie, and build with
+    such a clock again.
+    """
     _shift_times(on.subject.folder / "raw", on.rng)
     jumps = on.subject.folder / ".jumps"
     for last in (False, True):
@@ -208,7 +218,8 @@ def _shift_times(folder: Path, rng: random.Random) -> None:
 
 
 def two_builds(on: Attempt, *, one_killed: bool = False) -> Iterator[None]:
-    """Two builds, started together or one a moment after the other; either may make everything again.
+    """Two builds, started together or one a moment after the other; either may make everything
+    again.
 
     one_killed: the first is killed, and the other goes on.
     """
@@ -255,10 +266,16 @@ def truncate(path: Path) -> None:
 
 
 def rewrite(path: Path) -> None:
-    """Other bytes in the same place, as many as before: lines in another order, or damage to what is compressed."""
+    """Other bytes in the same place, as many as before: lines in another order, or damage to what
+    is compressed.
+    """
     data = path.read_bytes()
     lines = b"\n".join(reversed(data.split(b"\n")[:-1])) + b"\n"
-    other = lines if path.name.endswith(".jsonl") else data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+    other = (
+        lines
+        if path.name.endswith(".jsonl")
+        else data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+    )
     with path.open("r+b") as file:
         file.write(other)
 
@@ -270,15 +287,26 @@ def replace(path: Path) -> None:
     other.rename(path)
 
 
-CHANGES: tuple[Callable[[Path], None], ...] = (append, grow, truncate, rewrite, replace, Path.unlink)
+CHANGES: tuple[Callable[[Path], None], ...] = (
+    append,
+    grow,
+    truncate,
+    rewrite,
+    replace,
+    Path.unlink,
+)
 
 
 def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Trial:
-    """Change one file at a random moment of a build; then build again, and compare with a fresh build of what is there.
+    """Change one file at a random moment of a build; then build again, and compare with a fresh
+    build of what is there.
 
     place: gives the folder and the time that a build takes.
     """
-    change, victim = CHANGES[number % len(CHANGES)], LONG_FILES[number // len(CHANGES) % len(LONG_FILES)]
+    change, victim = (
+        CHANGES[number % len(CHANGES)],
+        LONG_FILES[number // len(CHANGES) % len(LONG_FILES)],
+    )
     subject = write_subject(place.base / f"changed-{number}", workers=rng.choice((1, 1, 2)), long=2)
     on = Attempt(place, subject, rng, 0)
     build = on.start()
@@ -291,11 +319,15 @@ def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Tr
     shutil.copytree(subject.folder, fresh.folder, ignore=shutil.ignore_patterns("data"))
     wanted = start(fresh).wait()
     if wanted.end != afterwards.end or afterwards.end not in ("done", "refused"):
-        on.trial.wrong.append(f"after the change it ended as {afterwards}; a fresh build as {wanted}")
+        on.trial.wrong.append(
+            f"after the change it ended as {afterwards}; a fresh build as {wanted}"
+        )
     on.trial.wrong += inconsistent(subject.root)
     if wanted.end == "done":
         found = outputs(subject.root)
-        differing = [name for name, digest in outputs(fresh.root).items() if found.get(name) != digest]
+        differing = [
+            name for name, digest in outputs(fresh.root).items() if found.get(name) != digest
+        ]
         on.trial.wrong += [f"{name} is not as of a fresh build" for name in differing]
     if not on.trial.wrong:
         shutil.rmtree(subject.folder)
@@ -312,8 +344,15 @@ def inconsistent(root: Path) -> list[str]:
         folder = name.removesuffix("manifest.json")
         listed |= {folder + file: fact["sha256"] for file, fact in manifest["files"].items()}
         cache = "/".join(["nanosets", *name.split("/")[1:2], "cache", ""])
-        listed |= {cache + file: fact["sha256"] for file, fact in manifest["facts"].get("cache_files", {}).items()}
+        listed |= {
+            cache + file: fact["sha256"]
+            for file, fact in manifest["facts"].get("cache_files", {}).items()
+        }
     missing = [f"{name} is listed and not there" for name in listed if name not in shown]
-    digests = {name: hashlib.sha256(shown[name].read_bytes()).hexdigest() for name in listed if name in shown}
+    digests = {
+        name: hashlib.sha256(shown[name].read_bytes()).hexdigest()
+        for name in listed
+        if name in shown
+    }
     other = [name for name, digest in digests.items() if digest != listed[name]]
     return missing + [f"{name} has other bytes than its manifest says" for name in other]

@@ -1,4 +1,6 @@
-"""Where projects keep their outputs, how these are looked at, and what one trial does to a build of them."""
+"""Where projects keep their outputs, how these are looked at, and what one trial does to a build of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial as given
 from pathlib import Path
 
-from faults.interruptions.subject import Subject, build_stages, differences, outputs, partial, write_subject
+from faults.interruptions.subject import (
+    Subject,
+    build_stages,
+    differences,
+    outputs,
+    partial,
+    write_subject,
+)
 from faults.runner import Child, End, Kind, Trial, each
 
 CORE, WORKERS, EITHER = "core, 1 process", "core, 2 workers", "core, 1 process or 2 workers"
@@ -27,7 +36,9 @@ Prepare = Callable[[], object]
 
 @dataclass(slots=True, eq=False)
 class Place(ABC):
-    """A kind of storage with projects that are to be disturbed, all of which should give the same outputs."""
+    """A kind of storage with projects that are to be disturbed, all of which should give the same
+    outputs.
+    """
 
     base: Path
     """an empty folder, for all projects"""
@@ -49,7 +60,9 @@ class Place(ABC):
     def judge(self, subject: Subject) -> list[str]:
         """What is wrong with the outputs of a build that ended well."""
 
-    def undisturbed(self, prepare: Prepare = lambda: None, *, workers: int = 1, command: bool = False) -> float:
+    def undisturbed(
+        self, prepare: Prepare = lambda: None, *, workers: int = 1, command: bool = False
+    ) -> float:
         """Build a project of its own, which must end well; → seconds."""
         subject, begun = self.new(workers=workers), time.monotonic()
         outcome = start(subject, prepare, command=command).wait()
@@ -85,14 +98,30 @@ class LocalPlace(Place):
         return differences(outputs(subject.root), self.expected) + self.look(subject)
 
 
-def start(subject: Subject, prepare: Prepare = lambda: None, *, rebuild: bool = False, command: bool = False) -> Child:
-    """Build in a fork of this process, where `prepare` is called first: by the core's stages, or by the command."""
+def start(
+    subject: Subject,
+    prepare: Prepare = lambda: None,
+    *,
+    rebuild: bool = False,
+    command: bool = False,
+) -> Child:
+    """Build in a fork of this process, where `prepare` is called first: by the core's stages, or by
+    the command.
+    """
     if not command:
         return Child(lambda: [prepare(), build_stages(subject.config, rebuild=rebuild)])
     home = subject.folder / ".home"
     home.mkdir(exist_ok=True)
     environment = os.environ | {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    words = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(subject.config), *["--force"] * rebuild]
+    words = [
+        sys.executable,
+        "-m",
+        "nanoset_core.cli",
+        "build",
+        "--config",
+        str(subject.config),
+        *["--force"] * rebuild,
+    ]
     return Child(lambda: os.execve(sys.executable, words, environment))
 
 
@@ -113,7 +142,9 @@ class Attempt:
         return start(self.subject, prepare, rebuild=rebuild, command=self.command)
 
     def sleep(self, most: float = 1.0) -> None:
-        """Wait for a moment drawn evenly from the time of an undisturbed build, or from so much of it."""
+        """Wait for a moment drawn evenly from the time of an undisturbed build, or from so much of
+        it.
+        """
         key = (self.subject.workers, self.command)
         if key not in self.place.seconds:
             self.place.seconds[key] = self.place.undisturbed(workers=key[0], command=key[1])
@@ -124,7 +155,9 @@ class Attempt:
         return 1 + int(self.share * steps) % steps
 
     def wait(self, *builds: Child, allowed: tuple[End, ...] = ("refused", "done")) -> None:
-        """Wait for builds, and look at what readers see; those that do not end well count as faults."""
+        """Wait for builds, and look at what readers see; those that do not end well count as
+        faults.
+        """
         for build in builds:
             outcome = build.wait()
             self.trial.ended(outcome, *allowed)
@@ -132,15 +165,21 @@ class Attempt:
         self.trial.wrong += self.place.look(self.subject)
 
     def conclude(self) -> None:
-        """Build once more, undisturbed: that must end well, with the outputs of any other such build."""
+        """Build once more, undisturbed: that must end well, with the outputs of any other such
+        build.
+        """
         outcome = self.start().wait()
         if outcome.end != "done":
-            self.trial.wrong.append(f"the build after the fault ended as {outcome.end}: {outcome.said[-1500:]}")
+            self.trial.wrong.append(
+                f"the build after the fault ended as {outcome.end}: {outcome.said[-1500:]}"
+            )
         self.trial.wrong += self.place.judge(self.subject)
 
 
 Damage = Callable[[Attempt], Iterator[None]]
-"""Starts a build and disturbs it; yields once it has ended, and mends what its surroundings must not keep."""
+"""Starts a build and disturbs it; yields once it has ended, and mends what its surroundings must
+not keep.
+"""
 
 
 def trials_of(

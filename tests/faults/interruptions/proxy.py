@@ -33,7 +33,15 @@ ANSWERS = {
 """fault → status and S3's code"""
 _NEVER_DONE = ("500", "503", "429", "reset", "reset in mid-upload")
 FAULTS = (*ANSWERS, "reset", "reset in mid-upload", "reset after it was done", "truncated", "slow")
-_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "proxy-connection", "expect"}
+_HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "te",
+    "upgrade",
+    "proxy-connection",
+    "expect",
+}
 _PIECES = 5
 Headers = list[tuple[str, str]]
 
@@ -73,7 +81,9 @@ class FaultProxy:
         self.upstream, self.seed = (host, port), seed
         self.plan, self.counts = Plan(), Counts()
         self._lock, self._drawn = threading.Lock(), 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self})
+        )
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
 
@@ -115,7 +125,8 @@ class FaultProxy:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together: else each answer waits for the client's delayed acknowledgement
+    # head and body leave together: else each answer waits for the client's delayed acknowledgement
+    wbufsize = -1
     proxy: FaultProxy
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -147,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._reset()
         body = _dechunked(self.rfile) if chunked else self.rfile.read(length)
         if len(body) < length:
-            return self._reset()  # the client is gone in the middle of its request, which is no whole one
+            # the client is gone in the middle of its request, which is no whole one
+            return self._reset()
         if fault not in _NEVER_DONE:
             answer = self._forward(body)
             self.proxy.kill(number, after=True)
@@ -160,7 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes) -> tuple[int, str, Headers, bytes]:
         connection = http.client.HTTPConnection(*self.proxy.upstream, timeout=60)
         try:
-            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            connection.putrequest(
+                self.command, self.path, skip_host=True, skip_accept_encoding=True
+            )
             for name, value in self.headers.items():
                 if name.lower() not in _HOP_BY_HOP | {"content-length"}:
                     connection.putheader(name, value)
@@ -172,7 +186,13 @@ class _Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def _answer(
-        self, status: int, reason: str, headers: Headers, body: bytes, fault: str | None, rng: random.Random
+        self,
+        status: int,
+        reason: str,
+        headers: Headers,
+        body: bytes,
+        fault: str | None,
+        rng: random.Random,
     ) -> None:
         self.send_response_only(status, reason)
         for name, value in headers:
@@ -196,7 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(seconds / pieces)
 
     def _truncate(self, body: bytes, rng: random.Random) -> None:
-        """Send less than was announced, of an answer without a body less than its head, and hang up."""
+        """Send less than was announced, of an answer without a body less than its head, and hang
+        up.
+        """
         if body:
             self.end_headers()
             self.wfile.write(body[: rng.randrange(len(body))])

@@ -1,4 +1,6 @@
-"""The project that is disturbed: every stage, every kind of raw file; and what its outputs look like from outside."""
+"""The project that is disturbed: every stage, every kind of raw file; and what its outputs look
+like from outside.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,14 @@ class Subject:
 
     def beside(self, ending: str) -> Subject:
         """A project in another folder beside it."""
-        return Subject(self.folder.with_name(self.folder.name + ending) / self.config.name, self.workers)
+        return Subject(
+            self.folder.with_name(self.folder.name + ending) / self.config.name, self.workers
+        )
 
 
-def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage: str = "", long: int = 0) -> Subject:
+def write_subject(
+    folder: Path, *, workers: int = 1, root: str = "data", storage: str = "", long: int = 0
+) -> Subject:
     """Write a project: raw text, tokenizer, settings.
 
     long: megabytes, or so, of a further corpus whose files take a while to be read; 0 = none.
@@ -83,7 +89,11 @@ def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage
 
 def rewrite(subject: Subject, settings: str, *, raw: str = "raw") -> None:
     """Let a project have other settings, but for where its outputs are; raw: where its text is."""
-    kept = [line for line in subject.config.read_text().splitlines() if line.startswith(("root:", "storage:"))]
+    kept = [
+        line
+        for line in subject.config.read_text().splitlines()
+        if line.startswith(("root:", "storage:"))
+    ]
     subject.config.write_text("\n".join([f"raw: {raw}", *kept, settings]))
 
 
@@ -91,37 +101,50 @@ def _write_long(folder: Path, megabytes: int) -> None:
     """Texts of about two thousand characters that no compression makes much smaller."""
     folder.mkdir()
     rng = random.Random(megabytes)
-    texts = (" ".join(f"{rng.getrandbits(48):x}" for _ in range(150)) for _ in range(520 * megabytes))
+    texts = (
+        " ".join(f"{rng.getrandbits(48):x}" for _ in range(150)) for _ in range(520 * megabytes)
+    )
     rows = [{"id": f"{number}", "text": text} for number, text in enumerate(texts)]
     for part, name in enumerate(LONG_FILES):
         (folder / name).write_bytes(encoded(name, rows[part::4], 100))
 
 
 def build_stages(config: Path, *, rebuild: bool = False) -> None:
-    """Every stage of a project by the core's own functions, in the order that an engine would choose."""
+    """Every stage of a project by the core's own functions, in the order that an engine would
+    choose.
+    """
     project = Project.open(config, rebuild=rebuild)
     sweep(project)
     run_stages(project)
 
 
 def outputs(root: Path) -> dict[str, str]:
-    """Everything below a root, hidden or not, but for the lock files of running builds: name → sha256."""
+    """Everything below a root, hidden or not, but for the lock files of running builds: name →
+    sha256.
+    """
     return {name: digest for name, digest in tree(root).items() if not name.startswith(".in-use/")}
 
 
 def visible(root: Path) -> dict[str, Path]:
-    """What a reader who lists or globs finds below a root: no hidden files, and links themselves are no files."""
+    """What a reader who lists or globs finds below a root: no hidden files, and links themselves
+    are no files.
+    """
     found = (Path(root, name) for name in glob.glob("**", root_dir=root, recursive=True))
     paths = (path for path in found if path.is_symlink() or path.is_file())
-    return {path.relative_to(root).as_posix(): path for path in paths if not _is_below_link(path, root)}
+    return {
+        path.relative_to(root).as_posix(): path for path in paths if not _is_below_link(path, root)
+    }
 
 
 def _is_below_link(path: Path, root: Path) -> bool:
-    return any(parent.is_symlink() for parent in path.parents if parent != root and root in parent.parents)
+    return any(
+        parent.is_symlink() for parent in path.parents if parent != root and root in parent.parents
+    )
 
 
 def partial(root: Path, *complete: Mapping[str, str]) -> list[str]:
-    """What is wrong with the files that a reader can see, at any moment, each of which must be one of a finished run.
+    """What is wrong with the files that a reader can see, at any moment, each of which must be one
+    of a finished run.
 
     complete: outputs of undisturbed runs; several where the raw text was not always the same.
     """
@@ -129,7 +152,11 @@ def partial(root: Path, *complete: Mapping[str, str]) -> list[str]:
         return []
     wrong = []
     for name, path in visible(root).items():
-        digest = f"-> {path.readlink()}" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = (
+            f"-> {path.readlink()}"
+            if path.is_symlink()
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+        )
         if all(run.get(name) != digest for run in complete):
             wrong.append(f"{name} is of no finished run")
         if path.is_symlink() and not (path / "manifest.json").is_file():

@@ -17,7 +17,10 @@ from nanoset_core.storage.local import append_file
 
 
 def digests(prefix):
-    return {end: hashlib.sha256(prefix.with_suffix(end).read_bytes()).hexdigest() for end in (".bin", ".idx")}
+    return {
+        end: hashlib.sha256(prefix.with_suffix(end).read_bytes()).hexdigest()
+        for end in (".bin", ".idx")
+    }
 
 
 def pair(prefix):
@@ -28,7 +31,10 @@ def documents_of(dataset):
     """(tokens, lengths) of every document."""
     for begin, end in zip(dataset.document_indices[:-1], dataset.document_indices[1:], strict=True):
         sequences = dataset[int(begin) : int(end)]
-        yield [token for sequence in sequences for token in sequence.tolist()], [len(part) for part in sequences]
+        yield (
+            [token for sequence in sequences for token in sequence.tolist()],
+            [len(part) for part in sequences],
+        )
 
 
 def by_document(builder, source):
@@ -119,7 +125,9 @@ def test_a_source_that_shrinks_is_an_error(tmp_path):
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
-        st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=3), max_size=4), min_size=1, max_size=4
+        st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=3), max_size=4),
+        min_size=1,
+        max_size=4,
     )
 )
 def test_merge_is_building_in_one_go(tmp_path_factory, parts):
@@ -131,7 +139,9 @@ def test_merge_is_building_in_one_go(tmp_path_factory, parts):
                     tokens = [token for sequence in sequences for token in sequence]
                     for builder in (whole, part):
                         builder.add_document(tokens, [len(sequence) for sequence in sequences])
-    merge_indexed_datasets([folder / f"part{number}" for number in range(len(parts))], folder / "merged")
+    merge_indexed_datasets(
+        [folder / f"part{number}" for number in range(len(parts))], folder / "merged"
+    )
     assert pair(folder / "merged") == pair(folder / "whole")
 
 
@@ -166,7 +176,8 @@ def test_merge_of_nothing_or_of_something_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "dtype", "found"), [([1, 65536], np.uint16, 65536), ([-1], np.uint16, -1), ([2**31], np.int32, 2**31)]
+    ("tokens", "dtype", "found"),
+    [([1, 65536], np.uint16, 65536), ([-1], np.uint16, -1), ([2**31], np.int32, 2**31)],
 )
 def test_tokens_that_do_not_fit(tmp_path, tokens, dtype, found):
     builder = MMapIndexedDatasetBuilder(tmp_path / "x", dtype)
@@ -181,24 +192,36 @@ def test_tokens_that_do_not_fit(tmp_path, tokens, dtype, found):
     ("call", "arguments", "message"),
     [
         *(("add_document", (tokens,), "flat array") for tokens in ([[1, 2]], [0.5], ["a"])),
-        *(("add_document", ([1, 2], lengths), "lengths") for lengths in ([1], [1, 2], [-1, 3], [[2]])),
+        *(
+            ("add_document", ([1, 2], lengths), "lengths")
+            for lengths in ([1], [1, 2], [-1, 3], [[2]])
+        ),
         *(("add_documents", ([1, 2], [1, 1], counts), "add up") for counts in ([1], [3], [-1, 3])),
     ],
 )
 def test_what_does_not_fit(tmp_path, call, arguments, message):
-    with pytest.raises(ConfigError, match=message), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
+    with (
+        pytest.raises(ConfigError, match=message),
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
+    ):
         getattr(builder, call)(*arguments)
     assert not list(tmp_path.iterdir())
 
 
 def test_sequences_without_a_document(tmp_path):
-    with pytest.raises(ConfigError, match="end_document"), MMapIndexedDatasetBuilder(tmp_path / "x") as builder:
+    with (
+        pytest.raises(ConfigError, match="end_document"),
+        MMapIndexedDatasetBuilder(tmp_path / "x") as builder,
+    ):
         builder.add_item([1])
     assert not list(tmp_path.glob("x.*"))
 
 
 def test_modes_need_a_multimodal_builder(tmp_path):
-    with pytest.raises(ConfigError, match="multimodal"), MMapIndexedDatasetBuilder(tmp_path / "x") as builder:
+    with (
+        pytest.raises(ConfigError, match="multimodal"),
+        MMapIndexedDatasetBuilder(tmp_path / "x") as builder,
+    ):
         builder.add_item([1], mode=2)
     with (
         pytest.raises(ConfigError, match="number of modes"),

@@ -1,4 +1,6 @@
-"""Merging datasets in their store: the same bytes as merging files, from pieces of their indices alone."""
+"""Merging datasets in their store: the same bytes as merging files, from pieces of their indices
+alone.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,15 @@ def test_the_bytes_of_a_merge_of_files(tmp_path, monkeypatch, span_bytes):
         )
         pairs = list(stored_pairs(store, names))
         read.clear()
-        write_merged_idx(tmp_path / f"{turn}-idx", store, pairs, np.dtype(np.int32 if turn == 1 else np.uint16))
-        assert (tmp_path / f"{turn}-idx").read_bytes() == (tmp_path / f"{turn}-whole.idx").read_bytes()
-        assert sum(read) == sum(34 + 4 * pair.sequences + 8 * (pair.documents + 1) for pair in pairs)
+        write_merged_idx(
+            tmp_path / f"{turn}-idx", store, pairs, np.dtype(np.int32 if turn == 1 else np.uint16)
+        )
+        assert (tmp_path / f"{turn}-idx").read_bytes() == (
+            tmp_path / f"{turn}-whole.idx"
+        ).read_bytes()
+        assert sum(read) == sum(
+            34 + 4 * pair.sequences + 8 * (pair.documents + 1) for pair in pairs
+        )
         monkeypatch.undo()
         monkeypatch.setattr(composing, "SPAN_BYTES", span_bytes)
 
@@ -92,6 +100,11 @@ def test_an_index_of_another_length_is_refused(tmp_path):
     store = LocalStore(tmp_path)
     write_shard(tmp_path / "a", np.random.default_rng(1), 12)
     (pair,) = stored_pairs(store, ["a"])
-    for wrong in (replace(pair, sequences=pair.sequences + 1), replace(pair, sequences=pair.sequences - 1)):
+    for wrong in (
+        replace(pair, sequences=pair.sequences + 1),
+        replace(pair, sequences=pair.sequences - 1),
+    ):
         with pytest.raises((FormatError, SourceChangedError)):
-            write_merged_idx(tmp_path / f"{wrong.sequences}.idx", store, [wrong], np.dtype(np.uint16))
+            write_merged_idx(
+                tmp_path / f"{wrong.sequences}.idx", store, [wrong], np.dtype(np.uint16)
+            )

@@ -20,14 +20,18 @@ def small(tmp_path):
     return tmp_path / "small"
 
 
-@pytest.mark.parametrize("case", cases("indexed_dataset", "indexed_dataset_multimodal"), ids=name_of)
+@pytest.mark.parametrize(
+    "case", cases("indexed_dataset", "indexed_dataset_multimodal"), ids=name_of
+)
 def test_golden(case):
     dataset = MMapIndexedDataset(FOLDER / case["params"]["prefix"])
     meta = case["meta"]
     assert dataset.sequence_lengths.tolist() == meta["sequence_lengths"]
     assert len(dataset) == len(meta["sequence_lengths"])
     if "modes" in case["params"]:
-        assert dataset.modes.tolist() == [mode for document in case["params"]["modes"] for mode in document]
+        assert dataset.modes.tolist() == [
+            mode for document in case["params"]["modes"] for mode in document
+        ]
         return
     assert dataset.dtype == np.dtype(case["params"]["dtype"])
     assert np.diff(dataset.document_indices).tolist() == meta["sequences_per_document"]
@@ -62,7 +66,10 @@ def test_get_takes_parts(small):
     ("place", "message"),
     [
         *(((index,), "0 to 3") for index in (4, -5, 2**40)),
-        *(((0, *part), "within its 3 tokens") for part in ((4, None), (-1, None), (0, 4), (2, 2), (0, -1))),
+        *(
+            ((0, *part), "within its 3 tokens")
+            for part in ((4, None), (-1, None), (0, 4), (2, 2), (0, -1))
+        ),
     ],
 )
 def test_sequences_and_tokens_outside(small, place, message):
@@ -91,10 +98,16 @@ def test_missing_files(small):
 def test_gaps_between_sequences_are_skipped(small):
     idx, binary = small.with_suffix(".idx"), small.with_suffix(".bin")
     data = bytearray(idx.read_bytes())
-    data[34 + 16 + 24 : 34 + 16 + 32] = (12).to_bytes(8, "little")  # the last sequence begins two tokens later
+    # the last sequence begins two tokens later
+    data[34 + 16 + 24 : 34 + 16 + 32] = (12).to_bytes(8, "little")
     idx.write_bytes(data)
     binary.write_bytes(binary.read_bytes() + b"\x07\x00\x08\x00\x09\x00")
-    assert [sequence.tolist() for sequence in MMapIndexedDataset(small)[:]] == [[1, 2, 3], [4], [], [8]]
+    assert [sequence.tolist() for sequence in MMapIndexedDataset(small)[:]] == [
+        [1, 2, 3],
+        [4],
+        [],
+        [8],
+    ]
 
 
 def test_empty_dataset(tmp_path):

@@ -52,11 +52,14 @@ def test_a_path_means_the_pairs_that_are_there(folder, named, found):
     assert pairs_at(folder.parent / named) == [folder.parent / prefix for prefix in found]
     is_there = "none" not in named
     verified, shown = (
-        CliRunner().invoke(nanoset, [name, str(folder.parent / named)]) for name in ("verify", "inspect")
+        CliRunner().invoke(nanoset, [name, str(folder.parent / named)])
+        for name in ("verify", "inspect")
     )
     assert (verified.exit_code == 0, shown.exit_code == 0) == (is_there, is_there)
     assert f"{len(found):,} output{'s' * (len(found) != 1)}: " in verified.output
-    assert [f"{folder.parent / prefix}: " in shown.output for prefix in found] == [is_there] * len(found)
+    assert [f"{folder.parent / prefix}: " in shown.output for prefix in found] == [is_there] * len(
+        found
+    )
 
 
 def test_its_own_output_is_not_joined_again(folder):
@@ -118,7 +121,10 @@ def test_a_merge_of_unknown_origin_is_to_be_moved_out(folder):
     (folder / ".all.made.json").unlink()  # as an older version left it
     with pytest.raises(ConfigError, match="an input would be overwritten") as caught:
         merge_folder(folder, folder / "all")
-    assert caught.value.remedy == "if this is an earlier merge, move it out of the folder; else name another output"
+    assert (
+        caught.value.remedy
+        == "if this is an earlier merge, move it out of the folder; else name another output"
+    )
 
 
 @pytest.mark.parametrize(("gone", "left"), [(".idx", "b.bin"), (".bin", "b.idx")])
@@ -134,7 +140,8 @@ def test_what_a_killed_call_left_is_made_whole(folder):
     merge_folder(folder, folder / "all")
     record = folder / ".all.made.json"
     text = record.read_text()
-    record.write_text(text[: text.index(',\n "facts"')] + "}")  # as it is just before the files are put in place
+    # as it is just before the files are put in place
+    record.write_text(text[: text.index(',\n "facts"')] + "}")
     (folder / "all.idx").unlink()
     assert merge_folder(folder, folder / "all").made
     assert tokens(folder / "all") == [1, 2, 3, 4]

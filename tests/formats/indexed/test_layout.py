@@ -7,7 +7,13 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed import layout
-from nanoset_core.formats.indexed.layout import dtype_code, optimal_dtype, pointer_chunks, read_idx, write_idx
+from nanoset_core.formats.indexed.layout import (
+    dtype_code,
+    optimal_dtype,
+    pointer_chunks,
+    read_idx,
+    write_idx,
+)
 
 # three sequences of 2, 0 and 3 tokens in two documents, uint16
 LITERAL = (
@@ -33,7 +39,9 @@ def test_writes_the_literal_bytes(tmp_path):
         write_idx(file, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]))
     assert path.read_bytes() == LITERAL
     with path.open("wb") as file:
-        write_idx(file, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]), modes=np.array([0, 1, -1]))
+        write_idx(
+            file, np.uint16, np.array([2, 0, 3]), np.array([0, 2, 3]), modes=np.array([0, 1, -1])
+        )
     assert path.read_bytes() == LITERAL + b"\x00\x01\xff"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.idx"]
 
@@ -77,7 +85,11 @@ def test_reads_modes(tmp_path):
         (patched(LENGTHS_AT + 4, struct.pack("<i", -1)), LENGTHS_AT + 4, "negative length"),
         (patched(POINTERS_AT + 8, struct.pack("<q", 5)), POINTERS_AT + 8, "impossible pointer"),
         (patched(POINTERS_AT, struct.pack("<q", -2)), POINTERS_AT, "impossible pointer"),
-        (patched(POINTERS_AT + 16, struct.pack("<q", 1 << 62 | 2)), POINTERS_AT + 16, "impossible pointer"),
+        (
+            patched(POINTERS_AT + 16, struct.pack("<q", 1 << 62 | 2)),
+            POINTERS_AT + 16,
+            "impossible pointer",
+        ),
     ],
 )
 def test_malformed_files(tmp_path, data, at, message):
@@ -121,19 +133,31 @@ def test_checks_reach_beyond_the_first_chunk(tmp_path, monkeypatch):
         read_idx(tmp_path / "x.idx")
     read_idx(tmp_path / "x.idx", validate=False)
     struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 5, 40)
-    struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 4, 23)  # sequence 4, first of its chunk, begins at byte 24
+    # sequence 4, first of its chunk, begins at byte 24
+    struct.pack_into("<q", data, 34 + 4 * 7 + 8 * 4, 23)
     (tmp_path / "x.idx").write_bytes(data)
     with pytest.raises(FormatError, match="sequence 4"):
         read_idx(tmp_path / "x.idx")
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(None, "int32"), (1, "uint16"), (65499, "uint16"), (65500, "int32")])
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(None, "int32"), (1, "uint16"), (65499, "uint16"), (65500, "int32")]
+)
 def test_optimal_dtype(size, dtype):
     assert optimal_dtype(size) == np.dtype(dtype)
 
 
 def test_dtype_codes():
-    codes = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
+    codes = {
+        "uint8": 1,
+        "int8": 2,
+        "int16": 3,
+        "int32": 4,
+        "int64": 5,
+        "float64": 6,
+        "float32": 7,
+        "uint16": 8,
+    }
     assert {name: dtype_code(name) for name in codes} == codes
     assert dtype_code(">u2") == 8
     with pytest.raises(ConfigError, match="uint32"):

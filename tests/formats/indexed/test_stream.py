@@ -12,7 +12,10 @@ from nanoset_core.formats.indexed.stream import places_upto
 def test_places_are_those_of_searchsorted(count):
     random = np.random.default_rng(count)
     ascending, wanted = np.sort(random.integers(0, 30, count)), random.integers(-3, 33, (20, 2))
-    assert places_upto(ascending, wanted).tolist() == (np.searchsorted(ascending, wanted, "right") - 1).tolist()
+    assert (
+        places_upto(ascending, wanted).tolist()
+        == (np.searchsorted(ascending, wanted, "right") - 1).tolist()
+    )
 
 
 def test_an_array_that_is_not_aligned_is_not_copied():

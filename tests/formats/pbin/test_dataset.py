@@ -22,7 +22,9 @@ CONTINUOUS = [(name, case) for name, facts in SAMPLES.items() for case in facts[
 
 
 def digest(samples):
-    return hashlib.sha256(np.concatenate([np.asarray(sample, "<i8") for sample in samples]).tobytes()).hexdigest()
+    return hashlib.sha256(
+        np.concatenate([np.asarray(sample, "<i8") for sample in samples]).tobytes()
+    ).hexdigest()
 
 
 def again(value):
@@ -34,7 +36,9 @@ def test_documents_are_those_of_modalities(name):
     dataset, expected = PackedDataset(GOLDEN / name), SAMPLES[name]["documents"]
     assert len(dataset) == expected["samples"]
     assert digest(dataset) == expected["sha256_of_int64_le"]
-    assert {document.dtype.name for document in dataset} == {expected["dtype"]} == {dataset.dtype.name}
+    assert (
+        {document.dtype.name for document in dataset} == {expected["dtype"]} == {dataset.dtype.name}
+    )
 
 
 @pytest.mark.parametrize(("name", "case"), CONTINUOUS)
@@ -57,8 +61,15 @@ def test_continuous_samples_are_those_of_modalities(name, case):
 
 
 @settings(deadline=None, max_examples=80)
-@given(count=st.integers(2, 60), block_size=st.integers(-1, 60), reuse=st.booleans(), size=st.sampled_from([1, 2, 4]))
-def test_continuous_samples_are_those_of_the_slow_twin(tmp_path_factory, count, block_size, reuse, size):
+@given(
+    count=st.integers(2, 60),
+    block_size=st.integers(-1, 60),
+    reuse=st.booleans(),
+    size=st.sampled_from([1, 2, 4]),
+)
+def test_continuous_samples_are_those_of_the_slow_twin(
+    tmp_path_factory, count, block_size, reuse, size
+):
     path = tmp_path_factory.mktemp("x") / "x.pbin"
     tokens = list(range(count))
     write_pbin(path, [tokens], token_bytes=size)
@@ -71,7 +82,9 @@ def test_continuous_samples_are_those_of_the_slow_twin(tmp_path_factory, count, 
     expected = [tokens[i : i + block_size] for i in range(0, count - block_size + 1, step)]
     samples = dataset.continuous(block_size, reuse_last_target=reuse)
     assert [sample.tolist() for sample in samples] == expected
-    assert len(expected) == ((count - block_size) // (block_size - 1) + 1 if reuse else count // block_size)
+    assert len(expected) == (
+        (count - block_size) // (block_size - 1) + 1 if reuse else count // block_size
+    )
     assert samples[-1].tolist() == expected[-1]
     assert again(samples).batch([len(expected) - 1, 0]).tolist() == [expected[-1], expected[0]]
 
@@ -80,7 +93,14 @@ def test_documents_like_a_list():
     dataset = PackedDataset(GOLDEN / "u4.pbin")
     expected = json.loads((GOLDEN / "tokens-u4.json").read_bytes())
     assert [document.tolist() for document in dataset] == expected
-    for part in (slice(None), slice(3, 9), slice(-4, None), slice(9, 3), slice(30, 99), slice(None, None, -7)):
+    for part in (
+        slice(None),
+        slice(3, 9),
+        slice(-4, None),
+        slice(9, 3),
+        slice(30, 99),
+        slice(None, None, -7),
+    ):
         assert [document.tolist() for document in dataset[part]] == expected[part]
     assert dataset[-1].tolist() == expected[-1]
     assert dataset[np.int64(3)].tolist() == expected[3]
@@ -124,7 +144,9 @@ def test_continuous_samples_need_no_index(tmp_path):
     data[-3] = 0xFF
     (tmp_path / "x.pbin").write_bytes(data)
     dataset = PackedDataset(tmp_path / "x.pbin")
-    assert digest(dataset.continuous(129)) == digest(PackedDataset(GOLDEN / "docs.pbin").continuous(129))
+    assert digest(dataset.continuous(129)) == digest(
+        PackedDataset(GOLDEN / "docs.pbin").continuous(129)
+    )
     with pytest.raises(FormatError, match="not an index"):
         len(dataset)
 
@@ -142,7 +164,9 @@ def test_reading_imports_numpy_alone():
 def slow_blocks(documents, block_size):
     """The rule, word for word."""
     pieces = [
-        document[begin : begin + block_size] for document in documents for begin in range(0, len(document), block_size)
+        document[begin : begin + block_size]
+        for document in documents
+        for begin in range(0, len(document), block_size)
     ]
     samples = []
     while pieces:
@@ -170,7 +194,10 @@ def test_literal_example(tmp_path):
 
 
 @settings(deadline=None, max_examples=150)
-@given(lengths=st.lists(st.one_of(st.integers(0, 4), st.integers(0, 40)), max_size=80), block_size=st.integers(1, 30))
+@given(
+    lengths=st.lists(st.one_of(st.integers(0, 4), st.integers(0, 40)), max_size=80),
+    block_size=st.integers(1, 30),
+)
 def test_any_documents(tmp_path_factory, lengths, block_size):
     ends = np.cumsum([0, *lengths, 1])
     documents = [list(range(a, b)) for a, b in itertools.pairwise(ends.tolist())]
@@ -185,7 +212,9 @@ def test_any_documents(tmp_path_factory, lengths, block_size):
 
 def test_documents_that_do_not_lie_back_to_back(tmp_path):
     index = pickle.dumps([(6, 4), (0, 2), (6, 4)], protocol=4)
-    (tmp_path / "x.pbin").write_bytes(struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index)
+    (tmp_path / "x.pbin").write_bytes(
+        struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index
+    )
     samples = PackedDataset(tmp_path / "x.pbin").document_blocks(3)
     assert [sample.tolist() for sample in samples] == [[3, 4, 0], [3, 4]]
     assert {sample.dtype for sample in samples} == {np.dtype(np.int32)}

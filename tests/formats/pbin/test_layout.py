@@ -23,11 +23,20 @@ from nanoset_core.formats.pbin.layout import (
 )
 
 GOLDEN = GOLDEN_FILES / "modalities"
-LEGACY = [[211, 210, 201, 0], [216, 219, 211, 132, 216, 219, 211, 0], [216, 204, 214, 201, 201, 0], [202, 0]]
+LEGACY = [
+    [211, 210, 201, 0],
+    [216, 219, 211, 132, 216, 219, 211, 0],
+    [216, 204, 214, 201, 201, 0],
+    [202, 0],
+]
 
 
 def file_of(path, header, data, entries):
-    path.write_bytes(header + data + (entries if isinstance(entries, bytes) else pickle.dumps(entries, protocol=4)))
+    path.write_bytes(
+        header
+        + data
+        + (entries if isinstance(entries, bytes) else pickle.dumps(entries, protocol=4))
+    )
     return path
 
 
@@ -117,11 +126,17 @@ WHOLE = (GOLDEN / "u2.pbin").read_bytes()
         (struct.pack("<Q", 2**64 - 1) + WHOLE[8:], "the file ends too early"),
         (struct.pack("<Q", 3075) + WHOLE[8:], "byte 3087: no index"),
         (WHOLE[:8] + b"\x04\0\0\0" + WHOLE[12:14] + WHOLE[12:], "no index"),
-        (encode_header(3, 2) + b"abc" + pickle.dumps([(0, 2)], protocol=4), "byte 0: the tokens end within a token"),
+        (
+            encode_header(3, 2) + b"abc" + pickle.dumps([(0, 2)], protocol=4),
+            "byte 0: the tokens end within a token",
+        ),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3, "byte 8: this is no .pbin"),
         (b"MMIDIDX\x00\x00\x01" + bytes(400), "byte 8: this is no .pbin"),
         (bytes(5000), "byte 8: this is no .pbin"),
-        (encode_header(2, 2) + b"ab" + pickle.dumps(["x"], protocol=4), "not an index of documents"),
+        (
+            encode_header(2, 2) + b"ab" + pickle.dumps(["x"], protocol=4),
+            "not an index of documents",
+        ),
         (
             encode_header(4, 2) + b"abcd" + pickle.dumps([(12, 2)], protocol=4),
             "byte 16: the index is not that of a file of",
@@ -147,7 +162,9 @@ def packed_of(entries, data_bytes, token_bytes=1):
     """A file of layout D of zeros with this index."""
     header = data_bytes.to_bytes(8, "little") + token_bytes.to_bytes(4, "little")
     index = pickle.dumps([(a, b) for a, b in entries], protocol=4)
-    return PbinFile(Path("x.pbin"), D, token_bytes, data_bytes, memoryview(header + bytes(data_bytes) + index))
+    return PbinFile(
+        Path("x.pbin"), D, token_bytes, data_bytes, memoryview(header + bytes(data_bytes) + index)
+    )
 
 
 def documents(packed):
@@ -178,31 +195,47 @@ def back_to_back(lengths):
 def test_golden_merge_fault():
     packed = open_pbin(GOLDEN / "merge-buggy-index.pbin")
     facts, starts, lengths = documents(packed)
-    assert (facts.documents, facts.tokens, facts.merge_faults, facts.is_contiguous) == (86, 99667, 1, True)
+    assert (facts.documents, facts.tokens, facts.merge_faults, facts.is_contiguous) == (
+        86,
+        99667,
+        1,
+        True,
+    )
     parts = [load_index(open_pbin(GOLDEN / name)) for name in ("docs.pbin", "edge.pbin")]
     assert lengths == np.concatenate([part[2] for part in parts]).tolist()
     assert starts == np.concatenate([parts[0][1], parts[1][1] + parts[0][0].tokens]).tolist()
 
 
-LENGTHS = st.lists(st.lists(st.integers(0, 9).map(lambda n: 4 * n), max_size=6), min_size=1, max_size=5)
+LENGTHS = st.lists(
+    st.lists(st.integers(0, 9).map(lambda n: 4 * n), max_size=6), min_size=1, max_size=5
+)
 
 
 @settings(deadline=None, max_examples=150)
 @given(outer=st.lists(LENGTHS, min_size=1, max_size=3), token_bytes=st.sampled_from([1, 2, 4]))
 def test_merges_of_merges_are_read_as_they_were_meant(outer, token_bytes):
-    merged = modalities_merge([modalities_merge([back_to_back(lengths) for lengths in files]) for files in outer])
-    expected, data_bytes = back_to_back([length for files in outer for lengths in files for length in lengths])
+    merged = modalities_merge(
+        [modalities_merge([back_to_back(lengths) for lengths in files]) for files in outer]
+    )
+    expected, data_bytes = back_to_back(
+        [length for files in outer for lengths in files for length in lengths]
+    )
     packed = packed_of(*merged, token_bytes)
     assert packed.data_bytes == data_bytes
     facts, starts, lengths = documents(packed)
-    assert [(s * token_bytes, n * token_bytes) for s, n in zip(starts, lengths, strict=True)] == expected
+    assert [
+        (s * token_bytes, n * token_bytes) for s, n in zip(starts, lengths, strict=True)
+    ] == expected
     assert (facts.merge_faults > 0) == (merged[0] != expected)
     assert facts.is_contiguous
     assert facts.empty_documents == lengths.count(0)
 
 
 @settings(deadline=None, max_examples=100)
-@given(lengths=st.lists(st.integers(1, 3).map(lambda n: 12 * n), min_size=2, max_size=8), seed=st.integers(0, 99))
+@given(
+    lengths=st.lists(st.integers(1, 3).map(lambda n: 12 * n), min_size=2, max_size=8),
+    seed=st.integers(0, 99),
+)
 def test_documents_in_another_order_are_not_taken_for_a_fault(lengths, seed):
     entries, data_bytes = back_to_back(lengths)
     entries = [entries[i] for i in np.random.default_rng(seed).permutation(len(entries))]
@@ -249,9 +282,13 @@ def test_the_number_of_a_bad_entry_far_in(tmp_path):
         scan_index(packed_of(entries, 600_000, 2))
 
 
-@pytest.mark.parametrize("entries", [[(12, 4)], [(12, 4), (20, 4)], [(12, 6), (16, 4)], [(12, 4), (16, 6)]])
+@pytest.mark.parametrize(
+    "entries", [[(12, 4)], [(12, 4), (20, 4)], [(12, 6), (16, 4)], [(12, 4), (16, 6)]]
+)
 def test_old_layouts_must_be_back_to_back(tmp_path, entries):
     path = tmp_path / "x.pbin"
-    path.write_bytes((8).to_bytes(8, "little") + b"\x02\0\0\0" + bytes(8) + pickle.dumps(entries, protocol=4))
+    path.write_bytes(
+        (8).to_bytes(8, "little") + b"\x02\0\0\0" + bytes(8) + pickle.dumps(entries, protocol=4)
+    )
     with pytest.raises(FormatError, match="not that of a file of layout C"):
         scan_index(open_pbin(path))

@@ -15,7 +15,12 @@ from nanoset_core.formats.pbin.raw_index import create_raw_index
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.loading.samplers import ResumableSampler
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
-from nanoset_core.stages.pbin.selection import filter_pbin, merge_pbin, shuffle_pbin, shuffle_pbin_chunk
+from nanoset_core.stages.pbin.selection import (
+    filter_pbin,
+    merge_pbin,
+    shuffle_pbin,
+    shuffle_pbin_chunk,
+)
 from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
@@ -27,7 +32,9 @@ def dataset_module():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(
-            "modalities.dataloader.dataset", reason="the peer `modalities` is not installed", exc_type=ImportError
+            "modalities.dataloader.dataset",
+            reason="the peer `modalities` is not installed",
+            exc_type=ImportError,
         )
 
 
@@ -51,7 +58,9 @@ def test_documents_and_samples(dataset_module, tmp_path, documents):
     ours = PackedDataset(tmp_path / "x.pbin")
     for block_size in (2, 17, 1025):
         for reuse in (True, False):
-            theirs = dataset_module.PackedMemMapDatasetContinuous(tmp_path / "x.pbin", "x", block_size, reuse)
+            theirs = dataset_module.PackedMemMapDatasetContinuous(
+                tmp_path / "x.pbin", "x", block_size, reuse
+            )
             samples = ours.continuous(block_size, reuse)
             assert len(theirs) == len(samples)
             for i in random.Random(1).sample(range(len(samples)), min(50, len(samples))):
@@ -66,15 +75,22 @@ def test_merged_and_repaired_files(dataset_module, tmp_path, documents):
     assert their_documents(dataset_module, tmp_path / "m.pbin") == documents
     merge_pbin([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "r.pbin")
     expected = [*PackedDataset(GOLDEN / "docs.pbin"), *PackedDataset(GOLDEN / "edge.pbin")]
-    assert their_documents(dataset_module, tmp_path / "r.pbin") == [document.tolist() for document in expected]
+    assert their_documents(dataset_module, tmp_path / "r.pbin") == [
+        document.tolist() for document in expected
+    ]
 
 
 def test_their_merge_is_read_as_it_was_meant(dataset_module, tmp_path, documents):
-    from modalities.dataloader.create_packed_data import EmbeddedStreamData, join_embedded_stream_data
+    from modalities.dataloader.create_packed_data import (
+        EmbeddedStreamData,
+        join_embedded_stream_data,
+    )
 
     for i in range(4):
         write_pbin(tmp_path / f"{i}.pbin", documents[i::4], token_bytes=2)
-    join_embedded_stream_data([EmbeddedStreamData(tmp_path / f"{i}.pbin") for i in range(4)], tmp_path / "m.pbin")
+    join_embedded_stream_data(
+        [EmbeddedStreamData(tmp_path / f"{i}.pbin") for i in range(4)], tmp_path / "m.pbin"
+    )
     meant = [document for i in range(4) for document in documents[i::4]]
     assert PackedDataset(tmp_path / "m.pbin").index_facts.merge_faults == 3
     assert [document.tolist() for document in PackedDataset(tmp_path / "m.pbin")] == meant
@@ -87,13 +103,23 @@ def test_shuffles_and_filter(dataset_module, tmp_path, documents):
     from modalities.preprocessing.shuffle_data import DataShuffler
 
     write_pbin(tmp_path / "x.pbin", documents, token_bytes=2)
-    DataShuffler.shuffle_tokenized_data(tmp_path / "x.pbin", tmp_path / "theirs.pbin", batch_size=99, seed=5)
+    DataShuffler.shuffle_tokenized_data(
+        tmp_path / "x.pbin", tmp_path / "theirs.pbin", batch_size=99, seed=5
+    )
     shuffle_pbin(tmp_path / "x.pbin", tmp_path / "ours.pbin", seed=5)
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
-    filter_dataset(tmp_path / "x.pbin", tmp_path / "theirs.pbin", lambda item: len(item[1]["input_ids"]) > 40)
-    filter_pbin(tmp_path / "x.pbin", tmp_path / "ours.pbin", PackedDataset(tmp_path / "x.pbin").document_lengths > 40)
+    filter_dataset(
+        tmp_path / "x.pbin", tmp_path / "theirs.pbin", lambda item: len(item[1]["input_ids"]) > 40
+    )
+    filter_pbin(
+        tmp_path / "x.pbin",
+        tmp_path / "ours.pbin",
+        PackedDataset(tmp_path / "x.pbin").document_lengths > 40,
+    )
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
-    shuffle_pbin_chunk([tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5)
+    shuffle_pbin_chunk(
+        [tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5
+    )
     assert len(their_documents(dataset_module, tmp_path / "c.pbin")) == 625 + 15
 
 
@@ -115,7 +141,9 @@ def test_text(dataset_module, tmp_path):
     options = PbinOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
     make_pbin_once([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
     tokenizer = AutoTokenizer.from_pretrained(str(GOLDEN / "tokenizer"))
-    lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (GOLDEN / "docs.jsonl").read_text().splitlines()
+    lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (
+        GOLDEN / "docs.jsonl"
+    ).read_text().splitlines()
     expected = [tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]
     end = tokenizer.eos_token_id
     ended = [tokens if tokens[-1] == end else [*tokens, end] for tokens in expected]
@@ -130,7 +158,11 @@ def test_samplers(dataset_module):
         total, size, epoch = chosen.randint(1, 300), chosen.randint(1, 9), chosen.randint(0, 3)
         rank, skip, seed = chosen.randrange(size), chosen.randint(0, total), chosen.randint(0, 99)
         shuffle, drop_last = chosen.random() < 0.5, chosen.random() < 0.5
-        theirs = ResumableDistributedSampler(range(total), rank, size, epoch, shuffle, seed, drop_last, skip)
-        ours = ResumableSampler(total, skip, rank, size, epoch=epoch, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        theirs = ResumableDistributedSampler(
+            range(total), rank, size, epoch, shuffle, seed, drop_last, skip
+        )
+        ours = ResumableSampler(
+            total, skip, rank, size, epoch=epoch, shuffle=shuffle, seed=seed, drop_last=drop_last
+        )
         assert list(ours) == list(theirs)
         assert len(ours) == len(theirs)

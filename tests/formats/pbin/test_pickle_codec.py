@@ -17,10 +17,31 @@ from nanoset_core.formats.pbin import pickle_codec, raw_index
 from nanoset_core.formats.pbin.pickle_codec import decode_index, encode_index, read_slowly
 from nanoset_core.formats.pbin.raw_index import RawIndexFacts, create_raw_index
 
-# Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE (86 94).
-LIMITS = [0, 255, 256, 65535, 65536, 2**31 - 1, 2**31, *(2**bits + step for bits in (39, 47, 55) for step in (-1, 0))]
-LOOKALIKES = [0x9486, 0x948600, 0x94869486, 0x9486000000, 0x86948694869486, 0x94866528, 0x654B86944B, 2**63 - 1]
-NUMBERS = st.one_of(st.integers(0, 2**63 - 1), st.integers(0, 70000), st.sampled_from(LIMITS + LOOKALIKES))
+# Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE
+# (86 94).
+LIMITS = [
+    0,
+    255,
+    256,
+    65535,
+    65536,
+    2**31 - 1,
+    2**31,
+    *(2**bits + step for bits in (39, 47, 55) for step in (-1, 0)),
+]
+LOOKALIKES = [
+    0x9486,
+    0x948600,
+    0x94869486,
+    0x9486000000,
+    0x86948694869486,
+    0x94866528,
+    0x654B86944B,
+    2**63 - 1,
+]
+NUMBERS = st.one_of(
+    st.integers(0, 2**63 - 1), st.integers(0, 70000), st.sampled_from(LIMITS + LOOKALIKES)
+)
 
 
 def arrays(entries):
@@ -31,13 +52,19 @@ def arrays(entries):
 def encode(entries, step=None):
     offsets, lengths = arrays(entries)
     step = step or max(len(offsets), 1)
-    return b"".join(encode_index((offsets[i : i + step], lengths[i : i + step]) for i in range(0, len(offsets), step)))
+    return b"".join(
+        encode_index(
+            (offsets[i : i + step], lengths[i : i + step]) for i in range(0, len(offsets), step)
+        )
+    )
 
 
 def decode(data, decoder=decode_index, begin=0):
     found = decoder(memoryview(data), begin, "x.pbin")
     chunks = [found] if decoder is read_slowly else list(found)
-    return [pair for chunk in chunks for pair in zip(chunk[0].tolist(), chunk[1].tolist(), strict=True)]
+    return [
+        pair for chunk in chunks for pair in zip(chunk[0].tolist(), chunk[1].tolist(), strict=True)
+    ]
 
 
 def many(count, seed=0):
@@ -55,7 +82,9 @@ def test_literal_bytes():
     assert encode([(0, 256), (65536, 2**31)]) == b"\x80\x04\x95" + struct.pack("<Q", len(two)) + two
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 999, 1000, 1001, 1002, 1999, 2000, 2001, 8191, 8192, 8193, 30000])
+@pytest.mark.parametrize(
+    "count", [0, 1, 2, 3, 999, 1000, 1001, 1002, 1999, 2000, 2001, 8191, 8192, 8193, 30000]
+)
 def test_bytes_are_those_of_pickle(count):
     entries = many(count)
     expected = pickle.dumps(entries, protocol=4)
@@ -65,7 +94,11 @@ def test_bytes_are_those_of_pickle(count):
 
 
 @settings(deadline=None, max_examples=80)
-@given(entries=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60), repeats=st.integers(1, 60), step=st.integers(1, 999))
+@given(
+    entries=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60),
+    repeats=st.integers(1, 60),
+    step=st.integers(1, 999),
+)
 def test_any_entries_equal_pickle_both_ways(entries, repeats, step):
     entries = [(offset, length) for _ in range(repeats) for offset, length in entries]
     expected = pickle.dumps(entries, protocol=4)
@@ -108,7 +141,11 @@ def test_the_fast_way_is_taken(monkeypatch):
 
 @settings(deadline=None, max_examples=40)
 @given(
-    entries=st.lists(st.tuples(st.sampled_from(LOOKALIKES), st.sampled_from(LOOKALIKES)), min_size=5, max_size=300),
+    entries=st.lists(
+        st.tuples(st.sampled_from(LOOKALIKES), st.sampled_from(LOOKALIKES)),
+        min_size=5,
+        max_size=300,
+    ),
     chunk_bytes=st.integers(64, 400),
 )
 def test_lookalikes_across_small_chunks(entries, chunk_bytes):
@@ -123,7 +160,9 @@ def test_damage_in_the_middle_is_found_where_it_is():
     data = bytearray(pickle.dumps(many(30000), protocol=4))
     at = data.index(b"\x86\x94", len(data) // 2)
     data[at] = 0x87
-    with pytest.raises(FormatError, match=f"byte {at}: this is not an index of doc.*\n.*TUPLE3, bytes 87 94"):
+    with pytest.raises(
+        FormatError, match=f"byte {at}: this is not an index of doc.*\n.*TUPLE3, bytes 87 94"
+    ):
         decode(bytes(data))
 
 
@@ -138,7 +177,11 @@ def test_every_cut_is_refused(entries):
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.binary(max_size=60), entries=st.sampled_from([many(3), many(40)]), at=st.integers(0, 400))
+@given(
+    data=st.binary(max_size=60),
+    entries=st.sampled_from([many(3), many(40)]),
+    at=st.integers(0, 400),
+)
 def test_any_damage_gives_an_error_or_pairs(data, entries, at):
     whole = pickle.dumps(entries, protocol=4)
     damaged = whole[:at] + data + whole[at + len(data) :]
@@ -195,7 +238,9 @@ HOSTILE = {
     "an unknown opcode": b"\x80\x04\xff.",
     "bytes after the end": pickle.dumps(many(40), protocol=4) + b"\0",
     "two pickles": pickle.dumps(many(40), protocol=4) * 2,
-    "a frame past the end": b"\x80\x04\x95" + struct.pack("<Q", 2**63) + pickle.dumps(many(9), protocol=4)[11:],
+    "a frame past the end": b"\x80\x04\x95"
+    + struct.pack("<Q", 2**63)
+    + pickle.dumps(many(9), protocol=4)[11:],
     "an empty frame": b"\x80\x04\x95" + bytes(8) + pickle.dumps(many(9), protocol=4)[11:],
     "zeros": bytes(1000),
     "nothing": b"",
@@ -243,7 +288,9 @@ GOLDEN = GOLDEN_FILES / "modalities"
 
 
 def modalities_index(data):
-    """The slow readable twin, after `IndexGenerator`: (bytes of the index, numbers of the lines dropped)."""
+    """The slow readable twin, after `IndexGenerator`: (bytes of the index, numbers of the lines
+    dropped).
+    """
     lines = data.split(b"\n")
     if lines[-1] == b"" and len(lines) > 1:
         lines.pop()
@@ -269,12 +316,32 @@ def test_golden_indexes(tmp_path, name):
 LINES = st.lists(
     st.one_of(
         st.sampled_from(
-            [b"", b" ", b"\r", b"{}", b'{"text": "a"}\r', b"NaN", b"-Infinity", b'"\\ud800"', b"[1", b"{}{}"]
+            [
+                b"",
+                b" ",
+                b"\r",
+                b"{}",
+                b'{"text": "a"}\r',
+                b"NaN",
+                b"-Infinity",
+                b'"\\ud800"',
+                b"[1",
+                b"{}{}",
+            ]
         ),
         st.sampled_from(
-            [b"\xef\xbb\xbf{}", b'"\xff"', b"1" * 400, b'"\xc3\xa9"', b"[" * 50 + b"]" * 50, b"\xff\xfe1\x00"]
+            [
+                b"\xef\xbb\xbf{}",
+                b'"\xff"',
+                b"1" * 400,
+                b'"\xc3\xa9"',
+                b"[" * 50 + b"]" * 50,
+                b"\xff\xfe1\x00",
+            ]
         ),
-        st.dictionaries(st.text(max_size=3), st.integers()).map(lambda value: json.dumps(value).encode()),
+        st.dictionaries(st.text(max_size=3), st.integers()).map(
+            lambda value: json.dumps(value).encode()
+        ),
         st.binary(max_size=4),
     ),
     max_size=40,

@@ -1,4 +1,6 @@
-"""Members of tars: their records, and that equal texts give equal bytes, in any process and after any other text."""
+"""Members of tars: their records, and that equal texts give equal bytes, in any process and after
+any other text.
+"""
 
 import gzip
 import hashlib
@@ -47,11 +49,15 @@ def test_npy_header_equals_numpys(length, dtype):
 
 def test_names_count_within_the_shard():
     names = member_names(7, 98, 102, "json.gz")
-    assert [row.tobytes().decode() for row in names] == [f"{7:08d}_{i:08d}.json.gz" for i in range(98, 102)]
+    assert [row.tobytes().decode() for row in names] == [
+        f"{7:08d}_{i:08d}.json.gz" for i in range(98, 102)
+    ]
 
 
 @settings(deadline=None, max_examples=40)
-@given(rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32]))
+@given(
+    rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32])
+)
 def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
     records = NpyRecords(rows, length, np.dtype(dtype), name_bytes=21)
     for use in range(3):
@@ -67,7 +73,9 @@ def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
 
 def test_json_gz_records_hold_compact_json_without_a_time():
     contexts = np.array([[1, 22, 333], [50256, 0, 7]], dtype=np.uint16)
-    archive = json_gz_records(member_names(3, 0, 2, "json.gz"), contexts, MemberCompressor()) + bytes(1024)
+    archive = json_gz_records(
+        member_names(3, 0, 2, "json.gz"), contexts, MemberCompressor()
+    ) + bytes(1024)
     bodies = [archive[m.offset : m.offset + m.size_bytes] for m in iterate_members(archive, "here")]
     assert [gzip.decompress(body) for body in bodies] == [b"[1,22,333]", b"[50256,0,7]"]
     for body in bodies:
@@ -95,7 +103,15 @@ def saved_objects():
 
 
 LISTS_OF_OTHER_THINGS = (
-    *(b"[]", b'{"a": 1}', b'[1, "a"]', b"[1, 2.5]", b"[[1], [2, 3]]", orjson.dumps([1 << 63, -1]), b'["1", "2"]'),
+    *(
+        b"[]",
+        b'{"a": 1}',
+        b'[1, "a"]',
+        b"[1, 2.5]",
+        b"[[1], [2, 3]]",
+        orjson.dumps([1 << 63, -1]),
+        b'["1", "2"]',
+    ),
     *(b'["aaaaaaaaaaaaaaaa", "", ""]', b'[{"a": 1}]', b"[null]", b"[[1], [2]]"),
 )
 
@@ -141,7 +157,8 @@ def test_members_larger_than_any_context():
         read_member(b"", TarMember("k.npy", 512, MAX_MEMBER_BYTES + 1), "here")
 
 
-# Leaves memory of all sizes behind, filled with what looks like places in a text, then prints a digest of each member.
+# Leaves memory of all sizes behind, filled with what looks like places in a text, then prints a
+# digest of each member.
 DIRTY = """
 import hashlib, sys
 import numpy as np
@@ -159,7 +176,11 @@ print(" ".join(hashlib.md5(compressor.compress(text)).hexdigest() for text in te
 
 
 @settings(max_examples=100)
-@given(texts=st.lists(st.text(st.characters(codec="ascii"), max_size=400).map(str.encode), min_size=1, max_size=8))
+@given(
+    texts=st.lists(
+        st.text(st.characters(codec="ascii"), max_size=400).map(str.encode), min_size=1, max_size=8
+    )
+)
 def test_members_are_gzip_files_of_their_texts(texts):
     compressor = MemberCompressor()
     for text in texts:
@@ -185,14 +206,19 @@ def test_bytes_do_not_depend_on_the_memory_of_the_process():
     found = set()
     for number in range(5):
         command = [sys.executable, "-c", DIRTY, str(number)]
-        outcome = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
+        outcome = subprocess.run(
+            command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+        )
         found.add(hashlib.md5(outcome.stdout.encode()).hexdigest())
     assert len(found) == 1
 
 
 def test_bytes_do_not_depend_on_the_address_of_the_compressor():
-    # Of each text, what comes third comes again; where the first copy is noted decides whether the second is a match.
-    texts = [b"[1%04x,,,,,,,,,,,,,,,,;%04x]" % (number, number) + b"." * 300 for number in range(30_000)]
+    # Of each text, what comes third comes again; where the first copy is noted decides whether the
+    # second is a match.
+    texts = [
+        b"[1%04x,,,,,,,,,,,,,,,,;%04x]" % (number, number) + b"." * 300 for number in range(30_000)
+    ]
     compressors = [MemberCompressor() for _ in range(3)]
     digests = [[hash(compressor.compress(text)) for text in texts] for compressor in compressors]
     assert digests[0] == digests[1] == digests[2]

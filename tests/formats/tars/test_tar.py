@@ -21,11 +21,14 @@ GOLDEN = GOLDEN_FILES / "webdataset"
 
 def our_tar(members):
     """Archive of (name, body) pairs; all names of one length."""
-    names = np.array([list(name.encode()) for name, _ in members], dtype=np.uint8).reshape(len(members), -1)
+    names = np.array([list(name.encode()) for name, _ in members], dtype=np.uint8).reshape(
+        len(members), -1
+    )
     sizes = np.array([len(body) for _, body in members], dtype=np.int64)
     block = headers(names, sizes)
     records = b"".join(
-        head.tobytes() + body + bytes(-len(body) % 512) for head, (_, body) in zip(block, members, strict=True)
+        head.tobytes() + body + bytes(-len(body) % 512)
+        for head, (_, body) in zip(block, members, strict=True)
     )
     return records + end_of_archive(len(records))
 
@@ -55,10 +58,14 @@ def test_bytes_equal_those_of_tarfile(bodies, width):
     assert our_tar(members) == their_tar(members)
 
 
-@pytest.mark.parametrize("shard", sorted(GOLDEN.glob("*/*.tar")), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "shard", sorted(GOLDEN.glob("*/*.tar")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_golden_archives_read_as_tarfile_reads_them(shard):
     with tarfile.open(shard) as archive:
-        expected = [TarMember(info.name, info.offset_data, info.size) for info in archive.getmembers()]
+        expected = [
+            TarMember(info.name, info.offset_data, info.size) for info in archive.getmembers()
+        ]
     assert list(iterate_members(shard.read_bytes(), shard)) == expected
 
 
@@ -128,7 +135,11 @@ def test_golden_tars_become_their_contexts(golden_tars, tmp_path, name, workers)
     tars = sorted((golden_tars / name).glob("*.tar"))
     found = survey_tars(tars)
     expected = np.concatenate([read_shard(tar) for tar in tars])
-    assert (found.tokens, found.sequence_length, found.dtype) == (expected.size, expected.shape[1], "int32")
+    assert (found.tokens, found.sequence_length, found.dtype) == (
+        expected.size,
+        expected.shape[1],
+        "int32",
+    )
     assert np.array_equal(rows_of(found, tmp_path, workers=workers), expected)
 
 
@@ -146,7 +157,11 @@ def test_long_names_folders_and_other_members(tmp_path, format):
     rows = [[1, 2, 3], [4, 5, 6]]
     long = "00000000_" * 20
     members = [(f"{long}{i}.json.gz", json_gz(row)) for i, row in enumerate(rows)]
-    path = write_tar(tmp_path / "a.tar", [*members, ("notes", b"no dot"), ("__meta__.json.gz", b"skipped")], format)
+    path = write_tar(
+        tmp_path / "a.tar",
+        [*members, ("notes", b"no dot"), ("__meta__.json.gz", b"skipped")],
+        format,
+    )
     assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == rows
 
 
@@ -161,7 +176,9 @@ def test_text_members(tmp_path):
 def test_chunks_that_end_with_a_tar_and_others(tmp_path, monkeypatch, contexts):
     monkeypatch.setattr(tar_input, "_CHUNK_BYTES", 2 * 2 * 4)  # two rows of two int32
     rows = [[i, i + 1] for i in range(contexts)]
-    path = write_tar(tmp_path / "a.tar", [(f"{i}.json.gz", json_gz(row)) for i, row in enumerate(rows)])
+    path = write_tar(
+        tmp_path / "a.tar", [(f"{i}.json.gz", json_gz(row)) for i, row in enumerate(rows)]
+    )
     assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == rows
 
 
@@ -239,7 +256,14 @@ def header(name, size, kind=b"0"):
 
 @pytest.mark.parametrize("kind", [b"0", b"x", b"L", b"g", b"S", b"5"])
 @pytest.mark.parametrize(
-    "size", [b"\xff" * 12, b"\x80" + b"\xff" * 11, b"\xff" * 10 + b"\xfc\x00", b"77777777777\0", b"-0000000512\0"]
+    "size",
+    [
+        b"\xff" * 12,
+        b"\x80" + b"\xff" * 11,
+        b"\xff" * 10 + b"\xfc\x00",
+        b"77777777777\0",
+        b"-0000000512\0",
+    ],
 )
 def test_impossible_sizes(tmp_path, kind, size):
     data = header("a.npy", b"00000000000\0") + header("b.npy", size, kind) + bytes(4096)
@@ -298,10 +322,14 @@ def test_a_later_tar_with_another_kind_of_member_in_some_samples_is_refused(tmp_
 
 
 def test_samples_without_the_data_key_that_was_named_are_counted(tmp_path):
-    path = write_tar(tmp_path / "a.tar", [("0.npy", npy([1, 2])), ("1.json", b"[3, 4]"), ("2.json", b"[5, 6]")])
+    path = write_tar(
+        tmp_path / "a.tar", [("0.npy", npy([1, 2])), ("1.json", b"[3, 4]"), ("2.json", b"[5, 6]")]
+    )
     found = survey_tars([path], data_key="npy")
     assert [(tar.contexts, tar.passed_over) for tar in found.tars] == [(1, 2)]
-    assert "2 members without tokens passed over, such as '1.json' in a.tar" in passed_over_text([found])
+    assert "2 members without tokens passed over, such as '1.json' in a.tar" in passed_over_text(
+        [found]
+    )
 
 
 @pytest.mark.parametrize("place", ["before", "between", "after"])
@@ -335,7 +363,13 @@ def test_members_that_are_no_samples_are_passed_over_and_counted(tmp_path, alien
 
 
 def test_a_hidden_member_between_those_of_a_sample_does_not_divide_it(tmp_path):
-    members = [("0.json", b"{}"), ("._0.npy", b"x"), ("0.npy", npy([1, 2])), ("1.json", b"{}"), ("1.npy", npy([3, 4]))]
+    members = [
+        ("0.json", b"{}"),
+        ("._0.npy", b"x"),
+        ("0.npy", npy([1, 2])),
+        ("1.json", b"{}"),
+        ("1.npy", npy([3, 4])),
+    ]
     found = survey_tars([write_tar(tmp_path / "a.tar", members)])
     assert rows_of(found, tmp_path / "out").tolist() == [[1, 2], [3, 4]]
 
@@ -348,7 +382,9 @@ def test_two_members_of_one_name_are_refused_as_webdataset_does(tmp_path):
 
 @pytest.mark.parametrize("alien", ["._0.npy", ".DS_Store", "README.md"])
 def test_the_loader_passes_over_members_that_are_no_samples(tmp_path, alien):
-    path = write_tar(tmp_path / "a.tar", [(alien, b"x"), ("0.npy", npy([1, 2])), ("1.json.gz", json_gz([3, 4]))])
+    path = write_tar(
+        tmp_path / "a.tar", [(alien, b"x"), ("0.npy", npy([1, 2])), ("1.json.gz", json_gz([3, 4]))]
+    )
     assert [context.tolist() for context in iterate_shard(path)] == [[1, 2], [3, 4]]
 
 

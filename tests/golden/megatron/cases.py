@@ -41,7 +41,11 @@ def blend_of(prefixes, weights):
 def config_of(case, cache_dir):
     """The configuration of a gpt, blend or nanotron case; run it with FOLDER as the working folder."""
     params = case["params"]
-    options = {"sequence_length": params["seq_len"], "random_seed": params["seed"], "path_to_cache": str(cache_dir)}
+    options = {
+        "sequence_length": params["seq_len"],
+        "random_seed": params["seed"],
+        "path_to_cache": str(cache_dir),
+    }
     if case["kind"] == "nanotron":
         sizes = params.get("split_num_samples") or [params["train_samples"], None, None]
         preset = "nanotron" if "split_num_samples" not in params else "nanotron-000"
@@ -54,9 +58,14 @@ def config_of(case, cache_dir):
             "drop_last_partial_validation_sequence": params.get("drop_last_valid", True),
         }
         if "blend_per_split" in params:
-            options["blend_per_split"] = [blend and blend_of(*blend) for blend in params["blend_per_split"]]
+            options["blend_per_split"] = [
+                blend and blend_of(*blend) for blend in params["blend_per_split"]
+            ]
         else:
             prefixes = params.get("prefixes") or [params["prefix"]]
-            options |= {"data_path": blend_of(prefixes, params.get("weights")), "split": params["split"]}
+            options |= {
+                "data_path": blend_of(prefixes, params.get("weights")),
+                "split": params["split"],
+            }
     sizes = {f"{split}_split_samples": size for split, size in zip(SPLITS, sizes, strict=True)}
     return NanosetConfig(**options, **sizes)

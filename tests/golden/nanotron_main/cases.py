@@ -19,19 +19,23 @@ def golden():
 
 
 def draw(seed):
-    """A random blend: one to eight datasets, with or without weights, of windows of a few tokens or many."""
+    """A random blend: one to eight datasets, with or without weights, of windows of a few tokens or
+    many.
+    """
     random = np.random.default_rng(seed)
     length = int(random.choice([1, 2, 7, 32, 255]))
     count, most = int(random.integers(1, 9)), int(random.choice([3, 40, 1500]))
     windows = random.integers(1, most + 1, count)
-    if seed % 25 == 24 and seed % 4:  # without weights nanotron leaves such a folder out; here it is refused
+    # without weights nanotron leaves such a folder out; here it is refused
+    if seed % 25 == 24 and seed % 4:
         windows[0] = 0
     tokens = np.maximum(windows * (length + 1) + random.integers(0, length + 1, count), 1).tolist()
     total = int(windows.sum())
     weights = random.choice([1.0, 0.1, 0.3, 7.0, float(random.random()) + 0.01], count).tolist()
     weights = None if seed % 4 == 0 else weights
     shares = np.array(weights or [1.0] * count)
-    in_order = int((windows / shares).min() * shares.sum())  # from about here on a folder is too short
+    # from about here on a folder is too short
+    in_order = int((windows / shares).min() * shares.sum())
     return {
         "seed": seed,
         "dtype": str(random.choice(["uint16", "int32"])),
@@ -62,7 +66,10 @@ def facts(dataset, lengths):
     """What is compared: lengths, both index arrays, and samples at both ends and in between."""
     chosen = np.unique(np.linspace(0, len(dataset) - 1, READ).astype(int)).tolist()
     samples = [
-        part for at in chosen for key, value in dataset[at].items() for part in [key.encode(), *array_parts(value)]
+        part
+        for at in chosen
+        for key, value in dataset[at].items()
+        for part in [key.encode(), *array_parts(value)]
     ]
     return {
         "lengths": list(lengths),

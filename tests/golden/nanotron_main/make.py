@@ -1,7 +1,8 @@
-"""Run nanotron's own Nanoset and TokenizedBytes on the cases: `python -m golden.nanotron_main.make`, from tests.
+"""Run nanotron's own Nanoset and TokenizedBytes on the cases: `python -m
+golden.nanotron_main.make`, from tests.
 
-NANOTRON_MAIN and DATATROVE name checkouts of nanotron 2411b022 and datatrove 2c895af7; it needs torch, numba and g++.
-The parts of nanotron that the two do not use are empty here.
+NANOTRON_MAIN and DATATROVE name checkouts of nanotron 2411b022 and datatrove 2c895af7; it needs
+torch, numba and g++. The parts of nanotron that the two do not use are empty here.
 """
 
 import importlib.util
@@ -28,10 +29,19 @@ _EMPTY = {
     "nanotron.config": ("NanosetDatasetsArgs",),
     "nanotron.parallel": ("ParallelContext",),
     "nanotron.utils": ("main_rank_first",),
-    "nanotron.data": ("DataCollatorForCLM", "DataCollatorForCLMWithPositionIds", "EmptyInfiniteDataset"),
+    "nanotron.data": (
+        "DataCollatorForCLM",
+        "DataCollatorForCLMWithPositionIds",
+        "EmptyInfiniteDataset",
+    ),
     "nanotron.data.dataloader": ("get_dataloader_worker_init",),
     "nanotron.data.samplers": ("MegatronPretrainingSampler",),
-    "nanotron.data.s3_utils": ("BOTO3_AVAILABLE", "_get_s3_file_list", "_get_s3_object", "_stream_file"),
+    "nanotron.data.s3_utils": (
+        "BOTO3_AVAILABLE",
+        "_get_s3_file_list",
+        "_get_s3_object",
+        "_stream_file",
+    ),
     "nanotron.data.nemo_dataset": (),
     "nanotron.data.nemo_dataset.dataset_utils": ("compile_helper",),
 }
@@ -54,14 +64,19 @@ def load(nanotron, datatrove, scratch):
         parent, _, own = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], own, module)
-    _compiled(source / "nemo_dataset" / "helpers.cpp", scratch, Path(torch.__file__).parent / "include")
+    _compiled(
+        source / "nemo_dataset" / "helpers.cpp", scratch, Path(torch.__file__).parent / "include"
+    )
     _module("nanotron.data.utils", source / "utils.py")
     blendable = _module(
-        "nanotron.data.nemo_dataset.blendable_dataset", source / "nemo_dataset" / "blendable_dataset.py"
+        "nanotron.data.nemo_dataset.blendable_dataset",
+        source / "nemo_dataset" / "blendable_dataset.py",
     )
     sys.modules["nanotron.data.nemo_dataset"].BlendableDataset = blendable.BlendableDataset
     nanoset = _module("nanotron.data.nanoset", source / "nanoset.py")
-    return nanoset.Nanoset, _module("nanotron.data.tokenized_bytes", source / "tokenized_bytes.py").get_tb_datasets
+    return nanoset.Nanoset, _module(
+        "nanotron.data.tokenized_bytes", source / "tokenized_bytes.py"
+    ).get_tb_datasets
 
 
 def _module(name, file):
@@ -73,7 +88,8 @@ def _module(name, file):
 
 def _compiled(source, scratch, include):
     target = Path(scratch) / f"helpers{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-O3", "-Wall", "-shared", "-std=c++17", "-fPIC"]  # newer than its c++11: torch's pybind11 wants it
+    # newer than its c++11: torch's pybind11 wants it
+    flags = ["-O3", "-Wall", "-shared", "-std=c++17", "-fPIC"]
     folders = [f"-I{include}", f"-I{sysconfig.get_path('include')}"]
     subprocess.run(["g++", *flags, *folders, str(source), "-o", str(target)], check=True)
     package, name = sys.modules["nanotron.data.nemo_dataset"], "nanotron.data.nemo_dataset.helpers"
@@ -87,7 +103,11 @@ def made(case, folder, readers):
     for prefix in write_datasets(case, folder):
         folders.append(f"{prefix}-ds")
         Path(folders[-1]).mkdir()
-        export_pair(Path(prefix), Path(folders[-1]), ExportOptions(format="datatrove", tokenizer_name="some/name"))
+        export_pair(
+            Path(prefix),
+            Path(folders[-1]),
+            ExportOptions(format="datatrove", tokenizer_name="some/name"),
+        )
     size, length = np.dtype(case["dtype"]).itemsize, case["sequence_length"]
     config = SimpleNamespace(
         dataset_folder=folders,
@@ -102,12 +122,30 @@ def made(case, folder, readers):
 
     def by_nanoset():
         weights, seed = case["weights"], case["random_seed"]
-        return nanoset(folders, length, size, case["samples"], weights, seed, eos_token_id=EOD, return_positions=True)
+        return nanoset(
+            folders,
+            length,
+            size,
+            case["samples"],
+            weights,
+            seed,
+            eos_token_id=EOD,
+            return_positions=True,
+        )
 
     def by_bytes():
-        asked = {"global_batch_size": case["samples_in_order"], "train_steps": 1, "current_iteration": 0}
-        stages = {"parallel_context": MagicMock(), "last_stages_consumed_tokens_per_dataset_folder": {}}
-        return get_tb_datasets(config, length, **asked, **stages, eos_token_id=EOD, seed=case["random_seed"])[0]
+        asked = {
+            "global_batch_size": case["samples_in_order"],
+            "train_steps": 1,
+            "current_iteration": 0,
+        }
+        stages = {
+            "parallel_context": MagicMock(),
+            "last_stages_consumed_tokens_per_dataset_folder": {},
+        }
+        return get_tb_datasets(
+            config, length, **asked, **stages, eos_token_id=EOD, seed=case["random_seed"]
+        )[0]
 
     return {"nanotron-main": _facts(by_nanoset), "nanotron-main-bytes": _facts(by_bytes)}
 
@@ -118,7 +156,8 @@ def _facts(make):
         parts = getattr(dataset, "datatrove_datasets", None) or dataset.datasets
         for number in np.unique(dataset.dataset_index):
             own = np.flatnonzero(dataset.dataset_index == number)
-            dataset[own[np.argmax(dataset.dataset_sample_index[own])]]  # fails where it leads beyond the folder
+            # fails where it leads beyond the folder
+            dataset[own[np.argmax(dataset.dataset_sample_index[own])]]
         return facts(dataset, map(len, parts))
     except (IndexError, ZeroDivisionError) as error:
         return {"refused": type(error).__name__}

@@ -8,7 +8,9 @@ import numpy as np
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
-CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_bytes().splitlines()]
+CASES = [
+    json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_bytes().splitlines()
+]
 FIRST_SAMPLES = 24
 
 
@@ -18,7 +20,9 @@ def write_datasets(case, folder):
     for number, dataset in enumerate(case["datasets"]):
         random = np.random.RandomState(dataset["seed"])
         lengths, step = dataset["lengths"], dataset["sequences_per_document"]
-        with MMapIndexedDatasetBuilder(folder / "data" / f"d{number}", np.dtype(dataset["dtype"])) as builder:
+        with MMapIndexedDatasetBuilder(
+            folder / "data" / f"d{number}", np.dtype(dataset["dtype"])
+        ) as builder:
             for begin in range(0, len(lengths), step):
                 document = lengths[begin : begin + step]
                 builder.add_document(random.randint(0, 20, sum(document)), document)
@@ -31,11 +35,17 @@ def digest(parts):
 def array_parts(array):
     """Type, shape and bytes of an array."""
     array = np.asarray(array)
-    return [array.dtype.str.encode(), repr(array.shape).encode(), np.ascontiguousarray(array).tobytes()]
+    return [
+        array.dtype.str.encode(),
+        repr(array.shape).encode(),
+        np.ascontiguousarray(array).tobytes(),
+    ]
 
 
 def samples_digest(dataset, preset, *, blended):
-    """Digest of the dictionaries of the first samples, the last one (-1) and a trainer's padding (None)."""
+    """Digest of the dictionaries of the first samples, the last one (-1) and a trainer's padding
+    (None).
+    """
     count, indices = len(dataset), list(range(min(len(dataset), FIRST_SAMPLES)))
     indices += [-1] if count and not (blended and preset == "nemo") else []
     indices += [None] if count and not blended and preset.startswith("megatron") else []

@@ -14,7 +14,9 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 
 def run(*arguments, code=0):
-    outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments], catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        nanoset, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert outcome.exit_code == code, outcome.output
     return outcome.output
 
@@ -38,20 +40,50 @@ def test_explain_a_document(config):
     text = run("explain", "pretrain", "train", "--document", "web-77", *config)
     assert text.startswith("1 document found\nweb/part-0/web-1.jsonl:18 (byte ")
     assert "train sample " in text
-    text = run("explain", "pretrain", "train", "--file", "part-0/web-1.jsonl", "--line", 18, "--show", 1, *config)
+    text = run(
+        "explain",
+        "pretrain",
+        "train",
+        "--file",
+        "part-0/web-1.jsonl",
+        "--line",
+        18,
+        "--show",
+        1,
+        *config,
+    )
     assert "samples more (--show)" in text
-    value = json.loads(run("explain", "pretrain", "train", "--document", "code-119", "--json", *config))
+    value = json.loads(
+        run("explain", "pretrain", "train", "--document", "code-119", "--json", *config)
+    )
     assert "belongs to the test split" in value[0]["reason"]
 
 
 def test_explain_takes_the_place_that_it_prints(config):
-    expected = run("explain", "pretrain", "train", "--file", "part-0/web-1.jsonl", "--line", 18, *config)
+    expected = run(
+        "explain", "pretrain", "train", "--file", "part-0/web-1.jsonl", "--line", 18, *config
+    )
     assert expected.startswith("1 document found\nweb/part-0/web-1.jsonl:18 (byte ")
     places = ["web/part-0/web-1.jsonl:18", "part-0/web-1.jsonl:18"]
     for place in places:
         assert run("explain", "pretrain", "train", "--file", place, *config) == expected
-    assert run("explain", "pretrain", "train", "--file", "web/part-0/web-1.jsonl", "--line", 18, *config) == expected
-    assert run("explain", "pretrain", "train", "--file", places[0], "--corpus", "web", *config) == expected
+    assert (
+        run(
+            "explain",
+            "pretrain",
+            "train",
+            "--file",
+            "web/part-0/web-1.jsonl",
+            "--line",
+            18,
+            *config,
+        )
+        == expected
+    )
+    assert (
+        run("explain", "pretrain", "train", "--file", places[0], "--corpus", "web", *config)
+        == expected
+    )
     with pytest.raises(MissingError, match="no such document"):
         run("explain", "pretrain", "train", "--file", places[0], "--corpus", "code", *config)
     with pytest.raises(MissingError, match="the line was rejected"):
@@ -73,7 +105,9 @@ def test_verify_a_project(config, copy):
     assert "11 outputs" not in text
     assert "0 errors, 1 warning" in text, "of a line that is no JSON"
     reports = json.loads(run("verify", "--select", "pretrain/train", "--deep", "--json", *config))
-    assert [(report["output"], report["passed"]) for report in reports] == [("nanosets/pretrain/train", True)]
+    assert [(report["output"], report["passed"]) for report in reports] == [
+        ("nanosets/pretrain/train", True)
+    ]
     project = copy()
     next(project.outputs.folder.glob("webdatasets/shuffled/*/shard-00000002.tar")).unlink()
     text = run("verify", "-s", "shuffled", "-c", project.config.file, code=1)
@@ -87,7 +121,9 @@ def test_verify_a_prefix(tmp_path, tokenizer_file):
     builder.add_document(np.array([5, 6], np.uint16), [2])
     builder.finalize()
     assert "0 errors" in run("verify", tmp_path / "data", "--tokenizer", tokenizer_file)
-    text = run("verify", tmp_path / "data", "--tokenizer", tokenizer_file, "--eod", "<|endoftext|>", code=1)
+    text = run(
+        "verify", tmp_path / "data", "--tokenizer", tokenizer_file, "--eod", "<|endoftext|>", code=1
+    )
     assert "a sequence does not begin and end with the tokens that it should" in text
     assert "--select is for projects" in run("verify", tmp_path / "data", "--select", "a", code=2)
 
@@ -95,7 +131,16 @@ def test_verify_a_prefix(tmp_path, tokenizer_file):
 def test_verify_what_tokenize_left(tmp_path, tokenizer_file):
     source = tmp_path / "a.jsonl"
     source.write_text('{"text": "the data"}\n{"text": "a model"}\n')
-    arguments = ("--input", source, "--output-prefix", tmp_path / "out", "--tokenizer", tokenizer_file, "--workers", 1)
+    arguments = (
+        "--input",
+        source,
+        "--output-prefix",
+        tmp_path / "out",
+        "--tokenizer",
+        tokenizer_file,
+        "--workers",
+        1,
+    )
     run("tokenize", *arguments, "--append-eod", "--eod", "<|endoftext|>")
     prefix = tmp_path / "out_text_document"
     assert "0 errors" in run("verify", prefix, "--deep")
@@ -109,7 +154,9 @@ def test_verify_what_tokenize_left(tmp_path, tokenizer_file):
 
 def test_a_split_that_is_not_built_is_one_finding(built, tmp_path):
     config = tmp_path / "nanoset.yaml"
-    config.write_text((built / "nanoset.yaml").read_text().replace("root: data", f"root: {tmp_path}/data"))
+    config.write_text(
+        (built / "nanoset.yaml").read_text().replace("root: data", f"root: {tmp_path}/data")
+    )
     for name in ("raw", "tokenizer.json"):
         (tmp_path / name).symlink_to(built / name)
     shown = run("verify", "--select", "pretrain/train", "--config", config, code=1)

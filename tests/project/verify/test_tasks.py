@@ -75,7 +75,11 @@ def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
     reports = {report.output: report for report in verify_by(Thief(tmp_path), targets(project))}
     (finding,) = reports["corpora/web"].errors
     assert finding.what == "a shard is not whole"
-    assert not [report.output for report in reports.values() if report.errors and report.output != "corpora/web"]
+    assert not [
+        report.output
+        for report in reports.values()
+        if report.errors and report.output != "corpora/web"
+    ]
 
 
 def test_runs():
@@ -99,9 +103,17 @@ def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path
     monkeypatch.setattr(Target, "verify", verify_numbers)
     monkeypatch.setattr(Target, "is_bound_to_machine", False)
     lists = ([], [1, 2, 3], [], [4, -1, -2], [])
-    found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, numbers) for numbers in lists]))
+    found = list(
+        verify_by(Elsewhere(tmp_path), [Target("x", project, numbers) for numbers in lists])
+    )
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]
-    assert [[finding.what for finding in report.findings] for report in found] == [[], [], [], ["it is negative"], []]
+    assert [[finding.what for finding in report.findings] for report in found] == [
+        [],
+        [],
+        [],
+        ["it is negative"],
+        [],
+    ]
 
 
 def test_an_error_fails_and_a_warning_does_not():

@@ -38,7 +38,9 @@ from nanoset_core.storage.atomic import sha256_file
 
 def cache_file(project, name, split, part):
     manifests = sorted(project.outputs.folder.glob(f"nanosets/{name}/{split}/*/*/manifest.json"))
-    files = {file for path in manifests for file in json.loads(path.read_bytes())["facts"]["cache_files"]}
+    files = {
+        file for path in manifests for file in json.loads(path.read_bytes())["facts"]["cache_files"]
+    }
     (found,) = [file for file in sorted(files) if file.endswith(part)][:1]
     return project.outputs.folder / "nanosets" / name / "cache" / found
 
@@ -47,8 +49,13 @@ def cache_file(project, name, split, part):
 def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
     reports = list(verify_project(project, deep=deep))
     (finding,) = [finding for report in reports for finding in report.findings]
-    assert (finding.severity, finding.what) == ("warning", "lines were rejected that may be damaged")
-    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found, "the blank line is none of them"
+    assert (finding.severity, finding.what) == (
+        "warning",
+        "lines were rejected that may be damaged",
+    )
+    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found, (
+        "the blank line is none of them"
+    )
     figures = {report.output: report.figures for report in reports}
     web = figures["corpora/web"]
     assert (web["lines"], web["documents"], web["rejected"]) == (245, 243, 2)
@@ -112,7 +119,9 @@ def change_facts(path, **changes):
 
 
 def at(pattern, offset, data, which=0):
-    """Overwrite bytes of one of the files that fit a pattern; a negative offset counts from the end."""
+    """Overwrite bytes of one of the files that fit a pattern; a negative offset counts from the
+    end.
+    """
 
     def damage(project):
         path = sorted(project.outputs.folder.glob(pattern))[which]
@@ -139,7 +148,11 @@ def facts(pattern, change):
 
 def instead(pattern, old, new):
     def damage(project):
-        path = next(path for path in sorted(project.outputs.folder.glob(pattern)) if old in path.read_bytes())
+        path = next(
+            path
+            for path in sorted(project.outputs.folder.glob(pattern))
+            if old in path.read_bytes()
+        )
         path.write_bytes(path.read_bytes().replace(old, new, 1))
 
     return damage
@@ -169,9 +182,17 @@ def tars_gone_cut_and_changed(project):
     poke(tars[-1], 3000, b"\xff\xff\xff")
 
 
-SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_corpus_dataset, "web"), of(verify_output, "web")
+SHARDS, INDEXED, CORPUS = (
+    of(verify_shards, "web"),
+    of(verify_corpus_dataset, "web"),
+    of(verify_output, "web"),
+)
 MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
-TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
+TAR, LIST, BIN = (
+    "webdatasets/shuffled/*/shard-*.tar",
+    "webdatasets/shuffled/*/manifest.jsonl",
+    "datasets/web/*/*.bin",
+)
 IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
 GONE, SIZE, BYTES = (
     "a file is missing",
@@ -181,12 +202,16 @@ GONE, SIZE, BYTES = (
 CONTEXT = "context 0 of a tar is not what it must be"
 FRAMING = "a sequence does not begin and end with the tokens that it should"
 SOURCE = "a document's source line gives other tokens"
-# (damage, check, what is found without `deep`, what is found with it): each begins a finding, in whatever order
+# (damage, check, what is found without `deep`, what is found with it): each begins a finding, in
+# whatever order
 FAULTS = {
     "lines not accounted for": (
         facts("tokenized/web/*/manifest.json", lambda found: {"lines": 999}),
         SHARDS,
-        ["lines are not accounted for", "the shards together have another number of lines than their corpus"],
+        [
+            "lines are not accounted for",
+            "the shards together have another number of lines than their corpus",
+        ],
         None,
     ),
     "a cut shard": (cut("shards/web/*/tokens.bin", 0), CORPUS, ["a shard is not whole"], None),
@@ -196,20 +221,60 @@ FAULTS = {
         ["this is not the table of the shard's documents"],
         [BYTES],
     ),
-    "a changed reject": (instead("shards/web/*/rejects.jsonl", b"no json", b"so json"), SHARDS, [], [BYTES]),
+    "a changed reject": (
+        instead("shards/web/*/rejects.jsonl", b"no json", b"so json"),
+        SHARDS,
+        [],
+        [BYTES],
+    ),
     "magic of an idx": (at(IDX, 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
-    "type of an idx": (at(IDX, 17, b"\x04"), INDEXED, ["sequence 1 has an impossible pointer"], [BYTES]),
-    "an id": (at(BIN, 0, struct.pack("<H", 401)), INDEXED, ["a token is not in the vocabulary"], [BYTES]),
+    "type of an idx": (
+        at(IDX, 17, b"\x04"),
+        INDEXED,
+        ["sequence 1 has an impossible pointer"],
+        [BYTES],
+    ),
+    "an id": (
+        at(BIN, 0, struct.pack("<H", 401)),
+        INDEXED,
+        ["a token is not in the vocabulary"],
+        [BYTES],
+    ),
     "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
     "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
-    "a cut bin": (cut(BIN, -2), INDEXED, [SIZE, "the token file is shorter than its index says"], None),
-    "a cut index file": (cut(SHUFFLE, -4), MAPPINGS, ["an index file has another size than when it was written"], None),
-    "a changed index file": (at(SHUFFLE, -8, b"\1" + bytes(7)), MAPPINGS, [], ["an index " + BYTES[2:]]),
+    "a cut bin": (
+        cut(BIN, -2),
+        INDEXED,
+        [SIZE, "the token file is shorter than its index says"],
+        None,
+    ),
+    "a cut index file": (
+        cut(SHUFFLE, -4),
+        MAPPINGS,
+        ["an index file has another size than when it was written"],
+        None,
+    ),
+    "a changed index file": (
+        at(SHUFFLE, -8, b"\1" + bytes(7)),
+        MAPPINGS,
+        [],
+        ["an index " + BYTES[2:]],
+    ),
     "tars": (tars_gone_cut_and_changed, TARS, [GONE, SIZE], [GONE, SIZE, BYTES]),
     "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
     "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
-    "a header of a tar": (at(TAR, 148, b"7777777"), TARS, ["the header's checksum is wrong"], [BYTES]),
-    "another count in a list": (instead(LIST, b'"num_sequences":128', b'"num_sequences":129'), TARS, [BYTES], None),
+    "a header of a tar": (
+        at(TAR, 148, b"7777777"),
+        TARS,
+        ["the header's checksum is wrong"],
+        [BYTES],
+    ),
+    "another count in a list": (
+        instead(LIST, b'"num_sequences":128', b'"num_sequences":129'),
+        TARS,
+        [BYTES],
+        None,
+    ),
 }
 
 
@@ -227,8 +292,18 @@ def test_a_fault_is_found_and_named(copy, fault):
 
 WARNINGS = {
     "another tokenizer": (other_tokenizer, INDEXED, "the tokenizer is not the one", None),
-    "other settings of a nanoset": (edited("seed: 7", "seed: 8"), MAPPINGS, "this output is stale", "seed: 7 → 8"),
-    "other settings of tars": (edited("seed: 5", "seed: 6"), TARS, "this output is stale", "seed: 5 → 6"),
+    "other settings of a nanoset": (
+        edited("seed: 7", "seed: 8"),
+        MAPPINGS,
+        "this output is stale",
+        "seed: 7 → 8",
+    ),
+    "other settings of tars": (
+        edited("seed: 5", "seed: 6"),
+        TARS,
+        "this output is stale",
+        "seed: 5 → 6",
+    ),
     "an uneven shuffle": (
         facts(
             "shuffle_plans/shuffled/*/manifest.json",
@@ -272,7 +347,10 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
     assert report.passed
     (what, _) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
-    assert any(finding.found == "the file was changed since" for finding in report.warnings) != is_large
+    assert (
+        any(finding.found == "the file was changed since" for finding in report.warnings)
+        != is_large
+    )
     path.unlink()
     (what, _) = whats(verify_corpus_dataset(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
@@ -285,8 +363,13 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     (folder / "web/empty.jsonl").touch()
     (folder / "c4").mkdir()
     report = verify_inventory(project, "web")
-    assert whats(report, "warning") == ["1 file is not read: 1 .txt (notes.txt)", "1 file is empty: empty.jsonl"]
-    assert all(finding.remedy and finding.where == str(folder / "web") for finding in report.findings)
+    assert whats(report, "warning") == [
+        "1 file is not read: 1 .txt (notes.txt)",
+        "1 file is empty: empty.jsonl",
+    ]
+    assert all(
+        finding.remedy and finding.where == str(folder / "web") for finding in report.findings
+    )
     assert verify_output(project, "web").findings[:2] == report.findings
     first, *_ = verify_project(project)
     assert (first.output, first.passed) == ("raw", True)
@@ -301,7 +384,8 @@ def test_documents_at_other_places_than_their_shards_say(copy):
     project = copy()
     idx = one(project, IDX)
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
-    # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256 tells.
+    # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256
+    # tells.
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     manifest = idx.with_name("manifest.json")
     value = json.loads(manifest.read_bytes())
@@ -320,7 +404,11 @@ def test_a_missing_index_file(copy):
     project = copy()
     for part in ("sample_index.npy", "description.txt", "nanoset.json"):
         path = cache_file(project, "pretrain", "train", "description.txt")
-        path = path if part == "description.txt" else path.with_name(path.name.replace("description.txt", part))
+        path = (
+            path
+            if part == "description.txt"
+            else path.with_name(path.name.replace("description.txt", part))
+        )
         path.rename(path.with_name("away"))
         report = verify_output(project, "pretrain/train")
         assert [finding.where for finding in report.findings] == [str(path)]
@@ -332,7 +420,9 @@ def test_a_missing_index_file(copy):
 def test_a_note_in_which_one_value_changed(copy, check):
     project = copy()
     kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
-    for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(f"*-{kind}-train-nanoset.json"):
+    for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(
+        f"*-{kind}-train-nanoset.json"
+    ):
         value = json.loads(note.read_bytes())
         value["made_from"]["description"] = "0" * 32
         note.write_text(json.dumps(value), encoding="utf-8")
@@ -345,12 +435,20 @@ def test_a_note_in_which_one_value_changed(copy, check):
 
 @pytest.mark.parametrize(
     ("part", "entry", "value"),
-    [("document", 3, 10**6), ("shuffle", 3, 10**6), ("sample", 8, 10**6), ("sample", 9, 10**6), ("sample", 9, -1)],
+    [
+        ("document", 3, 10**6),
+        ("shuffle", 3, 10**6),
+        ("sample", 8, 10**6),
+        ("sample", 9, 10**6),
+        ("sample", 9, -1),
+    ],
 )
 def test_samples_that_cannot_be_read(copy, part, entry, value):
     project = copy()
     change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
-    assert whats(verify_mappings(project, "plain", "train")) == ["the index files don't fit the dataset"]
+    assert whats(verify_mappings(project, "plain", "train")) == [
+        "the index files don't fit the dataset"
+    ]
 
 
 def change_array(path, entry, value):
@@ -372,7 +470,9 @@ def note_changed(project, path, part, output):
     note.write_text(json.dumps(noted))
 
 
-@pytest.mark.parametrize(("part", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)])
+@pytest.mark.parametrize(
+    ("part", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)]
+)
 def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
     project = copy()
     path = cache_file(project, "plain", "train", f"{part}.npy")
@@ -396,7 +496,9 @@ def test_a_blend_that_names_what_is_not_there(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
     change_array(path, 0, 10**6)
-    assert whats(verify_blend(project, "pretrain", "train")) == ["an entry of the blend leads nowhere"]
+    assert whats(verify_blend(project, "pretrain", "train")) == [
+        "an entry of the blend leads nowhere"
+    ]
     note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
     assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
         verify_blend(project, "pretrain", "train", deep=True)
@@ -408,13 +510,17 @@ def test_a_blend_that_names_what_is_not_there(copy):
 
 
 def test_a_stale_cache(copy):
-    """The .idx was replaced under the index files: Megatron-LM would train on the old ones without a word."""
+    """The .idx was replaced under the index files: Megatron-LM would train on the old ones without
+    a word.
+    """
     project = copy()
     idx = one(project, IDX.replace("web", "books"))
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     report = verify_mappings(project, "plain", "train")
-    assert whats(report) == ["index files are stale: the dataset is not the one that they were made from"]
+    assert whats(report) == [
+        "index files are stale: the dataset is not the one that they were made from"
+    ]
     assert report.errors[0].where == str(idx)
 
 
@@ -426,7 +532,9 @@ def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, mon
     pad = project.tokenizer.max_id + 3
     padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
     monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded))
-    monkeypatch.setattr(webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone")))
+    monkeypatch.setattr(
+        webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone"))
+    )
     tars = live_manifest(project.outputs, "webdatasets", "shuffled")
     found = webdataset._expected_contexts(project, tars, tars.recipe["parents"]["plan"], deep=True)
     assert (found.greatest_id, found.plan) == (pad, None)

@@ -1,4 +1,6 @@
-"""What is shown says what readers of Megatron-LM's and webdataset's documentation expect, and no private word."""
+"""What is shown says what readers of Megatron-LM's and webdataset's documentation expect, and no
+private word.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,18 @@ ODD_IN_TARS = r"\b(shards?|sequences?) "
 
 # (arguments, what is said, what is not, a pattern, exit code), in a project with all outputs
 CASES = [
-    ("verify", ["contexts 816,", "unreadable files 0", "highest token id"], "faults|greatest|1 errors", 0),
-    ("verify -s shuffled", ["tars ", "contexts ", "rank correlation of the order before and after"], ODD_IN_TARS, 0),
+    (
+        "verify",
+        ["contexts 816,", "unreadable files 0", "highest token id"],
+        "faults|greatest|1 errors",
+        0,
+    ),
+    (
+        "verify -s shuffled",
+        ["tars ", "contexts ", "rank correlation of the order before and after"],
+        ODD_IN_TARS,
+        0,
+    ),
     ("status", ["tars", "contexts", "unused tokens"], ODD_IN_TARS, 0),
     (
         "map --plan pretrain",
@@ -48,17 +60,29 @@ CASES = [
     ("diff 123456789a bcdef", ["expected: the first four digits or more one of books"], "none", 1),
     ("explain pretrain train 99999", ["expected: 0 to ", "to -1 from the end"], "expected: -", 1),
     ("explain nope train 0", ["expected: one of nemo/test, nemo/train"], "none", 1),
-    ("explain pretrain train 3", ["of the sample are tokens", "of the document", "document "], "its tokens", 0),
+    (
+        "explain pretrain train 3",
+        ["of the sample are tokens", "of the document", "document "],
+        "its tokens",
+        0,
+    ),
     ("explain shuffled --document web-77", ["(number ", "of all) in shard-"], "its tokens", 0),
     ("gc", ["to be removed: "], "garbage|sweep", 0),
-    ("verify data/datasets/web/current/web_text_document --eod x", ["--eod needs a --tokenizer"], "passed", 2),
+    (
+        "verify data/datasets/web/current/web_text_document --eod x",
+        ["--eod needs a --tokenizer"],
+        "passed",
+        2,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("line", "said", "odd", "code"), CASES, ids=[case[0] for case in CASES])
 def test_a_command_says_it_in_usual_words(built, monkeypatch, line, said, odd, code):
     monkeypatch.chdir(built)
-    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(nanoset, shlex.split(line), catch_exceptions=True)
+    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(
+        nanoset, shlex.split(line), catch_exceptions=True
+    )
     shown = f"{outcome.output}\n{outcome.exception or ''}"
     assert outcome.exit_code == code, shown
     assert [words for words in said if words not in shown] == [], shown
@@ -77,8 +101,13 @@ def _help_texts(command: click.Command, name: str) -> dict[str, str]:
 
 def test_help_schema_and_documentation_hold_no_riddle():
     texts = _help_texts(nanoset, "nanoset") | {"schema": schema_text()}
-    texts |= {page.name: page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
-    told = {
-        name: re.sub(r"--mid-level-dataset-surplus|\*surplus\* in its JSON", "", text) for name, text in texts.items()
+    texts |= {
+        page.name: page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
     }
-    assert [(name, words) for name, text in told.items() for words in RIDDLES if words in text] == []
+    told = {
+        name: re.sub(r"--mid-level-dataset-surplus|\*surplus\* in its JSON", "", text)
+        for name, text in texts.items()
+    }
+    assert [
+        (name, words) for name, text in told.items() for words in RIDDLES if words in text
+    ] == []

@@ -50,14 +50,18 @@ def test_files_that_came_went_and_changed(copy):
     assert (diff.old.dataset.digest, diff.new.dataset.digest) == (old.digest, new.digest)
     assert diff.settings == []
     assert diff.files == [
-        FileDiff("part-0/web-0.jsonl", "removed", FileCounts(60, tokens_of(old, 0, 60)), FileCounts()),
+        FileDiff(
+            "part-0/web-0.jsonl", "removed", FileCounts(60, tokens_of(old, 0, 60)), FileCounts()
+        ),
         FileDiff(
             "part-1/web-3.jsonl",
             "changed",
             FileCounts(60, tokens_of(old, 180, 60)),
             FileCounts(63, tokens_of(new, 120, 63)),
         ),
-        FileDiff("part-2/web-9.jsonl", "added", FileCounts(), FileCounts(7, tokens_of(new, 183, 7))),
+        FileDiff(
+            "part-2/web-9.jsonl", "added", FileCounts(), FileCounts(7, tokens_of(new, 183, 7))
+        ),
     ]
     assert diff.unchanged == 2
     assert diff.shards_kept == len(diff.old.shards.keys() & diff.new.shards.keys()) >= 1
@@ -76,7 +80,9 @@ def test_changed_settings_show_in_every_file_that_they_reach(copy):
     config = folder / "nanoset.yaml"
     config.write_text(config.read_text().replace("append_eod: true", "append_eod: false"))
     diff = diff_datasets(chain(folder), "web")
-    assert [setting.partition(":")[0] for setting in diff.settings] == ["token ids after each document (EOD)"]
+    assert [setting.partition(":")[0] for setting in diff.settings] == [
+        "token ids after each document (EOD)"
+    ]
     assert {file.change for file in diff.files} == {"other settings"}
     assert len(diff.files) == 4
     for file in diff.files:
@@ -117,20 +123,29 @@ def test_what_survives_before_and_after_the_rebuild(copy):
     waiting = {outcome.output: outcome for outcome in diff_datasets(project, "web").outcomes}
     fates = {"packed books": "survives", "webdataset shuffled": "to be rebuilt"}
     for split in ("train", "valid", "test"):
-        fates |= {f"nanoset pretrain {split}": "to be rebuilt", f"nanoset plain {split}": "survives"}
+        fates |= {
+            f"nanoset pretrain {split}": "to be rebuilt",
+            f"nanoset plain {split}": "survives",
+        }
     assert {name: outcome.fate for name, outcome in waiting.items()} == fates
     train = waiting["nanoset pretrain train"]
     shuffling.make_plan(project, "shuffled")
     planned = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
-    assert planned["webdataset shuffled"] == "to be rebuilt", "its tars are still those of the old plan"
+    assert planned["webdataset shuffled"] == "to be rebuilt", (
+        "its tars are still those of the old plan"
+    )
     there = {path.name for path in (folder / "data/nanosets/pretrain/cache").iterdir()}
     build(folder)
     rebuilt = {outcome.output: outcome for outcome in diff_datasets(project, "web").outcomes}
-    assert rebuilt["nanoset pretrain train"].fate == rebuilt["webdataset shuffled"].fate == "rebuilt"
+    assert (
+        rebuilt["nanoset pretrain train"].fate == rebuilt["webdataset shuffled"].fate == "rebuilt"
+    )
     needed = {
         name
         for asset in ("index_mappings", "blend")
-        for name in project.outputs.current("nanosets", f"pretrain/train/{asset}").facts["cache_files"]
+        for name in project.outputs.current("nanosets", f"pretrain/train/{asset}").facts[
+            "cache_files"
+        ]
     }
     assert (train.index_files, train.kept_files) == (len(needed), len(needed & there))
     assert train.kept_files > 0, "those of the corpus code, which did not change"
@@ -143,7 +158,9 @@ def test_what_was_never_built_or_cannot_be_is_told(copy):
     folder = copy()
     config = folder / "nanoset.yaml"
     config.write_text(
-        config.read_text().replace("samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2")
+        config.read_text().replace(
+            "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2"
+        )
     )
     shutil.rmtree(folder / "data/webdatasets")
     change_web(folder)
@@ -161,8 +178,12 @@ def test_after_a_third_version_the_old_ones_still_compare(copy):
         digests.append(chain(folder).outputs.current("datasets", "web").digest)
     diff = diff_datasets(project, digests[0][:8], digests[1][:8])
     assert diff.files[0].after.documents - diff.files[0].before.documents == 3
-    assert {outcome.fate for outcome in diff.outcomes if "pretrain" in outcome.output} == {"to be rebuilt"}
-    assert {outcome.index_files for outcome in diff.outcomes} == {None}, "it is not the current version"
+    assert {outcome.fate for outcome in diff.outcomes if "pretrain" in outcome.output} == {
+        "to be rebuilt"
+    }
+    assert {outcome.index_files for outcome in diff.outcomes} == {None}, (
+        "it is not the current version"
+    )
     assert diff_datasets(project, digests[0], digests[2]).files[0].after.documents == 66
 
 
@@ -200,7 +221,9 @@ def test_names_of_nothing_are_errors(copy, first, second, error, message):
 def test_lost_and_broken_tables_are_named(changed):
     project, folder = changed
     diff = diff_datasets(project, "web")
-    shard = next(digest for digest, files in diff.new.shards.items() if "part-1/web-3.jsonl" in files)
+    shard = next(
+        digest for digest, files in diff.new.shards.items() if "part-1/web-3.jsonl" in files
+    )
     table = folder / "data/shards/web" / shard / "documents.parquet"
     table.write_bytes(b"PAR1 no")
     with pytest.raises(FormatError, match="not the table"):
@@ -220,9 +243,18 @@ def test_the_command(copy):
     config = ["--config", str(folder / "nanoset.yaml")]
     printed = CliRunner().invoke(nanoset, ["diff", "web", *config])
     assert printed.exit_code == 0, printed.output
-    for text in ("part-1/web-3.jsonl", "changed", "to be rebuilt", "+3", "files that differ: 1, the same: 3"):
+    for text in (
+        "part-1/web-3.jsonl",
+        "changed",
+        "to be rebuilt",
+        "+3",
+        "files that differ: 1, the same: 3",
+    ):
         assert text in printed.output
-    assert "… and 1 files more" in CliRunner().invoke(nanoset, ["diff", "web", "--show", "0", *config]).output
+    assert (
+        "… and 1 files more"
+        in CliRunner().invoke(nanoset, ["diff", "web", "--show", "0", *config]).output
+    )
     value = json.loads(CliRunner().invoke(nanoset, ["diff", "web", "--json", *config]).output)
     assert value["new"]["documents"] - value["old"]["documents"] == 3
     assert value["files"][0]["after"]["documents"] == 63
@@ -233,7 +265,9 @@ def test_the_command(copy):
 def test_counting_by_file_is_as_a_plain_loop_does_it(tmp_path_factory, rows):
     expected = {}
     for file, tokens in rows:
-        expected["abcdef"[file]] = expected.get("abcdef"[file], FileCounts()) + FileCounts(1, tokens)
+        expected["abcdef"[file]] = expected.get("abcdef"[file], FileCounts()) + FileCounts(
+            1, tokens
+        )
     path = tmp_path_factory.mktemp("counts") / "documents.parquet"
     files, lengths = (np.array([row[place] for row in rows], np.int32) for place in (0, 1))
     with document_table(path, "abcdef") as add:
@@ -250,10 +284,13 @@ def test_counts_are_added_over_row_groups(tmp_path):
     with document_table(path, ["a", "b", "c"]) as add:
         add(batch(files), lengths, np.ones(rows, bool))
     assert counts_by_file(path) == {
-        name: FileCounts(rows // 3, int(lengths[files == number].sum())) for number, name in enumerate("abc")
+        name: FileCounts(rows // 3, int(lengths[files == number].sum()))
+        for number, name in enumerate("abc")
     }
 
 
 def batch(files):
     numbers = list(range(len(files)))
-    return DocumentBatch(files=files.tolist(), lines=numbers, offsets=numbers, ids=[None] * len(files))
+    return DocumentBatch(
+        files=files.tolist(), lines=numbers, offsets=numbers, ids=[None] * len(files)
+    )

@@ -31,7 +31,11 @@ DROP = "storage: {shards: drop}\n"
 
 def other_outputs(folder: Path) -> dict[str, str]:
     """All but the shards."""
-    return {name: sha256 for name, sha256 in tree(folder / "data").items() if not name.startswith("shards/")}
+    return {
+        name: sha256
+        for name, sha256 in tree(folder / "data").items()
+        if not name.startswith("shards/")
+    }
 
 
 def own_tokens(folder: Path) -> list[Path]:
@@ -40,7 +44,9 @@ def own_tokens(folder: Path) -> list[Path]:
 
 def fresh(folder: Path) -> dict[str, str]:
     """What a build of the same text with `keep` makes where nothing was built before."""
-    other = shutil.copytree(folder, folder.with_name(f"{folder.name}-fresh"), ignore=shutil.ignore_patterns("data"))
+    other = shutil.copytree(
+        folder, folder.with_name(f"{folder.name}-fresh"), ignore=shutil.ignore_patterns("data")
+    )
     config = other / "nanoset.yaml"
     config.write_text(config.read_text().replace(DROP, ""))
     build(other)
@@ -60,7 +66,9 @@ def dropped(copy) -> Path:
 
 
 def passed(folder: Path) -> bool:
-    return all(report.passed for report in verify_project(Project.open(folder / "nanoset.yaml"), deep=True))
+    return all(
+        report.passed for report in verify_project(Project.open(folder / "nanoset.yaml"), deep=True)
+    )
 
 
 def test_gc_drops_what_datasets_hold_and_nothing_else(copy, dropped):
@@ -177,7 +185,9 @@ def test_other_bytes_of_a_dataset_drop_nothing(copy):
     config = folder / "nanoset.yaml"
     config.write_text(config.read_text() + DROP)
     project = Project.open(config)
-    with (project.outputs.current("datasets", "web").folder / "web_text_document.bin").open("r+b") as file:
+    with (project.outputs.current("datasets", "web").folder / "web_text_document.bin").open(
+        "r+b"
+    ) as file:
         file.write(b"\xff")
     found = collect(project)
     (left,) = (item for item in found.left_alone if "/shards/web/" in item.path.as_posix())
@@ -200,9 +210,9 @@ def test_a_full_disk_keeps_tokens_and_is_cleared_of_the_rest(copy, monkeypatch):
         patched.setattr(access, "write_atomic", full)
         found = collect(project)
     assert not old.folder.exists()
-    assert {item.path for item in found.left_alone if "No space left" in item.why} == set(before) & set(
-        own_tokens(folder)
-    )
+    assert {item.path for item in found.left_alone if "No space left" in item.why} == set(
+        before
+    ) & set(own_tokens(folder))
     assert passed(folder)
     collect(project)
     assert not own_tokens(folder)
@@ -229,7 +239,10 @@ def check_tokens(project: Project) -> None:
     for corpus in ("web", "code", "books"):
         for shard in current_shards(project, project.outputs.current("tokenized", corpus)):
             (path, begin), fact = shard.place("tokens.bin"), shard.files["tokens.bin"]
-            assert project.outputs.access.store.sha256_of(shard.access.stored(path, begin, fact.size)) == fact.sha256
+            assert (
+                project.outputs.access.store.sha256_of(shard.access.stored(path, begin, fact.size))
+                == fact.sha256
+            )
 
 
 @pytest.mark.parametrize("work", ["gc", "gc after an append", "a dataset made of itself"])
@@ -260,15 +273,22 @@ def test_killed_at_any_step_nothing_is_lost(copy, dropped, work):
 
 
 def test_a_root_holds_little_more_than_datasets_tars_and_tables(copy):
-    """Of text as long as that of corpora, whose tokens outweigh what is written for each shard and document."""
+    """Of text as long as that of corpora, whose tokens outweigh what is written for each shard and
+    document.
+    """
     folder = copy()
-    long = [{"id": str(number), "text": " ".join(row["text"] for row in sentences("web", 90))} for number in range(100)]
+    long = [
+        {"id": str(number), "text": " ".join(row["text"] for row in sentences("web", 90))}
+        for number in range(100)
+    ]
     (folder / "raw/web/long.jsonl").write_bytes(jsonl(long))
     config = folder / "nanoset.yaml"
     config.write_text(config.read_text().replace("range_mib: 0.02", "range_mib: 0.5") + DROP)
     collect(build(folder))
     data = folder / "data"
-    needed = sum(folder_size(data / stage) for stage in ("datasets", "webdatasets", "packed", "nanosets"))
+    needed = sum(
+        folder_size(data / stage) for stage in ("datasets", "webdatasets", "packed", "nanosets")
+    )
     needed += sum(path.stat().st_size for path in data.rglob("documents.parquet"))
     assert folder_size(data) <= 1.1 * needed
     assert read_manifest(next(data.glob("shards/web/*"))).files["tokens.bin"].within is not None

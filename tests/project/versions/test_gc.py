@@ -41,7 +41,9 @@ from nanoset_core.storage.leases import leased
 
 def fresh_tree(folder):
     """What a build of the same inputs makes where nothing was built before."""
-    other = shutil.copytree(folder, folder.with_name(folder.name + "-fresh"), ignore=shutil.ignore_patterns("data"))
+    other = shutil.copytree(
+        folder, folder.with_name(folder.name + "-fresh"), ignore=shutil.ignore_patterns("data")
+    )
     build(other)
     found = tree(other / "data")
     shutil.rmtree(other)
@@ -63,11 +65,19 @@ def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
     planned = plan_gc(project)
     assert tree(folder / "data") == before
     assert collect(project).garbage == planned.garbage
-    assert planned.size == sum(item.size for items in planned.by_output().values() for item in items) > 0
+    assert (
+        planned.size
+        == sum(item.size for items in planned.by_output().values() for item in items)
+        > 0
+    )
     assert not planned.left_alone
     outputs = {item.output for item in planned.garbage}
     assert outputs >= {f"{stage}/web" for stage in ("inventory", "shards", "tokenized", "datasets")}
-    assert outputs >= {"nanosets/pretrain/train/blend", "nanosets/pretrain/cache", "webdatasets/shuffled"}
+    assert outputs >= {
+        "nanosets/pretrain/train/blend",
+        "nanosets/pretrain/cache",
+        "webdatasets/shuffled",
+    }
     assert not [item for item in planned.garbage if item.subject in ("code", "books", "plain")]
     assert tree(folder / "data") == fresh_tree(folder)
     assert collect(project).garbage == ()
@@ -85,7 +95,11 @@ def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
     for number, digest in enumerate(digests):
         os.utime(folder / "data/datasets/web" / digest / "manifest.json", (number, number))
     collect(project, keep=1)
-    left = {path.name for path in (folder / "data/datasets/web").iterdir() if path.is_dir() and not path.is_symlink()}
+    left = {
+        path.name
+        for path in (folder / "data/datasets/web").iterdir()
+        if path.is_dir() and not path.is_symlink()
+    }
     assert left == set(digests[1:])
     dataset = read_manifest(folder / "data/datasets/web" / digests[1])
     lineage = Lineage(dataset_of(project.outputs, dataset))
@@ -138,15 +152,15 @@ def test_builds_hold_their_corpora_too(copy):
 
 def _manifests(project):
     # Not by rglob, which fails over folders that come and go.
-    return {folder for folder, _, files in os.walk(project.outputs.folder) if "manifest.json" in files}
+    return {
+        folder for folder, _, files in os.walk(project.outputs.folder) if "manifest.json" in files
+    }
 
 
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     _, folder = changed
     change_web(folder, "later")
-    script = (
-        "import sys; from pathlib import Path; from project.versions.changing import build; build(Path(sys.argv[1]))"
-    )
+    script = "import sys; from pathlib import Path; from project.versions.changing import build; build(Path(sys.argv[1]))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
     project = Project.open(folder / "nanoset.yaml")
@@ -155,8 +169,13 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
         finished = _manifests(project)
         found = collect(project, unfinished=True)
         collections, removed = collections + 1, removed + len(found.garbage)
-        # At once when the build has finished something, else soon: a build that waits for locks waits longer each time.
-        wait_until(lambda seen=finished: process.poll() is not None or _manifests(project) != seen, 0.03, 0.01)
+        # At once when the build has finished something, else soon: a build that waits for locks
+        # waits longer each time.
+        wait_until(
+            lambda seen=finished: process.poll() is not None or _manifests(project) != seen,
+            0.03,
+            0.01,
+        )
     assert process.returncode == 0
     assert collections > 3
     assert removed > 0
@@ -178,7 +197,9 @@ def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
         make_corpora(Project.open(folder / "nanoset.yaml", stop), "web")
     project = Project.open(folder / "nanoset.yaml")
     assert not [item for item in collect(project).garbage if item.output == "shards/web"]
-    taken = [item for item in collect(project, unfinished=True).garbage if item.output == "shards/web"]
+    taken = [
+        item for item in collect(project, unfinished=True).garbage if item.output == "shards/web"
+    ]
     assert len(taken) == 1
     collect(build(folder))
     assert tree(folder / "data") == fresh_tree(folder)
@@ -186,7 +207,13 @@ def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
 
 def test_shards_of_a_corpus_that_was_never_finished_stay(copy):
     folder = copy()
-    for place in ("tokenized/web", "datasets/web", "nanosets/pretrain", "shuffle_plans", "webdatasets"):
+    for place in (
+        "tokenized/web",
+        "datasets/web",
+        "nanosets/pretrain",
+        "shuffle_plans",
+        "webdatasets",
+    ):
         shutil.rmtree(folder / "data" / place)
     project = Project.open(folder / "nanoset.yaml")
     assert plan_gc(project).garbage == ()
@@ -210,7 +237,9 @@ def test_a_version_that_became_current_meanwhile_is_put_back(changed):
     gone.wait()
     aside = aside.rename(aside.with_name(aside.name.replace(f"-{os.getpid()}.", f"-{gone.pid}.")))
     project.outputs.sweep()
-    assert not aside.exists(), "a collection that is killed now leaves litter, which the next sweep takes"
+    assert not aside.exists(), (
+        "a collection that is killed now leaves litter, which the next sweep takes"
+    )
 
 
 def test_unreadable_old_versions_are_left_alone_and_named(copy):
@@ -228,7 +257,9 @@ def test_unreadable_old_versions_are_left_alone_and_named(copy):
 
 
 def torn(stage, name, file, text="{}"):
-    return lambda project: (project.outputs.current(stage, name).folder.resolve() / file).write_text(text)
+    return lambda project: (
+        project.outputs.current(stage, name).folder.resolve() / file
+    ).write_text(text)
 
 
 def tear_shards_of_current_dataset(project):
@@ -248,8 +279,14 @@ def tear_shards_of_current_dataset(project):
             (torn("tokenized", "web", "../current.json", text), "tokenized/web")
             for text in ("no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}')
         ],
-        (lambda project: shutil.rmtree(project.outputs.current("tokenized", "web").folder), "tokenized/web"),
-        (torn("nanosets", "pretrain/train/index_mappings", "manifest.json"), "pretrain/train/index_mappings"),
+        (
+            lambda project: shutil.rmtree(project.outputs.current("tokenized", "web").folder),
+            "tokenized/web",
+        ),
+        (
+            torn("nanosets", "pretrain/train/index_mappings", "manifest.json"),
+            "pretrain/train/index_mappings",
+        ),
         (torn("nanosets", "pretrain/train/blend", "plan.json"), "pretrain/train/blend"),
         (tear_shards_of_current_dataset, "tokenized/web"),
     ],
@@ -317,8 +354,11 @@ def test_tars_in_the_making_stay_and_abandoned_ones_go(copy):
     shuffling.write_group(project, "shuffled", 0)
     assert collect(project).garbage == ()
     assert shuffling.is_group_written(project, "shuffled", 0)
-    unfinished = next(path.parent for path in (folder / "data/webdatasets/shuffled").glob("*/.shards"))
-    (unfinished / "manifest.jsonl").write_bytes(b"")  # as a run leaves it that is killed before its last step
+    unfinished = next(
+        path.parent for path in (folder / "data/webdatasets/shuffled").glob("*/.shards")
+    )
+    # as a run leaves it that is killed before its last step
+    (unfinished / "manifest.jsonl").write_bytes(b"")
     project = rebuild(folder, "later")
     found = collect(project)
     assert [item.path for item in found.garbage if item.kind == "unfinished"] == [unfinished]
@@ -338,7 +378,9 @@ def test_index_files_go_by_their_notes_and_foreign_ones_stay(changed):
     found = collect(project)
     left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
     assert left >= foreign | {"sub/x"}
-    assert not [name for name in left if name.startswith("0123")], "what a note lists goes, and the note"
+    assert not [name for name in left if name.startswith("0123")], (
+        "what a note lists goes, and the note"
+    )
     assert "4 files (8 bytes) that no note of ours lists" in why(found, "pretrain/cache")[0]
 
 
@@ -393,7 +435,9 @@ def test_what_cannot_be_removed_is_reported(changed, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(gc_module, "_retract", refuse)
-        outcome = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
+        outcome = CliRunner().invoke(
+            nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")]
+        )
     assert outcome.exit_code == 1
     assert "it cannot be removed: Permission denied" in outcome.output
     assert "removed: 0 versions" in outcome.output
@@ -452,7 +496,9 @@ def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(cop
     project = Project.open(folder / "nanoset.yaml")
     stages = [
         lambda: change_web(folder, f"word{draw.random()}"),
-        lambda: (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:])),
+        lambda: (folder / "raw/web/part-1/web-3.jsonl").write_bytes(
+            jsonl(sentences("web", 240)[180:])
+        ),
         lambda: make_corpora(project, "web"),
         lambda: mapping.write_mappings(project, "pretrain", draw.choice(["train", "valid"])),
         lambda: shuffling.make_plan(project, "shuffled"),

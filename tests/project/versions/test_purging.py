@@ -1,4 +1,6 @@
-"""Erasing documents: nothing of their text or tokens is left below the root, and nothing else is lost."""
+"""Erasing documents: nothing of their text or tokens is left below the root, and nothing else is
+lost.
+"""
 
 import contextlib
 import gzip
@@ -76,7 +78,9 @@ def whole(tmp_path_factory, tokenizer_file):
 
 @pytest.fixture
 def project(whole, tmp_path):
-    return Project.open(shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name)
+    return Project.open(
+        shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name
+    )
 
 
 def erase(project, ids=IDS, how=build):
@@ -102,7 +106,9 @@ def contents(folder):
 
 
 def windows(tokenizer_file):
-    """Windows of 64 bytes of the texts, and of their tokens in every width; any 112 bytes of these hold one."""
+    """Windows of 64 bytes of the texts, and of their tokens in every width; any 112 bytes of these
+    hold one.
+    """
     from tokenizers import Tokenizer
 
     tokenizer, found = Tokenizer.from_file(str(tokenizer_file)), set()
@@ -122,7 +128,11 @@ def traces(folder, found):
     joined = {}
     for name, data in contents(folder):
         joined.setdefault(name.split("/")[0], []).append(data)
-    return {place for place, parts in joined.items() if any(one in (data := b"".join(parts)) for one in found)}
+    return {
+        place
+        for place, parts in joined.items()
+        if any(one in (data := b"".join(parts)) for one in found)
+    }
 
 
 def test_nothing_of_the_documents_is_left_and_nothing_else_is_lost(project, tokenizer_file):
@@ -168,11 +178,17 @@ def test_what_is_left_is_what_a_build_from_the_text_gives(project, tmp_path):
     there = outputs_of(other / "nanoset.yaml")
     differing = {name for name, sha in there.items() if here.get(name) != sha}
     # A shard's manifest says how many documents its engine was compared with.
-    assert {name for name in differing if not (name.startswith("shards/") and name.endswith("/manifest.json"))} == set()
+    assert {
+        name
+        for name in differing
+        if not (name.startswith("shards/") and name.endswith("/manifest.json"))
+    } == set()
 
 
 @pytest.mark.parametrize("ending", ["a build that fails", "after 0", "after 7"])
-def test_a_purge_that_is_cut_short_is_ended_by_the_next(project, monkeypatch, ending, tokenizer_file):
+def test_a_purge_that_is_cut_short_is_ended_by_the_next(
+    project, monkeypatch, ending, tokenizer_file
+):
     root = project.config.root_folder
     if ending == "a build that fails":
         with pytest.raises(OSError, match="full"):
@@ -204,7 +220,9 @@ def test_a_purge_that_is_cut_short_is_ended_by_the_next(project, monkeypatch, en
 def test_outputs_that_nothing_asks_for_any_more_go_too(project, tokenizer_file):
     file = project.config.file
     file.write_text(
-        file.read_text().replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "").replace("kept", "web")
+        file.read_text()
+        .replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "")
+        .replace("kept", "web")
     )
     file.write_text(file.read_text().replace("pbin: [web, web]", "pbin: [web]"))
     erase(Project.open(file))
@@ -235,7 +253,10 @@ def test_a_document_that_comes_back_elsewhere_is_left_out(project):
     facts = project.outputs.current("tokenized", "web").facts
     assert (facts["documents"], facts["purged"]) == (243, 6)
     (raw / "secret.jsonl").unlink()
-    for old, new in (("part-0/web-0.jsonl", "part-0/web-00.jsonl"), ("part-1/web-3.jsonl", "part-1/web-30.jsonl")):
+    for old, new in (
+        ("part-0/web-0.jsonl", "part-0/web-00.jsonl"),
+        ("part-1/web-3.jsonl", "part-1/web-30.jsonl"),
+    ):
         (raw / old).rename(raw / new)
     make_corpora(project, "web")
     assert project.outputs.current("tokenized", "web").facts["documents"] == 241
@@ -246,20 +267,32 @@ def test_a_document_that_comes_back_elsewhere_is_left_out(project):
 def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
     words = ["purge", "secret-1", "nobody", "--config", str(project.config.file)]
     before = outputs_of(project.config.file)
-    (ids := project.config.file.with_name("ids.txt")).write_bytes("\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode())
+    (ids := project.config.file.with_name("ids.txt")).write_bytes(
+        "\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode()
+    )
     said = (
-        CliRunner().invoke(nanoset, [*words, "--ids-file", str(ids)], catch_exceptions=False).output.replace("\n", "")
+        CliRunner()
+        .invoke(nanoset, [*words, "--ids-file", str(ids)], catch_exceptions=False)
+        .output.replace("\n", "")
     )
     assert "secret.jsonl:2" in said
     assert "secret.jsonl:3" in said
     assert "no output holds a document with 2 of these ids, as 'nobody'" in said
     assert "add --yes to erase it" in said
     there = nanoset.get_command
-    monkeypatch.setattr(nanoset, "get_command", lambda *asked: None if asked[1] == "build" else there(*asked))
-    assert "`nanoset build` is not installed" in CliRunner().invoke(nanoset, [*words, "--yes"]).output
+    monkeypatch.setattr(
+        nanoset, "get_command", lambda *asked: None if asked[1] == "build" else there(*asked)
+    )
+    assert (
+        "`nanoset build` is not installed" in CliRunner().invoke(nanoset, [*words, "--yes"]).output
+    )
     assert not (project.config.root_folder / purged.FOLDER).exists()
     assert outputs_of(project.config.file) == before
-    said = CliRunner().invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
+    said = (
+        CliRunner()
+        .invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False)
+        .output
+    )
     assert said == "no output holds a document with one of these ids\n"
 
 
@@ -268,7 +301,9 @@ def run_command(project):
     """Run a command of the project; return what it printed."""
 
     def run(*words):
-        result = CliRunner().invoke(nanoset, [*map(str, words), "--config", str(project.config.file)])
+        result = CliRunner().invoke(
+            nanoset, [*map(str, words), "--config", str(project.config.file)]
+        )
         return f"{result.output}{result.exception or ''}"
 
     return run
@@ -304,13 +339,19 @@ def test_versions_that_were_erased_are_named_by_diff(project, run_command):
     newest, oldest = project.outputs.versions("datasets", "web")
     erase(project)
 
-    assert f"erased by the purge of {DAY}" in run_command("diff", oldest.digest[:8], newest.digest[:8])
+    assert f"erased by the purge of {DAY}" in run_command(
+        "diff", oldest.digest[:8], newest.digest[:8]
+    )
     assert "no such version of a dataset" in run_command("diff", "0123456789", newest.digest[:8])
 
 
 @pytest.mark.parametrize(
     "document",
-    [("--document", "secret-1"), ("--file", "secret.jsonl", "--line", 2), ("--file", "web/secret.jsonl:3")],
+    [
+        ("--document", "secret-1"),
+        ("--file", "secret.jsonl", "--line", 2),
+        ("--file", "web/secret.jsonl:3"),
+    ],
 )
 def test_documents_that_were_erased_are_named_by_explain(project, run_command, document):
     erase(project)
@@ -336,14 +377,18 @@ def test_purging_again_names_the_purge_that_erased_the_documents(project, run_co
 def test_receipts_that_cannot_be_read_are_passed_over(project, run_command, content):
     erase(project).write_bytes(content)
 
-    assert "no such document" in run_command("explain", "pretrain", "train", "--document", "secret-1")
+    assert "no such document" in run_command(
+        "explain", "pretrain", "train", "--document", "secret-1"
+    )
 
 
 def test_nothing_is_erased_while_something_is_of_the_old_shards(project):
     before = {name for name in outputs_of(project.config.file) if name.startswith("datasets/")}
     with pytest.raises(StaleError, match="were not made again"):
         erase(project, how=lambda _: None)
-    assert {name for name in outputs_of(project.config.file) if name.startswith("datasets/")} >= before
+    assert {
+        name for name in outputs_of(project.config.file) if name.startswith("datasets/")
+    } >= before
 
 
 def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypatch):
@@ -353,7 +398,10 @@ def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypa
         shutil.copytree(next(shards.iterdir()), shards / ("f" * 20))
         return ()
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="while the purge was under way"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(StorageError, match="while the purge was under way"),
+    ):
         patch.setattr(purging, "drop_duplicate_tokens", made_meanwhile)
         erase(project)
     shutil.rmtree(shards / ("f" * 20))
@@ -369,9 +417,7 @@ def test_during_a_build_nothing_is_changed_and_the_build_is_named(project):
         assert tree(project.config.root_folder) == during
     assert caught.value.what == "documents cannot be erased while a build is under way"
     assert re.fullmatch(rf"process {os.getpid()} on .*, since .*, makes books", caught.value.found)
-    expected = (
-        f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: nothing was changed"
-    )
+    expected = f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: nothing was changed"
     assert caught.value.remedy == expected
     assert tree(project.config.root_folder) == before
     erase(project)
@@ -398,7 +444,9 @@ def test_what_cannot_be_erased_is_refused(project):
     with pytest.raises(ConfigError, match="not in the raw folder any more"):
         plan_purge(project, IDS)
     shutil.rmtree(project.config.file.parent / "raw" / "books")
-    assert len(plan_purge(project, [f"books-{number}" for number in range(90)]).current["books"]) == 90
+    assert (
+        len(plan_purge(project, [f"books-{number}" for number in range(90)]).current["books"]) == 90
+    )
 
 
 def test_a_damaged_record_is_named(project):
@@ -412,14 +460,20 @@ def test_a_damaged_record_is_named(project):
 def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
     import s3_server
 
-    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    root = {
+        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
+    }
     file = write_project(tmp_path / "project", tokenizer_file, root | CHANGES)
     (file.parent / "drop.txt").write_text("web-7\n")
     (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
     project = Project.open(file)
     before = s3_server.requests_answered[bucket.endpoint_url]
-    assert all(purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20))
-    assert s3_server.requests_answered[bucket.endpoint_url] == before + 1, "one look for all corpora"
+    assert all(
+        purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20)
+    )
+    assert s3_server.requests_answered[bucket.endpoint_url] == before + 1, (
+        "one look for all corpora"
+    )
     how = bucket_build
     how(project)
     receipt = erase(project, how=how)

@@ -60,15 +60,26 @@ def test_all_is_up_to_date_after_a_build(copy):
     found = status(folder)
     assert {row.state for row in found.values()} == {"up to date"}
     assert not any(row.why for row in found.values())
-    parts = [f"nanoset {name} {part}" for name in ("pretrain", "plain") for part in (*SPLITS, "handoff")]
-    assert list(found) == ["corpus books", "corpus code", "corpus web", *parts, "webdataset shuffled", "packed books"]
+    parts = [
+        f"nanoset {name} {part}" for name in ("pretrain", "plain") for part in (*SPLITS, "handoff")
+    ]
+    assert list(found) == [
+        "corpus books",
+        "corpus code",
+        "corpus web",
+        *parts,
+        "webdataset shuffled",
+        "packed books",
+    ]
     assert tree(folder / "data") == before
     dataset = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web")
     figures = found["corpus web"].figures
     assert figures["files"] == 4
     assert (figures["documents"], figures["tokens"]) == (240, dataset.facts["tokens"])
     assert figures["bytes"] == sum(os.path.getsize(path) for path in dataset.folder.glob("web_*"))
-    assert found["corpus web"].made_at == pytest.approx((dataset.folder / "manifest.json").stat().st_mtime)
+    assert found["corpus web"].made_at == pytest.approx(
+        (dataset.folder / "manifest.json").stat().st_mtime
+    )
     assert found["nanoset pretrain train"].figures["samples"] == 400
     assert found["nanoset pretrain train"].figures["tokens"] == 400 * 32
 
@@ -79,7 +90,10 @@ def test_all_is_missing_before_a_build(copy):
     found = status(folder)
     assert {row.state for row in found.values()} == {"missing"}
     assert found["corpus web"].why == ("not built yet",)
-    assert found["nanoset pretrain train"].why == ("web is not up to date", "code is not up to date")
+    assert found["nanoset pretrain train"].why == (
+        "web is not up to date",
+        "code is not up to date",
+    )
     assert not (folder / "data").exists()
 
 
@@ -132,7 +146,8 @@ def test_changed_files_are_named_with_all_that_is_made_of_them(copy, kind):
 def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatch):
     folder = copy()
     file = folder / "raw/web/part-1/web-3.jsonl"
-    for path in (folder / "raw/web").rglob("*.jsonl*"):  # what was written a moment ago is not remembered
+    # what was written a moment ago is not remembered
+    for path in (folder / "raw/web").rglob("*.jsonl*"):
         os.utime(path, (time.time() - 100, time.time() - 100))
     assert states(folder) == {}
     make_inventory(Project.open(folder / "nanoset.yaml"), "web")
@@ -144,13 +159,17 @@ def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatc
     assert "web is not up to date" in why(folder, "webdataset shuffled")
 
 
-def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_nothing_to_do(copy, monkeypatch, tmp_path):
+def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_nothing_to_do(
+    copy, monkeypatch, tmp_path
+):
     """As `cp -r` makes it: all times and inodes are new."""
     folder = tmp_path / "copied"
     shutil.copytree(copy(), folder, symlinks=True, copy_function=shutil.copyfile)
     for number, path in enumerate(sorted((folder / "raw").rglob("*.jsonl*"))):
         os.utime(path, (1e9 + number, 1e9 + number))
-    files = [path.relative_to(folder / "raw/web") for path in (folder / "raw/web").rglob("*.jsonl*")]
+    files = [
+        path.relative_to(folder / "raw/web") for path in (folder / "raw/web").rglob("*.jsonl*")
+    ]
     some = min(path.stat().st_size for path in (folder / "raw").rglob("*.jsonl*")) + 1
     monkeypatch.setattr(survey_module, "READ_BYTES", some)
     assert len(files) > 1
@@ -161,7 +180,9 @@ def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_noth
     build(folder)
     assert states(folder) == {}
     changed = {name for name, digest in tree(folder / "data").items() if before.get(name) != digest}
-    assert all(name.endswith(".fingerprints.json") or name.startswith(".in-use") for name in changed)
+    assert all(
+        name.endswith(".fingerprints.json") or name.startswith(".in-use") for name in changed
+    )
 
 
 def test_known_files_are_not_read(copy, monkeypatch):
@@ -183,7 +204,9 @@ def test_changed_settings_are_named(copy):
     set_config(folder, "append_eod: true", "append_eod: false")
     set_config(folder, "seed: 7", "seed: 8")
     set_config(folder, "member: npy", "member: json.gz")
-    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == ["token ids after each document (EOD)"]
+    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == [
+        "token ids after each document (EOD)"
+    ]
     assert "seed: 7 → 8" in why(folder, "nanoset pretrain valid")
     assert "web changed" in why(folder, "nanoset pretrain valid")
     assert "member: npy → json.gz" in why(folder, "webdataset shuffled")
@@ -195,12 +218,18 @@ def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
     other = folder / "other.yaml"
     other.write_text((folder / "nanoset.yaml").read_text().replace("seed: 7", "seed: 8"))
     parts = {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
-    assert {row.label: row.state for row in project_status(Project.open(other)) if row.state != "up to date"} == (
-        dict.fromkeys(parts, "stale")
-    ), "a setting of one nanoset makes nothing else stale"
+    assert {
+        row.label: row.state
+        for row in project_status(Project.open(other))
+        if row.state != "up to date"
+    } == (dict.fromkeys(parts, "stale")), "a setting of one nanoset makes nothing else stale"
     build_all(other)
     assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", REPLACED]
-    assert why(folder, "nanoset pretrain handoff") == ["train changed", "valid changed", "test changed"]
+    assert why(folder, "nanoset pretrain handoff") == [
+        "train changed",
+        "valid changed",
+        "test changed",
+    ]
     assert set(states(folder)) == parts
 
 
@@ -211,11 +240,31 @@ def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
         ("shards/web/*/tokens.idx", "corpus web", "a shard is missing or damaged"),
         ("tokenized/web/*/manifest.json", "corpus web", "manifest.json is missing"),
         ("inventory/web/*/inventory.json", "corpus web", "damaged: inventory.json is missing"),
-        ("nanosets/pretrain/cache/*-train-sample_index.npy", "nanoset pretrain train", "an index file is missing"),
-        ("nanosets/plain/valid/index_mappings/*/plan.json", "nanoset plain valid", "damaged: plan.json is missing"),
-        ("nanosets/plain/handoff/*/START.md", "nanoset plain handoff", "damaged: START.md is missing"),
-        ("webdatasets/shuffled/*/shard-00000002.tar", "webdataset shuffled", "damaged: shard-00000002.tar is missing"),
-        ("shuffle_plans/shuffled/*/plan.json", "webdataset shuffled", "damaged: plan.json is missing"),
+        (
+            "nanosets/pretrain/cache/*-train-sample_index.npy",
+            "nanoset pretrain train",
+            "an index file is missing",
+        ),
+        (
+            "nanosets/plain/valid/index_mappings/*/plan.json",
+            "nanoset plain valid",
+            "damaged: plan.json is missing",
+        ),
+        (
+            "nanosets/plain/handoff/*/START.md",
+            "nanoset plain handoff",
+            "damaged: START.md is missing",
+        ),
+        (
+            "webdatasets/shuffled/*/shard-00000002.tar",
+            "webdataset shuffled",
+            "damaged: shard-00000002.tar is missing",
+        ),
+        (
+            "shuffle_plans/shuffled/*/plan.json",
+            "webdataset shuffled",
+            "damaged: plan.json is missing",
+        ),
         ("packed/books/*/books.pbin", "packed books", "damaged: books.pbin is missing"),
     ],
 )
@@ -227,7 +276,9 @@ def test_lost_files_are_named(copy, pattern, label, reason):
     assert any(reason in text for text in found[label].why), found[label].why
 
 
-@pytest.mark.parametrize("place", ["tokenized/web", "nanosets/pretrain/train/blend", "webdatasets/shuffled"])
+@pytest.mark.parametrize(
+    "place", ["tokenized/web", "nanosets/pretrain/train/blend", "webdatasets/shuffled"]
+)
 @pytest.mark.parametrize("file", ["current.json", "manifest.json"])
 def test_unreadable_state_is_damage_not_a_crash(copy, place, file):
     folder = copy()
@@ -235,7 +286,11 @@ def test_unreadable_state_is_damage_not_a_crash(copy, place, file):
     path.write_text("{]")
     rows = [row for row in status(folder).values() if row.state != "up to date"]
     assert {row.state for row in rows} <= {"stale", "missing"}
-    assert any("does not name a version" in text or "not a manifest" in text for row in rows for text in row.why)
+    assert any(
+        "does not name a version" in text or "not a manifest" in text
+        for row in rows
+        for text in row.why
+    )
 
 
 def test_corpora_that_cannot_be_read_are_failing_and_the_rest_is_told(copy):
@@ -260,7 +315,9 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
     found = status(folder)
     assert found["corpus web"].state == "up to date"
     assert found["corpus web"].figures["rejected"] == 3
-    lines = [line for path in found["corpus web"].rejects for line in Path(path).read_text().splitlines()]
+    lines = [
+        line for path in found["corpus web"].rejects for line in Path(path).read_text().splitlines()
+    ]
     assert len(lines) == 3
     printed = CliRunner().invoke(nanoset, ["status", "--config", str(folder / "nanoset.yaml")])
     assert printed.exit_code == 0
@@ -292,7 +349,9 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
 def test_tars_are_counted_while_they_are_made(copy, monkeypatch):
     folder, asked = copy(), []
     with monkeypatch.context() as patch:
-        patch.setattr(shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True)
+        patch.setattr(
+            shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True
+        )
         assert not why(folder, "webdataset shuffled")
     assert not asked, "groups of a webdataset that is up to date are not looked at"
     set_config(folder, "seed: 5", "seed: 6")
@@ -367,11 +426,15 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
 
 def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
-    surveys = {corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)}
+    surveys = {
+        corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)
+    }
     steps = graph_over(project, surveys).steps()
     undone = {label_of(step.node) for step in steps if not step.done}
     expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}
-    assert {label for label, row in status(folder).items() if row.state != "up to date"} == expected, undone
+    assert {
+        label for label, row in status(folder).items() if row.state != "up to date"
+    } == expected, undone
 
 
 def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
@@ -406,14 +469,21 @@ def test_what_lies_among_the_files_is_told_and_not_built(copy):
     shown = CliRunner().invoke(nanoset, ["status", "-c", config])
     assert shown.exit_code == 0
     assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in shown.output
-    assert "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2" in shown.output
+    assert (
+        "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
+        in shown.output
+    )
     rows = json.loads(CliRunner().invoke(nanoset, ["status", "-c", config, "--json"]).stdout)
     assert rows[0] | {"why": []} == {
         "kind": "folder", "name": "c4", "part": None, "state": "not read", "why": [], "made_at": None,
         "building": False, "rejects": [], "warnings": [], "notices": [],
     }  # fmt: skip
     (web,) = [row for row in rows if row["name"] == "web"]
-    assert web["notices"][0] == {"kind": "not_read", "files": 1, "text": "1 file is not read: 1 .txt (notes.txt)"}
+    assert web["notices"][0] == {
+        "kind": "not_read",
+        "files": 1,
+        "text": "1 file is not read: 1 .txt (notes.txt)",
+    }
 
 
 def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):

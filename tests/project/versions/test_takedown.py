@@ -46,7 +46,16 @@ def test_what_holds_documents_is_told_with_samples_and_steps(project):
 
 def test_the_command_adds_to_the_list_that_views_exclude(project):
     file = project.config.file
-    words = ["takedown", "web-20", "web-3", "--reason", "asked\nfor", "--config", str(file), "--no-build"]
+    words = [
+        "takedown",
+        "web-20",
+        "web-3",
+        "--reason",
+        "asked\nfor",
+        "--config",
+        str(file),
+        "--no-build",
+    ]
     said = CliRunner().invoke(nanoset, words, catch_exceptions=False).output
     assert "1 ids added, 1 were there" in said
     lines = (file.parent / "drop.txt").read_text().splitlines()
@@ -59,7 +68,15 @@ def test_the_command_adds_to_the_list_that_views_exclude(project):
 
 
 def test_during_a_build_the_command_names_it_and_what_to_do(project):
-    words = ["takedown", "web-20", "--reason", "asked for", "--config", str(project.config.file), "--no-build"]
+    words = [
+        "takedown",
+        "web-20",
+        "--reason",
+        "asked for",
+        "--config",
+        str(project.config.file),
+        "--no-build",
+    ]
     with leased(project.outputs.access, ["web"], "web"):
         output = CliRunner().invoke(nanoset, words, catch_exceptions=False).output
     assert "notice: a build is under way, which may still take these documents: process " in output

@@ -1,4 +1,6 @@
-"""Packs against best-fit-decreasing document by document, and every token of every document in just one of them."""
+"""Packs against best-fit-decreasing document by document, and every token of every document in just
+one of them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def joined(windows: Sequence[Pieces]) -> list[list[tuple[int, int, int]]]:
     packs = []
     for window in windows:
         rows = np.stack(window[1:], axis=1).tolist()
-        packs += [[(a, b, c) for a, b, c in rows[begin:end]] for begin, end in pairwise(window.bounds.tolist())]
+        packs += [
+            [(a, b, c) for a, b, c in rows[begin:end]]
+            for begin, end in pairwise(window.bounds.tolist())
+        ]
     return packs
 
 
@@ -57,7 +62,9 @@ def test_packs_are_those_of_the_algorithm_and_hold_every_token_once():
     generator = np.random.default_rng(31)
     for number in range(SETS):
         cut = PieceRule(int(generator.integers(1, 300)), "truncate" if number % 2 else "fragment")
-        lengths = generator.integers(0, int(generator.integers(1, 900)), int(generator.integers(0, 400)))
+        lengths = generator.integers(
+            0, int(generator.integers(1, 900)), int(generator.integers(0, 400))
+        )
         plan = plan_packs(LengthHistogram.of(lengths).pieces(cut), cut.length)
         assert plan.packs == packs_one_by_one(pieces_of(lengths.tolist(), cut), cut.length)
         padded = list(assign(lengths, cut, plan, number))
@@ -76,7 +83,9 @@ def test_packs_are_those_of_the_algorithm_and_hold_every_token_once():
                 assert (document[:kept] == 1).all()
                 assert not document[kept:].any()
             assert len(packs) == (plan.packs if windows is padded else -(-tokens // cut.length))
-            assert windows is padded or all(sum(row[2] for row in pack) == cut.length for pack in packs[:-1])
+            assert windows is padded or all(
+                sum(row[2] for row in pack) == cut.length for pack in packs[:-1]
+            )
 
 
 @pytest.mark.usefixtures("steps")
@@ -98,7 +107,11 @@ def test_padding_of_web_like_lengths():
     histogram = LengthHistogram.of(lengths)
     for length, most in ((2048, 2e-5), (8192, 3e-5)):
         plan = plan_packs(histogram.pieces(PieceRule(length)), length)
-        assert histogram.tokens == int(lengths.sum(dtype=np.int64)) == int((plan.length - plan.room) @ plan.counts)
+        assert (
+            histogram.tokens
+            == int(lengths.sum(dtype=np.int64))
+            == int((plan.length - plan.room) @ plan.counts)
+        )
         assert 0 <= 1 - histogram.tokens / (plan.packs * length) < most
 
 

@@ -1,4 +1,6 @@
-"""Tables of others, joined by id: as a dictionary joins them, whatever hashes, files and types they have."""
+"""Tables of others, joined by id: as a dictionary joins them, whatever hashes, files and types they
+have.
+"""
 
 import json
 import re
@@ -46,7 +48,12 @@ def read(folder, tables, **settings):
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=37)
     (scratch := folder / "scratch").mkdir()
     files = [stat_file(folder, f"{number}.parquet") for number in range(len(tables))]
-    given = {"id": "id", "columns": None, "taken": ("tokens", "kept"), "where": "attributes.web"} | settings
+    given = {
+        "id": "id",
+        "columns": None,
+        "taken": ("tokens", "kept"),
+        "where": "attributes.web",
+    } | settings
     found = AttributeTables(folder, files, **given)
     return found.read(scratch, lambda _: None), found.names
 
@@ -76,10 +83,22 @@ def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, s
     ]
     cuts = sorted(random.integers(0, len(rows) + 1, 2).tolist())
     parts = [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    types = {"id": pa.dictionary(pa.int32(), pa.string()), "score": pa.float32(), "topic": pa.int16()}
-    types |= {"wide": pa.uint64(), "good": pa.bool_(), "words": pa.large_string(), "last": pa.string()}
+    types = {
+        "id": pa.dictionary(pa.int32(), pa.string()),
+        "score": pa.float32(),
+        "topic": pa.int16(),
+    }
+    types |= {
+        "wide": pa.uint64(),
+        "good": pa.bool_(),
+        "words": pa.large_string(),
+        "last": pa.string(),
+    }
     schemas = [
-        pa.schema(types | {"late": pa.int64() if any(row["late"] is not None for row in part) else pa.null()})
+        pa.schema(
+            types
+            | {"late": pa.int64() if any(row["late"] is not None for row in part) else pa.null()}
+        )
         for part in parts
     ]
     looked_up, names = read(tmp_path / "files", list(map(pa.Table.from_pylist, parts, schemas)))
@@ -102,20 +121,44 @@ def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, s
 
 ONE = pa.table({"id": ["a"], "score": [0.5]})
 CANNOT = {
-    "no id": ([ONE.drop_columns("id")], {}, "0.parquet: a table of attributes lacks a column; 'id'; found: score"),
+    "no id": (
+        [ONE.drop_columns("id")],
+        {},
+        "0.parquet: a table of attributes lacks a column; 'id'; found: score",
+    ),
     "other id": ([ONE], {"id": "doc"}, "lacks a column; 'doc'; attributes.web.id"),
     "not there": ([ONE], {"columns": ["gone"]}, "lacks a column; 'gone'; attributes.web.columns"),
-    "fewer": ([ONE, ONE.drop_columns("score")], {}, "1.parquet: a table of attributes lacks; 'score'"),
-    "more": ([ONE, ONE.append_column("lang", [["en"]])], {}, "1.parquet: tables; differ; 'lang'; 0.parquet: id, score"),
+    "fewer": (
+        [ONE, ONE.drop_columns("score")],
+        {},
+        "1.parquet: a table of attributes lacks; 'score'",
+    ),
+    "more": (
+        [ONE, ONE.append_column("lang", [["en"]])],
+        {},
+        "1.parquet: tables; differ; 'lang'; 0.parquet: id, score",
+    ),
     "type": (
         [ONE, ONE.set_column(1, "score", [[1]])],
         {},
         "1.parquet: tables; 'score' of int64; double, as in",
     ),
-    "kept": ([ONE.append_column("kept", [[1]])], {}, "0.parquet: documents have a column of this name already; 'kept'"),
-    "own": ([ONE.append_column("tokens", [[1]])], {}, "of this name already; 'tokens'; attributes.web.columns"),
+    "kept": (
+        [ONE.append_column("kept", [[1]])],
+        {},
+        "0.parquet: documents have a column of this name already; 'kept'",
+    ),
+    "own": (
+        [ONE.append_column("tokens", [[1]])],
+        {},
+        "of this name already; 'tokens'; attributes.web.columns",
+    ),
     "twice": ([ONE.append_column("score", [[1.0]])], {}, "differ; two columns 'score'"),
-    "id type": ([ONE.set_column(0, "id", [[0.5]])], {}, "ids are texts or whole numbers; 'id' of double"),
+    "id type": (
+        [ONE.set_column(0, "id", [[0.5]])],
+        {},
+        "ids are texts or whole numbers; 'id' of double",
+    ),
     "no value": (
         [ONE.append_column("raw", [[[b"\xff"]]])],
         {},
@@ -129,21 +172,35 @@ def test_tables_that_cannot_be_joined_are_named(tmp_path, case):
     tables, settings, says = CANNOT[case]
     with pytest.raises(NanosetError) as caught:
         read(tmp_path / "files", tables, **settings)
-    assert [part for part in says.split("; ") if part not in str(caught.value)] == [], str(caught.value)
+    assert [part for part in says.split("; ") if part not in str(caught.value)] == [], str(
+        caught.value
+    )
 
 
 def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_named(tmp_path):
-    values = {"at": pa.array([0], pa.timestamp("s")), "many": [[1, 2]], "long": ["é" * 3000], "id": [7], "left": [0]}
+    values = {
+        "at": pa.array([0], pa.timestamp("s")),
+        "many": [[1, 2]],
+        "long": ["é" * 3000],
+        "id": [7],
+        "left": [0],
+    }
     texts = {"at": ["now"], "many": [{"a": 1}], "long": [b"x"], "id": [8]}
-    looked_up, names = read(tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"])
+    looked_up, names = read(
+        tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"]
+    )
     assert names == ["long", "many", "at"]
     found, _ = looked_up.opened().find(pa.array(["7"]))
     long, many, at = (column[0].as_py() for column in looked_up.opened().take(found))
     assert len(long.encode()) > MOST_BYTES, "so that it is counted as left out"
     assert (many, at) == ("[1,2]", "1970-01-01T00:00:00.000")
     (tmp_path / "a.parquet").write_bytes(b'{"id": 1}\n')
-    tables = AttributeTables(tmp_path, [stat_file(tmp_path, "a.parquet")], "id", None, (), "attributes.web")
-    with pytest.raises(NanosetError, match=r"a\.parquet: a table of attributes cannot be read\n.*plain text"):
+    tables = AttributeTables(
+        tmp_path, [stat_file(tmp_path, "a.parquet")], "id", None, (), "attributes.web"
+    )
+    with pytest.raises(
+        NanosetError, match=r"a\.parquet: a table of attributes cannot be read\n.*plain text"
+    ):
         tables.read(tmp_path, lambda _: None)
 
 
@@ -162,8 +219,13 @@ SETTINGS = {
 def documents(first, count):
     """Of which every tenth has no id."""
     numbers = range(first, first + count)
-    rows = [{"text": f"text {n} " * 12, "lang": "en" if n % 3 else "de", "id": f"d{n}"} for n in numbers]
-    return [row if n % 10 else {"text": row["text"], "lang": "de"} for n, row in zip(numbers, rows, strict=True)]
+    rows = [
+        {"text": f"text {n} " * 12, "lang": "en" if n % 3 else "de", "id": f"d{n}"} for n in numbers
+    ]
+    return [
+        row if n % 10 else {"text": row["text"], "lang": "de"}
+        for n, row in zip(numbers, rows, strict=True)
+    ]
 
 
 def scores(first, count):
@@ -184,7 +246,9 @@ def made(tmp_path_factory, tokenizer_file):
     pq.write_table(pa.table(scores(0, 60)), file.parent / "scores" / "1.parquet")
     (file.parent / "scores" / "_SUCCESS").touch()
     repeated = pa.table({"id": ["d1", "d1", "d2"], "quality": [9.0, 8.0, 7.0]})
-    pq.write_table(pa.concat_tables([pa.table(scores(60, 40)), repeated]), file.parent / "scores" / "2.parquet")
+    pq.write_table(
+        pa.concat_tables([pa.table(scores(60, 40)), repeated]), file.parent / "scores" / "2.parquet"
+    )
     built(Project.open(file))
     return file
 
@@ -219,7 +283,9 @@ def changed(project, **settings):
 def test_views_choose_by_joined_columns_and_counts_are_told(project):
     found = require(project, ATTRIBUTES, Key("web"))
     numbers = [n for n in range(DOCUMENTS) if n % 10 and n % 7]
-    assert current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
+    assert current_dataset(project, "good").facts["documents"] == sum(
+        n % 4 >= 2 and n % 3 > 0 for n in numbers
+    )
     assert len(found.facts["shards"]) > 3
     facts = {name: found.facts[name] for name in (*attributes.COUNTS, "documents", "rows")}
     assert facts == {
@@ -232,34 +298,51 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
     }
     warnings = list(ATTRIBUTES.show(project, found).warnings)
     assert warnings[0].endswith(", as 'd7'; 9 of them have no id")
-    assert [text.split(" ")[0] for text in warnings] == [str(facts[k]) for k in ("missing", "duplicates", "unmatched")]
+    assert [text.split(" ")[0] for text in warnings] == [
+        str(facts[k]) for k in ("missing", "duplicates", "unmatched")
+    ]
     assert views.VIEW.inputs(project.config, Key("web", "plain")).keys() == {"dataset", "columns"}
-    assert views.VIEW.inputs(project.config, Key("web", "good")).keys() == {"dataset", "columns", "attributes"}
+    assert views.VIEW.inputs(project.config, Key("web", "good")).keys() == {
+        "dataset",
+        "columns",
+        "attributes",
+    }
     reports = {report.output: report for report in verify_project(project, ["web"], deep=True)}
     assert [finding.severity for finding in reports["attributes/web"].findings] == ["warning"] * 3
 
 
-def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(project, monkeypatch):
+def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
+    project, monkeypatch
+):
     before = tables_of(project)
     facts = require(project, ATTRIBUTES, Key("web")).facts
-    (project.config.file.parent / "raw" / "web" / "b.jsonl").write_bytes(jsonl(documents(DOCUMENTS, 5)))
+    (project.config.file.parent / "raw" / "web" / "b.jsonl").write_bytes(
+        jsonl(documents(DOCUMENTS, 5))
+    )
     make_corpora(project)
     made = join_attributes(project, "web")
     assert len(tables_of(project) - before) == len(made.facts["shards"]) - len(facts["shards"]) > 0
-    assert made.facts["unmatched"] == facts["unmatched"] - 3, "ids that older shards have are known, too"
+    assert made.facts["unmatched"] == facts["unmatched"] - 3, (
+        "ids that older shards have are known, too"
+    )
     collect(project)
     assert tables_of(project) >= before
     again = join_attributes(Project.open(project.config.file, rebuild=True), "web")
     assert (again.digest, again.facts) == (made.digest, made.facts)
     keep_columns(project, "web")
     views.make_view(project, "plain")
-    pq.write_table(pa.table({"id": ["d0"], "quality": [1.5]}), project.config.file.parent / "scores" / "0.parquet")
+    pq.write_table(
+        pa.table({"id": ["d0"], "quality": [1.5]}),
+        project.config.file.parent / "scores" / "0.parquet",
+    )
     assert "files" in stale_reasons(project, ATTRIBUTES, Key("web"))[0]
     assert not stale_reasons(project, views.VIEW, Key("web", "plain"))
     join_attributes(project, "web")
     assert not before & {place for place in tables_of(project) if place.name in join_facts(project)}
     shutil.rmtree(project.config.file.parent / "scores")
-    reasons = ATTRIBUTES.refusal(project, Key("web"), ATTRIBUTES.recipe(project, Key("web"), {"tokenized": ""}), None)
+    reasons = ATTRIBUTES.refusal(
+        project, Key("web"), ATTRIBUTES.recipe(project, Key("web"), {"tokenized": ""}), None
+    )
     assert "attributes.web.files" in reasons
 
 
@@ -279,10 +362,14 @@ def test_policies_judge_what_was_made_and_make_nothing_again(project, monkeypatc
     before, judged = require(project, ATTRIBUTES, Key("web")), changed(project, **settings)
     if "id" not in settings:
         monkeypatch.setattr(attributes, "publish", None)
-        assert re.search(says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, Key("web"), before))
+        assert re.search(
+            says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, Key("web"), before)
+        )
         wanted = ATTRIBUTES.recipe(judged, Key("web"), before.recipe["parents"])
         assert wanted.digest == before.digest
-        assert ATTRIBUTES.refusal(judged, Key("web"), wanted, None) == ATTRIBUTES.fault(judged, Key("web"), before)
+        assert ATTRIBUTES.refusal(judged, Key("web"), wanted, None) == ATTRIBUTES.fault(
+            judged, Key("web"), before
+        )
         [*_, report] = verify_project(judged, ["web/attributes"])
         assert report.errors[0].remedy.split(" ")[-2].startswith("on_")
     with pytest.raises(InputError, match=says.replace("20", r"\d+").strip("^")):
@@ -297,7 +384,9 @@ def test_documents_without_ids_and_values_that_are_others_are_found(project, mon
         join_attributes(Project.open(project.config.file, rebuild=True), "web")
     [*_, report] = verify_project(project, ["web/attributes"])
     assert "has not the values of the rows" in report.errors[0].what
-    project.config.file.write_text(text.replace('"columns": ["lang"]', '"columns": ["lang"], "id_key": "nothing"'))
+    project.config.file.write_text(
+        text.replace('"columns": ["lang"]', '"columns": ["lang"], "id_key": "nothing"')
+    )
     other = Project.open(project.config.file)
     make_corpora(other)
     with pytest.raises(InputError, match="no document of the corpus has an id"):
@@ -309,15 +398,22 @@ def test_documents_without_ids_and_values_that_are_others_are_found(project, mon
 def test_the_same_bytes_in_a_bucket(made, tmp_path, bucket):
     shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
     file = tmp_path / "project" / "nanoset.yaml"
-    settings = json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+    settings = json.loads(file.read_text()) | {
+        "root": bucket.url(),
+        "storage": {"endpoint_url": bucket.endpoint_url},
+    }
     settings["attributes"] = {"web": f"{bucket.url()}/given/*.parquet"}
     for one in (file.parent / "scores").iterdir():
         bucket.put(f"given/{one.name}", one.read_bytes())
     file.write_text(json.dumps(settings))
     built(Project.open(file))
     here = {name for name in outputs_of(made) if name.endswith(TABLE)}
-    tables = [stored.name for stored in bucket.list("attribute_tables") if stored.name.endswith(TABLE)]
-    contents = Counter(outputs_of(made)[name] for name in here if name.startswith("attribute_tables"))
+    tables = [
+        stored.name for stored in bucket.list("attribute_tables") if stored.name.endswith(TABLE)
+    ]
+    contents = Counter(
+        outputs_of(made)[name] for name in here if name.startswith("attribute_tables")
+    )
     assert Counter(map(bucket.sha256, tables)) == contents
     [*_, report] = verify_project(Project.open(file), ["web/attributes"])
     assert report.passed

@@ -1,4 +1,6 @@
-"""Values kept beside the tokens of documents: aligned to the shards' tables, of one type for a corpus."""
+"""Values kept beside the tokens of documents: aligned to the shards' tables, of one type for a
+corpus.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,30 @@ from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import plain
 
 ROWS = 16
-MIXED = [1, 2.5, "three", True, None, {"a": [1, "é"]}, 2**53 + 1, 2**63, 1e-7, float("nan"), "x" * 5000]
-WIDE = ["1", "2.5", "three", "true", None, '{"a":[1,"é"]}', "9007199254740993", "9223372036854775808", "1e-7"]
+MIXED = [
+    1,
+    2.5,
+    "three",
+    True,
+    None,
+    {"a": [1, "é"]},
+    2**53 + 1,
+    2**63,
+    1e-7,
+    float("nan"),
+    "x" * 5000,
+]
+WIDE = [
+    "1",
+    "2.5",
+    "three",
+    "true",
+    None,
+    '{"a":[1,"é"]}',
+    "9007199254740993",
+    "9223372036854775808",
+    "1e-7",
+]
 WIDE += [None, None]
 
 
@@ -83,19 +107,29 @@ def all_rows(project, tokenized, names):
             values = aligned.read(files, group, names)
             table = pa.table({name: plain(values[name]) for name in names})
             assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
-            found += [{"id": identity, **row} for identity, row in zip(ids, table.to_pylist(), strict=True)]
+            found += [
+                {"id": identity, **row}
+                for identity, row in zip(ids, table.to_pylist(), strict=True)
+            ]
     return found
 
 
 def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer_file):
     broken = b'{"text": 1, "lang": "xx"}\n\n'
     lines = {name: rows(name, 90) for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst")}
-    table = [{key: value for key, value in row.items() if key != "mixed"} for row in rows("d.parquet", 90)]
+    table = [
+        {key: value for key, value in row.items() if key != "mixed"}
+        for row in rows("d.parquet", 90)
+    ]
     files = {name: encoded(name, some, 30) for name, some in lines.items()}
     files["a.jsonl"] = (
-        broken + files["a.jsonl"][:500] + files["a.jsonl"][500:].replace(b'"text": "text 5"', b'"text": 5')
+        broken
+        + files["a.jsonl"][:500]
+        + files["a.jsonl"][500:].replace(b'"text": "text 5"', b'"text": 5')
     )
-    project = project_of(tmp_path / "p", tokenizer_file, files | {"d.parquet": encoded("d.parquet", table, 40)})
+    project = project_of(
+        tmp_path / "p", tokenizer_file, files | {"d.parquet": encoded("d.parquet", table, 40)}
+    )
     names = ["lang", "meta.score", "rare", "mixed", "gone"]
     tokenized = made(project)
     expected = []
@@ -103,7 +137,11 @@ def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer
         for number, row in enumerate(some):
             if row["text"] and not (name == "a.jsonl" and number == 5):
                 wide = WIDE[number % len(MIXED)] if "mixed" in row else None
-                values = {"lang": row["lang"], "meta.score": float(row["meta"]["score"]), "rare": row["rare"]}
+                values = {
+                    "lang": row["lang"],
+                    "meta.score": float(row["meta"]["score"]),
+                    "rare": row["rare"],
+                }
                 expected.append({"id": row["id"], **values, "mixed": wide, "gone": None})
     assert all_rows(project, tokenized, names) == expected
     facts = require(project, COLUMNS, Key("web")).facts
@@ -117,16 +155,28 @@ def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer
 @pytest.mark.parametrize("range_mib", [0.001, 0.01, 64])
 def test_values_do_not_depend_on_the_cut_into_shards(tmp_path, tokenizer_file, range_mib):
     names = ["int", "number", "large", "any"]
-    values = {"int": [*range(9)], "number": [1, 2.5, 3] * 3, "large": [2**60, 0.5, 1] * 3, "any": [1, 1.0, "1"] * 3}
-    lines = [{"text": "a", "id": str(n)} | {name: values[name][n % 9] for name in names} for n in range(200)]
+    values = {
+        "int": [*range(9)],
+        "number": [1, 2.5, 3] * 3,
+        "large": [2**60, 0.5, 1] * 3,
+        "any": [1, 1.0, "1"] * 3,
+    }
+    lines = [
+        {"text": "a", "id": str(n)} | {name: values[name][n % 9] for name in names}
+        for n in range(200)
+    ]
     files = {f"{n}.jsonl": json.dumps(line).encode() + b"\n" for n, line in enumerate(lines)}
     project = project_of(tmp_path / "p", tokenizer_file, files, columns=names)
-    text = project.config.file.read_text().replace('"range_mib": 0.001', f'"range_mib": {range_mib}')
+    text = project.config.file.read_text().replace(
+        '"range_mib": 0.001', f'"range_mib": {range_mib}'
+    )
     project.config.file.write_text(text)
     project = Project.open(project.config.file)
     tokenized = made(project)
     texts = {"large": {2**60: str(2**60), 0.5: "0.5", 1: "1"}, "any": dict.fromkeys([1, "1"], "1")}
-    expected = [{k: texts.get(k, {}).get(v, v) for k, v in line.items() if k != "text"} for line in lines]
+    expected = [
+        {k: texts.get(k, {}).get(v, v) for k, v in line.items() if k != "text"} for line in lines
+    ]
     assert all_rows(project, tokenized, names) == expected
     assert [str(kind) for kind in columns_of(project, "web", tokenized, names).schema.types] == [
         "int64",

@@ -1,4 +1,6 @@
-"""Texts of evaluations in documents: all that are copied, most that are edited a little, none by chance."""
+"""Texts of evaluations in documents: all that are copied, most that are edited a little, none by
+chance.
+"""
 
 import json
 import random
@@ -21,7 +23,8 @@ from nanoset_core.text.contents import stat_file
 from nanoset_core.tokenizers.engines.reference import Encoded
 
 WORDS = [
-    "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=3 + number % 7)) for number in range(3000)
+    "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=3 + number % 7))
+    for number in range(3000)
 ]
 ENTRIES = [bytes([byte]) for byte in range(256)] + [f" {word}".encode() for word in WORDS]
 NUMBERS = {entry: number for number, entry in enumerate(ENTRIES)}
@@ -91,7 +94,8 @@ def test_copies_are_all_found_edited_ones_nearly_all_and_nothing_else(tmp_path, 
     for number, text in plants.items():
         said = text.title().replace(" ", ", ") if number % 2 else text
         documents[number] = f"{hosts[number]} {said} {hosts[-number]}"
-    documents.insert(150, " ".join(hosts) + f" {texts[7]} " + " ".join(hosts))  # longer than a chunk
+    # longer than a chunk
+    documents.insert(150, " ".join(hosts) + f" {texts[7]} " + " ".join(hosts))
     monkeypatch.setattr(searching, "CHUNK_TOKENS", 1 << 14)
     monkeypatch.setattr(searching, "OVERLAP_TOKENS", 1 << 8)
     source, evaluation = evaluation_of(texts)
@@ -99,7 +103,12 @@ def test_copies_are_all_found_edited_ones_nearly_all_and_nothing_else(tmp_path, 
         "texts": 200,
         "copies": 0,
         "ngrams": len(
-            {tuple(words[k : k + 5]) for text in texts if (words := text.split()) for k in range(len(words) - 4)}
+            {
+                tuple(words[k : k + 5])
+                for text in texts
+                if (words := text.split())
+                for k in range(len(words) - 4)
+            }
         ),
         "too_short": 0,
     }
@@ -152,13 +161,21 @@ def test_texts_of_files(tmp_path):
         {"q": None, "of": {"a": []}},
         {"q": "two", "of": {"a": {"text": ["z"]}}},
     ]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:1])) + "\n\n" + json.dumps(rows[2]))
-    pq.write_table(pa.Table.from_pylist([{"q": row["q"], "n": row.get("n")} for row in rows]), tmp_path / "b.parquet")
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(map(json.dumps, rows[:1])) + "\n\n" + json.dumps(rows[2])
+    )
+    pq.write_table(
+        pa.Table.from_pylist([{"q": row["q"], "n": row.get("n")} for row in rows]),
+        tmp_path / "b.parquet",
+    )
     read = {
         name: list(read_texts(tmp_path, stat_file(tmp_path, name), ("q", "of.a", "n")))
         for name in ("a.jsonl", "b.parquet")
     }
-    assert read == {"a.jsonl": [(1, "one\nx\ny\n3"), (3, "two\nz")], "b.parquet": [(1, "one\n3"), (3, "two")]}
+    assert read == {
+        "a.jsonl": [(1, "one\nx\ny\n3"), (3, "two\nz")],
+        "b.parquet": [(1, "one\n3"), (3, "two")],
+    }
     with pytest.raises(InputError, match="texts at question"):
         list(read_texts(tmp_path, stat_file(tmp_path, "a.jsonl"), ("question",)))
     for name, data in (("c.jsonl", b'{"q": "one"}\n{"q'), ("d.parquet", b"PAR1")):

@@ -1,4 +1,6 @@
-"""Contamination of a project's corpora: what is found where, policies, views without it, appends, gc and a bucket."""
+"""Contamination of a project's corpora: what is found where, policies, views without it, appends,
+gc and a bucket.
+"""
 
 import json
 import shutil
@@ -25,7 +27,11 @@ QUESTIONS = [
     "A painter mixes nine buckets of blue with a cup of yellow; which wall of the windmill does she finish on Friday?",
     "Bakers in Antwerp sell bread by weight. Does a wet loaf cost more than its flour did last winter?",
 ]
-PLANTS = {4: QUESTIONS[0], 17: QUESTIONS[2].upper().replace(" ", "\n"), 23: QUESTIONS[1].replace("yellow", "green")}
+PLANTS = {
+    4: QUESTIONS[0],
+    17: QUESTIONS[2].upper().replace(" ", "\n"),
+    23: QUESTIONS[1].replace("yellow", "green"),
+}
 SETTINGS = {
     "tokenization": {"range_mib": 0.005, "workers": 1},
     "contamination": {"evals": {"files": "evals/*.jsonl", "text_keys": ["question"]}},
@@ -35,16 +41,21 @@ SETTINGS = {
 
 
 def rows(count: int, plants: dict[int, str]) -> list[dict[str, str]]:
-    texts = [" ".join(WORDS[number * (k + 3) % len(WORDS)] for k in range(30)) for number in range(count)]
+    texts = [
+        " ".join(WORDS[number * (k + 3) % len(WORDS)] for k in range(30)) for number in range(count)
+    ]
     return [
-        {"id": f"d{number}", "text": f"{text} {plants.get(number, '')}\n{text}"} for number, text in enumerate(texts)
+        {"id": f"d{number}", "text": f"{text} {plants.get(number, '')}\n{text}"}
+        for number, text in enumerate(texts)
     ]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, tokenizer_file) -> Path:
     """A project that was looked through; not to be written to."""
-    file = write_corpus(tmp_path_factory.mktemp("contamination") / "project", tokenizer_file, SETTINGS)
+    file = write_corpus(
+        tmp_path_factory.mktemp("contamination") / "project", tokenizer_file, SETTINGS
+    )
     shutil.rmtree(file.parent / "raw")
     for part, numbers in enumerate(({4, 17}, {23})):
         path = file.parent / "raw" / "web" / f"{part}.jsonl"
@@ -115,23 +126,31 @@ def test_policies(project, policy, blend, says):
         assert "100% of a.jsonl:1: 'if two sailors" in str(report.errors[0].found)
         assert "clean_of: [evals] instead of web" in str(report.errors[0].remedy)
     gate = (
-        {"after evals of web": Node(CONTAMINATION, Key("evals", "web"))} if policy == "block" and blend == "web" else {}
+        {"after evals of web": Node(CONTAMINATION, Key("evals", "web"))}
+        if policy == "block" and blend == "web"
+        else {}
     )
     inputs = mapping.INDEX_MAPPINGS.inputs(project.config, Key("plain", "train"))
     assert {name: node for name, node in inputs.items() if node.stage is CONTAMINATION} == gate
     made = mapping.write_mappings(project, "plain", "train") if blend == "web" else None
-    assert made is None or set(made.recipe["parents"]) == {"web"}, "a gate is no part of what is made behind it"
+    assert made is None or set(made.recipe["parents"]) == {"web"}, (
+        "a gate is no part of what is made behind it"
+    )
 
 
 def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkeypatch):
     view = views.make_view(project, "clean")
     assert view.facts["documents"] == 57
     assert view.facts["steps"][-1][1] == "clean of evals"
-    (project.config.file.parent / "raw" / "web" / "2.jsonl").write_bytes(jsonl(rows(25, {11: QUESTIONS[1]})))
+    (project.config.file.parent / "raw" / "web" / "2.jsonl").write_bytes(
+        jsonl(rows(25, {11: QUESTIONS[1]}))
+    )
     make_corpora(project)
     looked = []
     work = contamination._search
-    monkeypatch.setattr(contamination, "_search", lambda texts, task: looked.append(task.first) or work(texts, task))
+    monkeypatch.setattr(
+        contamination, "_search", lambda texts, task: looked.append(task.first) or work(texts, task)
+    )
     contamination.find_contamination(project, "evals", "web")
     assert looked == [60]
     assert found(project) == [*EXPECTED, (71, "2.jsonl", 12, "d11", "a.jsonl", 2)]
@@ -141,7 +160,9 @@ def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkey
     shutil.rmtree(project.outputs.folder / contamination.STAGE)
     contamination.find_contamination(project, "evals", "web")
     assert not looked, "gc keeps what was found in shards"
-    (project.config.file.parent / "evals" / "b.jsonl").write_bytes(jsonl([{"question": rows(2, {})[1]["text"]}]))
+    (project.config.file.parent / "evals" / "b.jsonl").write_bytes(
+        jsonl([{"question": rows(2, {})[1]["text"]}])
+    )
     contamination.find_contamination(project, "evals", "web")
     assert sorted(looked) == [0, 30, 60]
     assert len(found(project)) > 4
@@ -164,7 +185,12 @@ def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
 
 
 @pytest.mark.parametrize(
-    "files", [["evals/a.jsonl", "evals/a.jsonl"], ["evals/*.jsonl", "./evals/a.jsonl"], ["evals", "linked/a.jsonl"]]
+    "files",
+    [
+        ["evals/a.jsonl", "evals/a.jsonl"],
+        ["evals/*.jsonl", "./evals/a.jsonl"],
+        ["evals", "linked/a.jsonl"],
+    ],
 )
 def test_a_file_that_is_named_twice_is_refused(project, files):
     (project.config.file.parent / "linked").symlink_to("evals")
@@ -178,7 +204,10 @@ def test_a_file_that_is_named_twice_is_refused(project, files):
 def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
     shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
     file = tmp_path / "project" / "nanoset.yaml"
-    settings = json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+    settings = json.loads(file.read_text()) | {
+        "root": bucket.url(),
+        "storage": {"endpoint_url": bucket.endpoint_url},
+    }
     file.write_text(json.dumps(settings))
     project = Project.open(file)
     make_corpora(project)
@@ -197,10 +226,17 @@ INSTRUCTION = "Read the passage below with care and answer the question with a s
 
 @pytest.fixture(scope="module")
 def boilerplate(tmp_path_factory, tokenizer_file) -> Path:
-    """A project in which 120 documents hold an instruction, and two a question; not to be written to."""
-    file = write_corpus(tmp_path_factory.mktemp("boilerplate") / "project", tokenizer_file, SETTINGS)
+    """A project in which 120 documents hold an instruction, and two a question; not to be written
+    to.
+    """
+    file = write_corpus(
+        tmp_path_factory.mktemp("boilerplate") / "project", tokenizer_file, SETTINGS
+    )
     shutil.rmtree(file.parent / "raw")
-    plants = dict.fromkeys(range(120), INSTRUCTION) | {7: f"{INSTRUCTION} {QUESTIONS[0]}", 130: QUESTIONS[1]}
+    plants = dict.fromkeys(range(120), INSTRUCTION) | {
+        7: f"{INSTRUCTION} {QUESTIONS[0]}",
+        130: QUESTIONS[1],
+    }
     (file.parent / "raw" / "web").mkdir(parents=True)
     (file.parent / "raw" / "web" / "0.jsonl").write_bytes(jsonl(rows(140, plants)))
     (file.parent / "evals").mkdir()
@@ -226,8 +262,12 @@ def made_of(project: Project):
 def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shared):
     question, instruction = CONTAMINATION.show(shared, made_of(shared)).warnings
 
-    assert question.startswith("2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors")
-    assert instruction.startswith("1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents")
+    assert question.startswith(
+        "2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors"
+    )
+    assert instruction.startswith(
+        "1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents"
+    )
     assert "120 hold 100% of a.jsonl:1: 'read the passage below" in instruction
     assert CONTAMINATION.show(shared, made_of(shared)).figures["contaminated"] == 2
     assert CONTAMINATION.show(shared, made_of(shared)).details["boilerplate only"] == "119"
@@ -235,9 +275,13 @@ def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shar
 
 def test_an_older_output_is_summarized_from_its_table(shared):
     made = made_of(shared)
-    older = replace(made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"})
+    older = replace(
+        made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"}
+    )
 
-    assert list(CONTAMINATION.show(shared, older).warnings) == list(CONTAMINATION.show(shared, made).warnings)
+    assert list(CONTAMINATION.show(shared, older).warnings) == list(
+        CONTAMINATION.show(shared, made).warnings
+    )
     assert CONTAMINATION.show(shared, older).figures == CONTAMINATION.show(shared, made).figures
 
 
@@ -256,7 +300,14 @@ def test_a_view_still_leaves_boilerplate_out(shared):
 
 
 def test_a_text_in_fewer_documents_is_no_boilerplate():
-    row = {"file": "0.jsonl", "line": 1, "share": 1.0, "words": "a", "evaluation_file": "a.jsonl", "evaluation_line": 1}
+    row = {
+        "file": "0.jsonl",
+        "line": 1,
+        "share": 1.0,
+        "words": "a",
+        "evaluation_file": "a.jsonl",
+        "evaluation_line": 1,
+    }
     matches = [{**row, "document": number} for number in range(99)]
 
     assert summarize(matches)[:4] == (99, matches[0], 0, 0)

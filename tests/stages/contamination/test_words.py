@@ -30,13 +30,20 @@ def slow_words(text: str) -> list[str]:
 
 def words_of(vocabulary: WordVocabulary, lists: list[list[int]]) -> list[list[str]]:
     begins = np.cumsum([0, *map(len, lists)])
-    found = vocabulary.words(np.array([one for tokens in lists for one in tokens], np.uint16), begins)
+    found = vocabulary.words(
+        np.array([one for tokens in lists for one in tokens], np.uint16), begins
+    )
     documents = found.documents(np.arange(len(found.hashes))).tolist()
     assert found.counts.tolist() == [documents.count(number) for number in range(len(lists))]
     texts = [vocabulary.text(found, number, number + 1) for number in range(len(found.hashes))]
     assert vocabulary.letters(found).tolist() == [len(text.encode()) for text in texts]
-    assert len(set(found.hashes.tolist())) == len(set(texts)), "a hash is of a word, however it is cut"
-    return [[text for text, own in zip(texts, documents, strict=True) if own == number] for number in range(len(lists))]
+    assert len(set(found.hashes.tolist())) == len(set(texts)), (
+        "a hash is of a word, however it is cut"
+    )
+    return [
+        [text for text, own in zip(texts, documents, strict=True) if own == number]
+        for number in range(len(lists))
+    ]
 
 
 @pytest.mark.parametrize("merges", [0, 40])
@@ -44,7 +51,12 @@ def test_words_do_not_depend_on_how_text_was_cut(merges):
     random.seed(merges)
     texts = [*TEXTS, "THE the The", "été ÉTÉ"]
     cut = [bytes([byte]) for byte in range(128)]
-    cut += [text[k : k + 3].encode() for text in texts for k in range(len(text)) if random.random() < merges / 100]
+    cut += [
+        text[k : k + 3].encode()
+        for text in texts
+        for k in range(len(text))
+        if random.random() < merges / 100
+    ]
     cut += [letter.encode() for text in texts for letter in text if ord(letter) > 127]
     entries = list(dict.fromkeys(cut))
     lists = []
@@ -80,7 +92,16 @@ def test_pieces_of_a_token(data, pieces):
 
 def saved(folder: Path, model: dict[str, object], **parts: object) -> Path:
     path = folder / "tokenizer.json"
-    added = [{"id": 0, "content": "<s>", "special": True, "single_word": False, "lstrip": False, "rstrip": False}]
+    added = [
+        {
+            "id": 0,
+            "content": "<s>",
+            "special": True,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+        }
+    ]
     added[0]["normalized"] = False
     path.write_text(json.dumps({"version": "1.0", "added_tokens": added, "model": model, **parts}))
     return path
@@ -90,8 +111,15 @@ def saved(folder: Path, model: dict[str, object], **parts: object) -> Path:
 def test_vocabularies_of_other_kinds(kind, tmp_path):
     if kind == "WordPiece":
         names = ["<s>", "play", "##ing", "the", ",", "[UNK]"]
-        model = {"type": kind, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 99}
-        path = saved(tmp_path, {**model, "vocab": {name: number for number, name in enumerate(names)}})
+        model = {
+            "type": kind,
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 99,
+        }
+        path = saved(
+            tmp_path, {**model, "vocab": {name: number for number, name in enumerate(names)}}
+        )
     else:
         names = ["<s>", "▁play", "ing", "▁the", ",", "<0x41>"]
         model = {"type": kind, "unk_id": 0, "byte_fallback": True}
@@ -101,8 +129,23 @@ def test_vocabularies_of_other_kinds(kind, tmp_path):
 
 
 def test_words_of_a_byte_level_tokenizer(tokenizer_file):
-    engine, vocabulary = ReferenceEngine(tokenizer_file), WordVocabulary.of_tokenizer(tokenizer_file)
+    engine, vocabulary = (
+        ReferenceEngine(tokenizer_file),
+        WordVocabulary.of_tokenizer(tokenizer_file),
+    )
     texts = [text for text in TEXTS if not text.startswith("<")]
     found = words_of(vocabulary, [one.tolist() for one in engine.encode(texts).lists()])
     assert found[4] == slow_words(texts[4].replace("_", " "))
-    assert found[0] == ["hello", "world", "it", "s", "o", "reilly", "s", "2nd", "new", "line", "naïve"]
+    assert found[0] == [
+        "hello",
+        "world",
+        "it",
+        "s",
+        "o",
+        "reilly",
+        "s",
+        "2nd",
+        "new",
+        "line",
+        "naïve",
+    ]

@@ -31,7 +31,9 @@ NAMES = ("web", "short", "often", "packed-web", "packed-often")
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, tokenizer_file) -> Project:
     """A project with views and packs of them; not to be written to."""
-    project = Project.open(write_project(tmp_path_factory.mktemp("faces") / "project", tokenizer_file, CHANGES))
+    project = Project.open(
+        write_project(tmp_path_factory.mktemp("faces") / "project", tokenizer_file, CHANGES)
+    )
     make_corpora(project, "web")
     for name in project.config.views:
         make_view(project, name)
@@ -73,13 +75,17 @@ def test_the_pieces_in_whole_sequences_are_the_pieces_of_all_documents(dataset):
 
     found = [piece for pieces in dataset.pieces_in(spans[lengths > 0]) for piece in pieces]
 
-    expected = [piece for document in range(n_documents(dataset)) for piece in dataset.pieces_of(document)]
+    expected = [
+        piece for document in range(n_documents(dataset)) for piece in dataset.pieces_of(document)
+    ]
     assert sorted(found) == sorted(piece for piece in expected if piece.stop > piece.start)
 
 
 def test_only_pieces_with_tokens_in_a_span_are_in_it(dataset):
     spans = np.array([[0, 3, 5], [2, 0, 1]])
-    for (sequence, start, stop), pieces in zip(spans.tolist(), dataset.pieces_in(spans), strict=True):
+    for (sequence, start, stop), pieces in zip(
+        spans.tolist(), dataset.pieces_in(spans), strict=True
+    ):
         assert pieces
         for piece in pieces:
             assert piece.sequence == sequence
@@ -166,7 +172,10 @@ def test_each_version_is_opened_once(project):
 def test_a_version_is_found_by_name_and_digest(project, name):
     manifest = current_dataset(project, name)
 
-    assert Datasets(project.outputs).version(name, manifest.digest, "it is gone").manifest.folder == manifest.folder
+    assert (
+        Datasets(project.outputs).version(name, manifest.digest, "it is gone").manifest.folder
+        == manifest.folder
+    )
 
 
 def test_a_version_that_was_deleted_is_named(project):

@@ -1,4 +1,6 @@
-"""One pair: every fault is found and named, and every token is looked at once, however it is cut into ranges."""
+"""One pair: every fault is found and named, and every token is looked at once, however it is cut
+into ranges.
+"""
 
 import hashlib
 import itertools
@@ -35,7 +37,9 @@ def prefix(tmp_path):
     rng = np.random.default_rng(1)
     builder = MMapIndexedDatasetBuilder(tmp_path / "data", np.uint16)
     for length in (5, 1, 9, 30, 2, 7):
-        builder.add_document(np.append(rng.integers(1, 500, length), EOD).astype(np.uint16), [length + 1])
+        builder.add_document(
+            np.append(rng.integers(1, 500, length), EOD).astype(np.uint16), [length + 1]
+        )
     builder.finalize()
     return tmp_path / "data"
 
@@ -75,9 +79,21 @@ def test_a_healthy_pair(prefix):
         (18, b"\x07", "the file ends too early"),
         (HEADER.size + 4, struct.pack("<i", -3), "sequence 1 has a negative length"),
         (HEADER.size + 4 * 6 + 8, struct.pack("<q", 13), "sequence 1 has an impossible pointer"),
-        (HEADER.size + 12 * 6, struct.pack("<q", 1), "the first document does not begin at sequence 0"),
-        (HEADER.size + 12 * 6 + 8 * 3, struct.pack("<q", 1), "document 3 begins before the one in front of it"),
-        (HEADER.size + 12 * 6 + 8 * 6, struct.pack("<q", 5), "the documents do not end at the last sequence"),
+        (
+            HEADER.size + 12 * 6,
+            struct.pack("<q", 1),
+            "the first document does not begin at sequence 0",
+        ),
+        (
+            HEADER.size + 12 * 6 + 8 * 3,
+            struct.pack("<q", 1),
+            "document 3 begins before the one in front of it",
+        ),
+        (
+            HEADER.size + 12 * 6 + 8 * 6,
+            struct.pack("<q", 5),
+            "the documents do not end at the last sequence",
+        ),
     ],
 )
 def test_faults_of_the_idx(prefix, offset, data, what):
@@ -90,11 +106,16 @@ def test_faults_of_the_idx(prefix, offset, data, what):
 def test_a_gap_between_sequences(prefix):
     poke(idx_path(prefix), HEADER.size + 4, struct.pack("<i", 1))
     finding = only(verify_pair(prefix))
-    assert (finding.what, finding.expected) == ("the .bin is not as long as its sequences", "118 bytes")
+    assert (finding.what, finding.expected) == (
+        "the .bin is not as long as its sequences",
+        "118 bytes",
+    )
 
 
 def test_a_wrong_dtype_and_wrong_counts(prefix):
-    found = {f.what: f for f in verify_pair(prefix, expected=Expected(dtype="int32", tokens=61)).findings}
+    found = {
+        f.what: f for f in verify_pair(prefix, expected=Expected(dtype="int32", tokens=61)).findings
+    }
     assert found["the tokens have another type than the tokenizer asks for"].found == "uint16"
     assert found["the .idx has another number of tokens than its manifest"].expected == "61"
 
@@ -106,7 +127,10 @@ def test_a_cut_and_a_long_bin(prefix):
     assert only(verify_pair(prefix)).what == "the token file is shorter than its index says"
     path.write_bytes(whole + b"\0\0")
     finding = only(verify_pair(prefix))
-    assert (finding.what, finding.found) == ("the .bin is not as long as its sequences", "122 bytes")
+    assert (finding.what, finding.found) == (
+        "the .bin is not as long as its sequences",
+        "122 bytes",
+    )
     path.unlink()
     assert only(verify_pair(prefix)).what == "no such file"
 
@@ -116,7 +140,14 @@ def test_a_cut_and_a_long_bin(prefix):
     [
         (10, 500, EXPECTED, "a token is not in the vocabulary", "byte 20 (sequence 2)", "id 500"),
         (7, 3, EXPECTED, UNFRAMED, "byte 12 (sequence 1)", "[] … [3]"),
-        (0, 9, Expected(before=(777,), after=(EOD,)), UNFRAMED, "byte 0 (sequence 0, and 5 more)", "[9] … [0]"),
+        (
+            0,
+            9,
+            Expected(before=(777,), after=(EOD,)),
+            UNFRAMED,
+            "byte 0 (sequence 0, and 5 more)",
+            "[9] … [0]",
+        ),
     ],
 )
 def test_faults_of_tokens(prefix, token, value, expected, what, where, found):
@@ -132,7 +163,9 @@ def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
     assert 0 < report.figures["tokens_read"] < 60
     assert "duplicate_documents" not in report.figures
     poke(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
-    assert not verify_pair(prefix, expected=EXPECTED).passed, "the last document is always looked at"
+    assert not verify_pair(prefix, expected=EXPECTED).passed, (
+        "the last document is always looked at"
+    )
     assert verify_pair(prefix, expected=EXPECTED, deep=True).figures["tokens_read"] == 60
 
 
@@ -188,10 +221,18 @@ def looked_at(check, ranges):
 
 
 def wanted(sequences):
-    """What a loop over all tokens finds: (sequences not framed, first token outside, share of copies)."""
-    unframed = [number for number, one in enumerate(sequences) if len(one) < 3 or (one[:2], one[-1:]) != ([1, 2], [3])]
+    """What a loop over all tokens finds: (sequences not framed, first token outside, share of
+    copies).
+    """
+    unframed = [
+        number
+        for number, one in enumerate(sequences)
+        if len(one) < 3 or (one[:2], one[-1:]) != ([1, 2], [3])
+    ]
     flat = [(number, token) for number, one in enumerate(sequences) for token in one]
-    outside = next(((2 * at, *found) for at, found in enumerate(flat) if found[1] > FRAMED.max_id), None)
+    outside = next(
+        ((2 * at, *found) for at, found in enumerate(flat) if found[1] > FRAMED.max_id), None
+    )
     filled = [tuple(one) for one in sequences if one]
     return unframed, outside, round(1 - len(set(filled)) / len(filled), 6) if filled else 0.0
 
@@ -217,7 +258,10 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
         report = verified(dataset)
         ranges = token_ranges(dataset)
     unframed, outside, share = wanted(sequences)
-    assert all(one.end == other.begin and one.last == other.first for one, other in itertools.pairwise(ranges))
+    assert all(
+        one.end == other.begin and one.last == other.first
+        for one, other in itertools.pairwise(ranges)
+    )
     if ranges:
         assert (ranges[0].first, ranges[0].begin) == (0, 0)
         assert (ranges[-1].last, ranges[-1].end) == (len(dataset), dataset.bin_bytes)
@@ -233,7 +277,9 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
     wrong = found.pop("a sequence does not begin and end with the tokens that it should", None)
     more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
     begins = np.cumsum([0, *map(len, sequences)]) * 2
-    assert wrong == (f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None)
+    assert wrong == (
+        f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None
+    )
     assert not found
 
 
@@ -264,7 +310,11 @@ def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, par
         changed = bytearray(data)
         changed[place] ^= 8
         path.write_bytes(changed)
-        found = [finding for finding in verified(dataset, pieces=pieces).findings if "other bytes" in finding.what]
+        found = [
+            finding
+            for finding in verified(dataset, pieces=pieces).findings
+            if "other bytes" in finding.what
+        ]
         begin = max(end for end in [0, *itertools.accumulate(sizes)] if end <= place)
         assert f"of bytes {begin} to " in found[0].found
     path.write_bytes(data)
@@ -283,8 +333,12 @@ def test_pieces_that_are_not_all_of_the_file(tmp_path):
     write(tmp_path / "d", SEQUENCES)
     data = (tmp_path / "d.bin").read_bytes()
     for sizes in ([80, 80], [80, 80, 160, 2]):
-        report = verify_pair(tmp_path / "d", expected=FRAMED, deep=True, pieces=digests(data + b"\0\0", sizes))
-        assert [finding.what for finding in report.findings] == ["the pieces of a file are not all of it"]
+        report = verify_pair(
+            tmp_path / "d", expected=FRAMED, deep=True, pieces=digests(data + b"\0\0", sizes)
+        )
+        assert [finding.what for finding in report.findings] == [
+            "the pieces of a file are not all of it"
+        ]
         assert report.figures["tokens_read"] == 160
 
 
@@ -319,7 +373,11 @@ def share(datasets):
     """Of several, whose sequences are those of one dataset."""
     found = [counted(dataset, 512).kept() for dataset in datasets]
     count = sum(number for _, number in found)
-    return 1 - len(np.unique(np.concatenate([unique for unique, _ in found]))) / count if count else 0.0
+    return (
+        1 - len(np.unique(np.concatenate([unique for unique, _ in found]))) / count
+        if count
+        else 0.0
+    )
 
 
 documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
@@ -337,4 +395,6 @@ def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, docu
     expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
     assert share([dataset]) == expected
     folder = tmp_path_factory.mktemp("parts")
-    assert share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
+    assert (
+        share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
+    )

@@ -11,11 +11,13 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 END = 7
 
 
-def random_pair(folder: Path, seed: int, *, has_ends: bool | None = None) -> tuple[Path, list[np.ndarray]]:
+def random_pair(
+    folder: Path, seed: int, *, has_ends: bool | None = None
+) -> tuple[Path, list[np.ndarray]]:
     """Write a dataset → its prefix, and its documents in order.
 
-    Some are empty or one token long; some datasets have ids that need four bytes, or documents without an end token
-    unless `has_ends` says that all have one.
+    Some are empty or one token long; some datasets have ids that need four bytes, or documents
+    without an end token unless `has_ends` says that all have one.
     """
     rng = np.random.default_rng(seed)
     dtype, most = ((np.uint16, 65_000), (np.int32, 200_000))[seed % 2]

@@ -1,4 +1,6 @@
-"""Exports that share the tokens of a dataset: what they hold, and that the real readers read all of it."""
+"""Exports that share the tokens of a dataset: what they hold, and that the real readers read all of
+it.
+"""
 
 import gzip
 import os
@@ -24,7 +26,9 @@ def exported(tmp_path):
 
     def make(seed, kind):
         prefix, documents = random_pair(tmp_path, seed, has_ends=True)
-        facts, _, is_new = export_pair(prefix, tmp_path / kind, ExportOptions(format=kind, tokenizer_name="some/name"))
+        facts, _, is_new = export_pair(
+            prefix, tmp_path / kind, ExportOptions(format=kind, tokenizer_name="some/name")
+        )
         full = [one for one in documents if len(one)]
         assert is_new
         assert (facts["documents"], facts["left_out"]) == (len(full), len(documents) - len(full))
@@ -40,7 +44,9 @@ def test_a_ds_file_holds_every_document_in_order(exported, seed):
     folder, name, documents = exported(seed, "datatrove")
     tokens = np.fromfile(folder / f"{name}.ds", documents[0].dtype)
     ends = np.fromfile(folder / f"{name}.ds.index", np.uint64).astype(int)
-    assert [part.tobytes() for part in np.split(tokens, ends[:-1])] == [one.tobytes() for one in documents]
+    assert [part.tobytes() for part in np.split(tokens, ends[:-1])] == [
+        one.tobytes() for one in documents
+    ]
     lines = (folder / f"{name}.ds.metadata").read_text().split("\n")
     assert lines == [f"some/name|{tokens.itemsize}", str(len(tokens)), _metric(len(tokens))]
 
@@ -51,7 +57,9 @@ def test_a_headless_npy_file_holds_every_document_in_order(exported, seed):
     tokens = np.fromfile(folder / f"{name}.npy", documents[0].dtype)
     with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
         spans = [tuple(map(int, line.split(","))) for line in file]
-    assert [tokens[start:end].tobytes() for start, end in spans] == [one.tobytes() for one in documents]
+    assert [tokens[start:end].tobytes() for start, end in spans] == [
+        one.tobytes() for one in documents
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -62,7 +70,9 @@ def test_datatrove_reads_every_token_in_order(exported, seed):
     # windows of one token: none is left over
     one = dataset.DatatroveFileDataset(str(folder / f"{name}.ds"), seq_len=0, token_size=size)
     assert np.array_equal([int(one[k]["input_ids"][0]) for k in range(len(one))], tokens)
-    wide = dataset.DatatroveFolderDataset(str(folder), seq_len=31, token_size=size, return_positions=True)
+    wide = dataset.DatatroveFolderDataset(
+        str(folder), seq_len=31, token_size=size, return_positions=True
+    )
     assert len(wide) == len(tokens) // 32
     places = np.concatenate([np.arange(len(one)) for one in documents])
     for k in range(len(wide)):
@@ -81,7 +91,9 @@ def test_olmo_core_reads_every_token_in_order(exported, seed, tmp_path):
     folder, name, documents = exported(seed, "olmo-core")
     tokens = np.concatenate(documents)
     spans = [*iter_document_indices(str(folder / f"{name}.npy"), use_array_if_local=False)]
-    assert [tokens[start:end].tobytes() for start, end in spans] == [one.tobytes() for one in documents]
+    assert [tokens[start:end].tobytes() for start, end in spans] == [
+        one.tobytes() for one in documents
+    ]
     if seed % 5:  # documents end with the end token
         dtype = np.uint16 if tokens.itemsize == 2 else np.uint32
         found = iter_document_indices(str(folder / f"{name}.npy"), eos_token_id=END, dtype=dtype)
@@ -96,13 +108,26 @@ def test_olmo_core_reads_every_token_in_order(exported, seed, tmp_path):
     read = config.build()
     read.prepare()
     assert len(read) == len(tokens) // 8
-    found = np.concatenate([read[k]["input_ids"].numpy() for k in range(len(read))]) if len(read) else tokens[:0]
+    found = (
+        np.concatenate([read[k]["input_ids"].numpy() for k in range(len(read))])
+        if len(read)
+        else tokens[:0]
+    )
     assert np.array_equal(found, tokens[: len(found)])
 
 
 def test_tokens_are_linked_and_a_second_call_makes_nothing(tmp_path):
     prefix, _ = random_pair(tmp_path, 2)
-    words = ["export", str(prefix), "--format", "datatrove", "-o", str(tmp_path / "out"), "--name", "n"]
+    words = [
+        "export",
+        str(prefix),
+        "--format",
+        "datatrove",
+        "-o",
+        str(tmp_path / "out"),
+        "--name",
+        "n",
+    ]
     said = [CliRunner().invoke(nanoset, words, catch_exceptions=False).output for _ in range(2)]
     assert "tokens: hard link" in said[0]
     assert said[1] == said[0].replace("\n", " (there already)\n")
@@ -131,17 +156,28 @@ def test_within_a_bucket_no_token_passes_through_the_client(tmp_path, bucket, mo
     passed: list[int] = []
     s3_server.listeners.append(lambda path, sent, got: passed.append(sent + got))
     options = ExportOptions(format="datatrove")
-    facts, _, _ = export_pair(location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options)
+    facts, _, _ = export_pair(
+        location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options
+    )
     s3_server.listeners.pop()
     assert facts["made_by"] == "copy within the bucket"
     assert sum(passed) < 100_000
     assert bucket.sha256("out/big.ds") == bucket.sha256("big.bin")
-    assert export_pair(location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options)[2] is False
+    assert (
+        export_pair(location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options)[2]
+        is False
+    )
     # to and from a bucket
-    assert export_pair(tmp_path / "big", location(f"{bucket.url()}/sent"), options)[0]["made_by"] == "copy"
+    assert (
+        export_pair(tmp_path / "big", location(f"{bucket.url()}/sent"), options)[0]["made_by"]
+        == "copy"
+    )
     assert bucket.sha256("sent/big.ds") == bucket.sha256("big.bin")
     (tmp_path / "got").mkdir()
-    assert export_pair(location(f"{bucket.url()}/big"), tmp_path / "got", options)[0]["made_by"] == "copy"
+    assert (
+        export_pair(location(f"{bucket.url()}/big"), tmp_path / "got", options)[0]["made_by"]
+        == "copy"
+    )
     assert (tmp_path / "got/big.ds").read_bytes() == (tmp_path / "big.bin").read_bytes()
 
 
@@ -167,20 +203,41 @@ def test_what_a_reader_cannot_read_is_refused(kind, told, found):
 
 def test_types_that_fit_the_vocabulary_are_taken():
     for dtype, size in (("uint16", 65_536), ("uint16", 50_000), ("int32", 65_537), ("uint8", 256)):
-        FORMATS["olmo-core"].check(DatasetTraits(where="here", dtype=np.dtype(dtype), tokens=5, vocab_size=size))
+        FORMATS["olmo-core"].check(
+            DatasetTraits(where="here", dtype=np.dtype(dtype), tokens=5, vocab_size=size)
+        )
 
 
 def test_counts_are_written_as_datatrove_writes_them():
-    texts = {1: "1.00 T", 10: "10.0 T", 999: "999 T", 1000: "1.00 kT", 9_999: "10.0 kT", 99_950: "100 kT"}
-    texts |= {12_345: "12.3 kT", 999_999: "1.00 MT", 123_456_789: "123 MT", 15 * 10**12 + 7: "15.0 TT"}
+    texts = {
+        1: "1.00 T",
+        10: "10.0 T",
+        999: "999 T",
+        1000: "1.00 kT",
+        9_999: "10.0 kT",
+        99_950: "100 kT",
+    }
+    texts |= {
+        12_345: "12.3 kT",
+        999_999: "1.00 MT",
+        123_456_789: "123 MT",
+        15 * 10**12 + 7: "15.0 TT",
+    }
     assert {count: _metric(count) for count in texts} == texts
 
 
 def test_counts_are_those_of_humanize():
-    humanize = pytest.importorskip("humanize", reason="humanize, which datatrove uses, is not installed")
-    counts = [*np.random.default_rng(1).integers(1, 10**15, 2000).tolist(), *(10**n - 1 for n in range(1, 16))]
+    humanize = pytest.importorskip(
+        "humanize", reason="humanize, which datatrove uses, is not installed"
+    )
+    counts = [
+        *np.random.default_rng(1).integers(1, 10**15, 2000).tolist(),
+        *(10**n - 1 for n in range(1, 16)),
+    ]
     counts += [*range(1, 2000), *range(9_900, 10_100), *range(99_400, 100_100)]
-    assert [_metric(count) for count in counts] == [humanize.metric(count, unit="T") for count in counts]
+    assert [_metric(count) for count in counts] == [
+        humanize.metric(count, unit="T") for count in counts
+    ]
 
 
 def pair_of(folder, documents, dtype=np.uint16):
@@ -223,7 +280,9 @@ def test_documents_without_tokens_need_no_end_token(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", NEEDS_ENDS)
-def test_documents_that_end_with_an_ordinary_token_of_the_tokenizer_are_refused(tmp_path, kind, tokenizer_file):
+def test_documents_that_end_with_an_ordinary_token_of_the_tokenizer_are_refused(
+    tmp_path, kind, tokenizer_file
+):
     prefix = pair_of(tmp_path, [[900, 901], [902, 901]])
     with pytest.raises(ConfigError, match="token 901, which is no special token"):
         export_pair(prefix, tmp_path / "out", ExportOptions(format=kind, tokenizer=tokenizer_file))
@@ -255,5 +314,7 @@ def test_of_a_dataset_in_a_bucket_single_tokens_are_read(tmp_path, bucket, monke
         bucket.put_file(f"pair{ending}", prefix.with_suffix(ending))
     with pytest.raises(ConfigError, match="1 of 3 documents"):
         export_pair(
-            location(f"{bucket.url()}/pair"), location(f"{bucket.url()}/out"), ExportOptions(format="olmo-core")
+            location(f"{bucket.url()}/pair"),
+            location(f"{bucket.url()}/out"),
+            ExportOptions(format="olmo-core"),
         )

@@ -1,4 +1,6 @@
-"""A nanoset of nanotron's main: it reads the exports of its corpora and views, and is read the same here."""
+"""A nanoset of nanotron's main: it reads the exports of its corpora and views, and is read the same
+here.
+"""
 
 import re
 import shutil
@@ -34,7 +36,11 @@ nanosets:
   alone: {{blend: web, preset: nanotron-main, sequence_length: {S}}}
   in-order: {{blend: {{kept: 2, web: 1}}, preset: nanotron-main-bytes, sequence_length: {S}, samples: {{train: 9}}}}
 """
-CONFIG = {"nanosets:\n": CHANGES["nanosets:\n"].replace("{of: kept,", "{of: kept, tokenizer_name: some/name,")}
+CONFIG = {
+    "nanosets:\n": CHANGES["nanosets:\n"].replace(
+        "{of: kept,", "{of: kept, tokenizer_name: some/name,"
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +86,29 @@ def test_positions_begin_again_after_each_end_of_document(built):
         expected.append(position)
         position = 0 if token == eod else position + 1
     assert sample["positions"].tolist() == expected
-    assert "positions" not in load_nanoset(project.outputs, "smol", "train", reset_position_ids=False)[0]
+    assert (
+        "positions"
+        not in load_nanoset(project.outputs, "smol", "train", reset_position_ids=False)[0]
+    )
     with pytest.raises(ConfigError, match="without such masks"):
         load_nanoset(project.outputs, "smol", "train", eod_mask_loss=True)
 
 
 def test_the_handoff_names_the_folders(built):
     project = Project.open(built)
-    made = {name: project.outputs.current("nanosets", f"{name}/handoff") for name in ("smol", "alone", "in-order")}
-    digest = {name: project.outputs.current("exports", name).digest for name in ("kept-ds", "web-ds")}
+    made = {
+        name: project.outputs.current("nanosets", f"{name}/handoff")
+        for name in ("smol", "alone", "in-order")
+    }
+    digest = {
+        name: project.outputs.current("exports", name).digest for name in ("kept-ds", "web-ds")
+    }
     assert yaml.safe_load(made["smol"].path("data.yaml").read_text()) == {
         "data": {
             "dataset": {
-                "dataset_folder": [f"/lustre/exports/{name}/{digest[name]}" for name in ("kept-ds", "web-ds")],
+                "dataset_folder": [
+                    f"/lustre/exports/{name}/{digest[name]}" for name in ("kept-ds", "web-ds")
+                ],
                 "dataset_weights": [0.4, 0.6],
                 "dataset_max_tokens": None,
                 "tokenizer_name": "some/name",
@@ -119,7 +135,9 @@ def test_the_handoff_names_the_folders(built):
 
 
 def test_a_handoff_follows_its_exports(built, tmp_path):
-    project = Project.open(shutil.copytree(built.parent, tmp_path / "project", symlinks=True) / built.name)
+    project = Project.open(
+        shutil.copytree(built.parent, tmp_path / "project", symlinks=True) / built.name
+    )
     project.config.file.write_text(built.read_text().replace("some/name", "other/name"))
     project = Project.open(project.config.file)
     with pytest.raises(StaleError, match="tokenizer_name"):
@@ -135,16 +153,30 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     nodes = list(graph_over(project, inventories).nodes())
     inputs = TRAINER_FILES.inputs(project.config, Key("smol"))
     assert [*inputs][3:] == ["export of kept", "export of web"]
-    assert all(nodes.index(one) < nodes.index(Node(TRAINER_FILES, Key("smol"))) for one in inputs.values())
+    assert all(
+        nodes.index(one) < nodes.index(Node(TRAINER_FILES, Key("smol"))) for one in inputs.values()
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("kept-ds: {", "code-ds: {of: code, format: datatrove}\n  kept: {", None),
-        ("of: kept, tokenizer_name: some/name, format: datatrove", "of: kept, format: olmo-core", "kept-ds: {of: kept"),
-        ("of: kept, tokenizer_name: some/name", "of: kept, tokenizer_name: b", "several tokenizers"),
-        ("preset: nanotron-main\n", "preset: nanotron-main\n    split: 9,1,0\n", "it has no splits"),
+        (
+            "of: kept, tokenizer_name: some/name, format: datatrove",
+            "of: kept, format: olmo-core",
+            "kept-ds: {of: kept",
+        ),
+        (
+            "of: kept, tokenizer_name: some/name",
+            "of: kept, tokenizer_name: b",
+            "several tokenizers",
+        ),
+        (
+            "preset: nanotron-main\n",
+            "preset: nanotron-main\n    split: 9,1,0\n",
+            "it has no splits",
+        ),
         ("samples: {train: 9}", "samples: {valid: 9}", "gets no documents"),
     ],
 )
@@ -152,7 +184,10 @@ def test_what_it_cannot_read_is_refused(built, tmp_path, old, new, message):
     text = built.read_text()
     assert old in text
     file = (
-        shutil.copytree(built.parent, tmp_path / "p", symlinks=True, ignore=shutil.ignore_patterns("data")) / built.name
+        shutil.copytree(
+            built.parent, tmp_path / "p", symlinks=True, ignore=shutil.ignore_patterns("data")
+        )
+        / built.name
     )
     file.write_text(text.replace(old, new, 1))
     if message is None:

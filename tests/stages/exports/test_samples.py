@@ -1,4 +1,6 @@
-"""Exports in samples: MDS and litdata's chunks hold every token in order, once, and the real readers read them."""
+"""Exports in samples: MDS and litdata's chunks hold every token in order, once, and the real
+readers read them.
+"""
 
 import json
 import os
@@ -39,14 +41,18 @@ def exported(tmp_path, monkeypatch):
         facts, files, is_new = export_pair(prefix, folder, options)
         assert is_new
         assert files[-1] == folder / "index.json"
-        assert {path.name for path in files} == set(os.listdir(folder)) - {f".{prefix.name}.{kind}.made.json"}
+        assert {path.name for path in files} == set(os.listdir(folder)) - {
+            f".{prefix.name}.{kind}.made.json"
+        }
         return folder, tokens, length, facts
 
     return make
 
 
 def read_mds(folder, dtype):
-    """Read MDS by its documentation: a count, offsets, settings; of each sample its size, its shape, its values."""
+    """Read MDS by its documentation: a count, offsets, settings; of each sample its size, its
+    shape, its values.
+    """
     found = []
     for shard in json.loads((folder / "index.json").read_text())["shards"]:
         assert shard["column_encodings"] == [f"ndarray:{np.dtype(dtype).name}"]
@@ -114,7 +120,9 @@ def test_streaming_reads_every_token_in_order(exported, seed, tmp_path):
 def test_litdata_reads_every_token_in_order(exported, seed):
     litdata = pytest.importorskip("litdata", reason="litdata is not installed")
     folder, tokens, length, facts = exported(seed, "litdata")
-    dataset = litdata.StreamingDataset(str(folder), item_loader=litdata.TokensLoader(block_size=length), shuffle=False)
+    dataset = litdata.StreamingDataset(
+        str(folder), item_loader=litdata.TokensLoader(block_size=length), shuffle=False
+    )
     found = [np.asarray(one) for one in dataset]
     assert len(found) == facts["samples"]
     assert np.array_equal(np.concatenate(found), tokens[: len(tokens) - facts["dropped"]])
@@ -150,8 +158,12 @@ def test_a_killed_call_goes_on_and_another_one_begins_anew(tmp_path, monkeypatch
     kept = [(folder / path.name).open("rb") for path in files]  # so that no inode is used again
     with pytest.raises(ConfigError, match="other input or settings"):
         export_pair(prefix, folder, ExportOptions(format=kind, sequence_length=300))
-    _, fewer, _ = export_pair(prefix, folder, ExportOptions(format=kind, sequence_length=300), overwrite=True)
-    assert {path.name for path in fewer} == {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    _, fewer, _ = export_pair(
+        prefix, folder, ExportOptions(format=kind, sequence_length=300), overwrite=True
+    )
+    assert {path.name for path in fewer} == {
+        path.name for path in folder.iterdir() if not path.name.startswith(".")
+    }
     assert not {path.stat().st_ino for path in fewer} & set(inodes.values())
     for file in kept:
         file.close()
@@ -159,7 +171,15 @@ def test_a_killed_call_goes_on_and_another_one_begins_anew(tmp_path, monkeypatch
 
 def test_the_command_says_what_the_reader_passes_over(tmp_path):
     prefix, documents = random_pair(tmp_path, 2)
-    words = ["export", str(prefix), "--format", "litdata", "-o", str(tmp_path / "out"), "--sequence-length"]
+    words = [
+        "export",
+        str(prefix),
+        "--format",
+        "litdata",
+        "-o",
+        str(tmp_path / "out"),
+        "--sequence-length",
+    ]
     said = CliRunner().invoke(nanoset, [*words, "100"], catch_exceptions=False).output
     assert f"passes over the last {sum(map(len, documents)) % 100:,} tokens" in said
     for wrong in (words[:-1], [*words[:3], "datatrove", *words[4:], "9"]):
@@ -169,7 +189,10 @@ def test_the_command_says_what_the_reader_passes_over(tmp_path):
 @pytest.mark.parametrize("kind", ["mds", "litdata"])
 def test_what_a_reader_cannot_read_is_refused(kind):
     known = {"where": "here", "dtype": np.dtype(np.uint16), "tokens": 5, "sequence_length": 6}
-    for told, found in (({"dtype": np.dtype(np.float32)}, "tokens of type float32"), ({"tokens": 0}, "no tokens")):
+    for told, found in (
+        ({"dtype": np.dtype(np.float32)}, "tokens of type float32"),
+        ({"tokens": 0}, "no tokens"),
+    ):
         with pytest.raises(ConfigError) as error:
             FORMATS[kind].check(DatasetTraits(**known | told))
         assert error.value.found == found
@@ -181,9 +204,15 @@ def test_what_a_reader_cannot_read_is_refused(kind):
 
 @pytest.mark.parametrize("kind", ["mds", "litdata"])
 def test_files_are_filled_to_64_mib(kind):
-    for dtype, length, count in (("uint16", 2049, 10**9), ("int32", 9, 10**8), ("uint8", 1 << 24, 1 << 28)):
+    for dtype, length, count in (
+        ("uint16", 2049, 10**9),
+        ("int32", 9, 10**8),
+        ("uint8", 1 << 24, 1 << 28),
+    ):
         export_format = FORMATS[kind]
-        cut = export_format.cut(DatasetTraits(where="", dtype=np.dtype(dtype), tokens=count, sequence_length=length))
+        cut = export_format.cut(
+            DatasetTraits(where="", dtype=np.dtype(dtype), tokens=count, sequence_length=length)
+        )
         sizes = {export_format.size(cut, number) for number in range(cut.files - 1)}
         assert len(sizes) == 1
         assert samples.FILE_BYTES - max(sizes) < length * cut.dtype.itemsize + 11

@@ -54,7 +54,9 @@ def whole(tmp_path_factory, tokenizer_file):
 
 @pytest.fixture
 def project(whole, tmp_path):
-    return Project.open(shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name)
+    return Project.open(
+        shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name
+    )
 
 
 def tokens_of(project, name):
@@ -103,7 +105,10 @@ def test_after_an_append_and_a_changed_rule_only_what_changed_is_made(project):
     after = build(Project.open(file))
     assert all(after[name].digest != before[name] for name in NAMES)
     collect(Project.open(file))
-    assert all(len(list((file.parent / "data/exports" / name).glob("*/manifest.json"))) == 2 for name in NAMES)
+    assert all(
+        len(list((file.parent / "data/exports" / name).glob("*/manifest.json"))) == 2
+        for name in NAMES
+    )
     assert [report.passed for report in verify_project(Project.open(file), ALL)] == [True] * 5
 
 
@@ -120,7 +125,9 @@ def test_damage_is_found(project):
     data[1000] ^= 1
     kept.write_bytes(data)
     (found,) = verify_project(project, ["kept-ds"], deep=True)
-    assert [one.what for one in found.findings] == ["a file has other bytes than when it was written"]
+    assert [one.what for one in found.findings] == [
+        "a file has other bytes than when it was written"
+    ]
 
 
 def test_end_tokens_within_documents_are_told(make_project):
@@ -148,13 +155,18 @@ def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
     said = node.stage.refusal(other, node.key, graph.recipe(node), None)
     assert "datatrove cannot read this dataset as it is" in said
     file.write_text(file.read_text().replace("web-olmo: {of: web", "web-olmo: {of: nowhere"))
-    assert load_config(file).exports["web-olmo"].of == "nowhere"  # a missing corpus is told by the build
-    assert [one.name for one in targets(other) if one.name.endswith("/export")] == [f"{name}/export" for name in NAMES]
+    # a missing corpus is told by the build
+    assert load_config(file).exports["web-olmo"].of == "nowhere"
+    assert [one.name for one in targets(other) if one.name.endswith("/export")] == [
+        f"{name}/export" for name in NAMES
+    ]
 
 
 def test_samples_are_written_by_tasks_and_a_killed_build_keeps_its_files(project, monkeypatch):
     monkeypatch.setattr(samples, "FILE_BYTES", 1 << 12)
-    project.outputs.folder.joinpath("exports/web-mds").rename(project.config.file.parent / "earlier")
+    project.outputs.folder.joinpath("exports/web-mds").rename(
+        project.config.file.parent / "earlier"
+    )
     tried, write = [], SampleFiles.write
 
     def written(self, task):
@@ -194,7 +206,10 @@ class Backwards:
 def test_samples_that_are_not_those_of_the_dataset_are_found(project):
     made = project.outputs.current("exports", "kept-lit")
     assert made.facts["dropped"] == made.facts["tokens"] % 32
-    for output, name in ((made, "index.json"), (project.outputs.current("datasets", "web"), "web_text_document.bin")):
+    for output, name in (
+        (made, "index.json"),
+        (project.outputs.current("datasets", "web"), "web_text_document.bin"),
+    ):
         data = bytearray(output.path(name).read_bytes())
         data[101] ^= 1
         output.path(name).write_bytes(data)
@@ -213,11 +228,21 @@ def test_samples_that_are_not_those_of_the_dataset_are_found(project):
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ("format: mds, sequence_length: 65", "format: mds", "this format has samples of one length"),
-        ("format: olmo-core", "format: olmo-core, sequence_length: 65", "the length of samples is for the formats"),
+        (
+            "format: mds, sequence_length: 65",
+            "format: mds",
+            "this format has samples of one length",
+        ),
+        (
+            "format: olmo-core",
+            "format: olmo-core, sequence_length: 65",
+            "the length of samples is for the formats",
+        ),
     ],
 )
-def test_the_length_of_samples_is_asked_for_where_there_are_some(whole, tmp_path, before, after, what):
+def test_the_length_of_samples_is_asked_for_where_there_are_some(
+    whole, tmp_path, before, after, what
+):
     file = tmp_path / "nanoset.yaml"
     file.write_text(whole.read_text().replace(before, after))
     with pytest.raises(ConfigError, match=what):
@@ -225,12 +250,17 @@ def test_the_length_of_samples_is_asked_for_where_there_are_some(whole, tmp_path
 
 
 def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, bucket):
-    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    root = {
+        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
+    }
     project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
     make_corpora(project, "web")
     views.make_view(project, "kept")
     made = {name: make_export(project, name) for name in NAMES}
-    assert {one.facts["made_by"] for one in made.values()} == {"copy within the bucket", "written in order"}
+    assert {one.facts["made_by"] for one in made.values()} == {
+        "copy within the bucket",
+        "written in order",
+    }
     here = Project.open(whole).outputs
     for name, one in made.items():
         local = here.current("exports", name)

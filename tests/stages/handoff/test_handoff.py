@@ -31,9 +31,13 @@ PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
 RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)
 
 
-def handoff(preset="megatron", per_split=False, dtype="uint16", vocab_size=50_000, **changes) -> Handoff:
+def handoff(
+    preset="megatron", per_split=False, dtype="uint16", vocab_size=50_000, **changes
+) -> Handoff:
     weights = {"/here/web": 0.7, "/here/code": 0.30000000000000004}
-    data = {"blend_per_split": [weights, "/here/code", None]} if per_split else {"data_path": weights}
+    data = (
+        {"blend_per_split": [weights, "/here/code", None]} if per_split else {"data_path": weights}
+    )
     takes_all = preset not in ("nanotron",)
     samples = {"train": 400, "valid": 48 if takes_all else None, "test": 16 if takes_all else None}
     if per_split:
@@ -57,7 +61,9 @@ def handoff(preset="megatron", per_split=False, dtype="uint16", vocab_size=50_00
         "samples": {split: count or 9 for split, count in samples.items()},
         "folder": "/lustre/h",
         "cache": "/lustre/cache",
-        "datasets": {path: DatasetCounts(10 + n, 11 + n, dtype) for n, path in enumerate(PATHS.values())},
+        "datasets": {
+            path: DatasetCounts(10 + n, 11 + n, dtype) for n, path in enumerate(PATHS.values())
+        },
         "vocab_size": vocab_size,
     }
     return Handoff(**{**fields, **changes})
@@ -82,7 +88,10 @@ def test_which_readers_cannot_take_views_is_said_where_a_view_is_read():
 def test_megatron_with_a_schedule():
     files, notes = handoff_files(handoff(schedule=RUN))
     assert files["data_args.txt"] == b"0.7 /lustre/web\n0.30000000000000004 /lustre/code\n"
-    assert json.loads(files["sequences_per_dataset.json"]) == {"/lustre/web": [10, 11], "/lustre/code": [11, 12]}
+    assert json.loads(files["sequences_per_dataset.json"]) == {
+        "/lustre/web": [10, 11],
+        "/lustre/code": [11, 12],
+    }
     assert files["arguments.txt"].decode().splitlines() == [
         "--data-args-path /lustre/h/data_args.txt",
         "--split 90,5,5",
@@ -114,7 +123,9 @@ def test_megatron_with_data_for_each_split():
 
 
 def test_megatron_in_phases():
-    arguments = texts(handoff(schedule=RUN, phases=phases(10, 30), span=(10, 30)))["arguments.txt"].splitlines()
+    arguments = texts(handoff(schedule=RUN, phases=phases(10, 30), span=(10, 30)))[
+        "arguments.txt"
+    ].splitlines()
     assert "--train-samples 400" in arguments
     assert "--phase-transition-iterations 10,30" in arguments
     assert not any(line.startswith("--train-iters") for line in arguments)
@@ -122,7 +133,12 @@ def test_megatron_in_phases():
 
 @pytest.mark.parametrize(
     ("dtype", "vocab_size", "given"),
-    [("uint16", 65_499, True), ("int32", 65_500, False), ("int32", 65_536, False), ("int32", 65_537, True)],
+    [
+        ("uint16", 65_499, True),
+        ("int32", 65_500, False),
+        ("int32", 65_536, False),
+        ("int32", 65_537, True),
+    ],
 )
 def test_no_sequences_where_megatron_would_misread_the_tokens(dtype, vocab_size, given):
     files, notes = handoff_files(handoff(dtype=dtype, vocab_size=vocab_size))
@@ -133,10 +149,14 @@ def test_no_sequences_where_megatron_would_misread_the_tokens(dtype, vocab_size,
 
 def test_numbers_that_a_run_cannot_ask_for_are_named():
     notes = handoff_files(handoff())[1]
-    assert any(note.startswith("The cache of valid is for 48 samples: (train_iters") for note in notes)
+    assert any(
+        note.startswith("The cache of valid is for 48 samples: (train_iters") for note in notes
+    )
     plain = handoff()
     one_epoch = NanosetConfig("/here/web", sequence_length=8, trainer_paths=PATHS)
-    notes = handoff_files(Handoff(**{**{k: getattr(plain, k) for k in Handoff.__slots__}, "config": one_epoch}))[1]
+    notes = handoff_files(
+        Handoff(**{**{k: getattr(plain, k) for k in Handoff.__slots__}, "config": one_epoch})
+    )[1]
     assert any(note.startswith("train was built for one epoch") for note in notes)
 
 
@@ -152,8 +172,14 @@ def test_a_run_that_limits_cut_short_asks_for_what_was_built():
     assert not any("cache of test" in note or "cache of train" in note for note in notes)
     per_split = handoff(per_split=True)
     cut = replace(per_split.config, train_split_samples=203)
-    assert "--dataloader-fast-cache-load" in texts(handoff(per_split=True, schedule=RUN))["arguments.txt"]
-    assert "--dataloader-fast-cache-load" not in texts(handoff(config=cut, schedule=RUN))["arguments.txt"]
+    assert (
+        "--dataloader-fast-cache-load"
+        in texts(handoff(per_split=True, schedule=RUN))["arguments.txt"]
+    )
+    assert (
+        "--dataloader-fast-cache-load"
+        not in texts(handoff(config=cut, schedule=RUN))["arguments.txt"]
+    )
     fitting = replace(RUN, iterations=25)
     agreed = replace(config, train_split_samples=200, valid_split_samples=32)
     files, notes = handoff_files(handoff(config=agreed, schedule=fitting))
@@ -170,14 +196,23 @@ def test_a_phase_that_limits_cut_short_is_named():
     changes = {"schedule": RUN, "phases": phases(30), "span": (30, 50)}
     files, notes = handoff_files(handoff(config=config, **changes))
     assert "--train-samples 400" in files["arguments.txt"].decode().splitlines()
-    assert any("cache of train is for 100 samples, but the run asks for 160" in note for note in notes)
+    assert any(
+        "cache of train is for 100 samples, but the run asks for 160" in note for note in notes
+    )
     whole = replace(config, train_split_samples=160)
-    assert not any("cache of" in note for note in handoff_files(handoff(config=whole, **changes))[1])
+    assert not any(
+        "cache of" in note for note in handoff_files(handoff(config=whole, **changes))[1]
+    )
 
 
 def test_nemo():
     value = yaml.safe_load(texts(handoff("nemo"))["data.yaml"])
-    assert value["model"]["data"]["data_prefix"] == [0.7, "/lustre/web", 0.30000000000000004, "/lustre/code"]
+    assert value["model"]["data"]["data_prefix"] == [
+        0.7,
+        "/lustre/web",
+        0.30000000000000004,
+        "/lustre/code",
+    ]
     assert value["model"]["data"]["index_mapping_dir"] == "/lustre/cache"
     assert value["model"]["data"]["splits_string"] == "90,5,5"
     assert (value["model"]["seed"], value["model"]["encoder_seq_length"]) == (7, 1024)
@@ -215,7 +250,9 @@ def written(folder, request):
 def test_what_is_written_is_read_back(tmp_path):
     weights = {"/lustre/web": 0.7, "/lustre/code": 0.30000000000000004}
     assert read_data_args(written(tmp_path, handoff()) / "data_args.txt") == weights
-    per_split = read_per_split(written(tmp_path, handoff(per_split=True)) / "per_split_data_args.json")
+    per_split = read_per_split(
+        written(tmp_path, handoff(per_split=True)) / "per_split_data_args.json"
+    )
     assert per_split == [weights, "/lustre/code", None]
     config = config_from_arguments(
         {
@@ -233,7 +270,9 @@ def test_what_is_written_is_read_back(tmp_path):
 FILES = GOLDEN_FILES / "tokenization" / "files"
 
 
-MEGATRON_JSON = TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430)
+MEGATRON_JSON = TokenizerFile(
+    FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430
+)
 LEGACY = TokenizerFile(FILES / "bpe.model", special_tokens=("<s>", "<mask>"), legacy=True)
 
 
@@ -254,14 +293,18 @@ def test_megatron_is_told_which_tokenizer_it_is(tokenizer, words):
     arguments = [line.replace(f"{FILES}/", "") for line in tokenizer_arguments(define(tokenizer))]
     assert arguments == lines
     written = texts(handoff(tokenizer=tuple(arguments)))["arguments.txt"].splitlines()
-    assert [line for line in written if "token" in line or "vocab" in line or "merge" in line] == lines
+    assert [
+        line for line in written if "token" in line or "vocab" in line or "merge" in line
+    ] == lines
 
 
 def test_start_has_the_lines_that_name_the_tokenizer_where_nobody_has():
     spoken = tokenizer_arguments(define(LEGACY))
     said = texts(handoff(tokenizer=spoken, schedule=RUN))["START.md"]
     section = yaml.safe_load(said.partition("build again:\n")[2].partition("To know")[0])
-    spec = TrainerSpec(**section["nanosets"]["pretrain"]["trainer"] | {"special_tokens": ("<s>", "<mask>")})
+    spec = TrainerSpec(
+        **section["nanosets"]["pretrain"]["trainer"] | {"special_tokens": ("<s>", "<mask>")}
+    )
     assert sorted(spec.arguments()) == sorted(spoken)
     assert f"preflight.py {shlex.join(' '.join(spoken).split())}\n" in said
     assert "HuggingFaceTokenizer" in texts(handoff())["START.md"].partition(UNKNOWN_TOKENIZER)[2]
@@ -295,7 +338,8 @@ def test_what_megatron_has_no_tokenizer_for(tmp_path):
         (["a", "b", "c"], ["a", "b", "c"]),
         (["1", "a"], {"a": 1.0}),
         ([".3", "a", "7e-1", "b"], {"a": 0.3, "b": 0.7}),
-        (["1", "a", "2"], ["1", "a", "2"]),  # an odd number of words: all are prefixes, as Megatron-LM has it
+        # an odd number of words: all are prefixes, as Megatron-LM has it
+        (["1", "a", "2"], ["1", "a", "2"]),
     ],
 )
 def test_blends_of_words(words, blend):
@@ -308,7 +352,9 @@ def test_texts_and_lists_of_each_split(tmp_path):
     assert read_per_split(path) == [{"a": 0.5, "b": 0.5}, "c", None]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"train": ["a"], "valid": null}', '{"train": 1, "valid": 2, "test": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"train": ["a"], "valid": null}', '{"train": 1, "valid": 2, "test": 3}']
+)
 def test_what_is_not_for_each_split(tmp_path, text):
     path = tmp_path / "args.json"
     path.write_text(text)
@@ -322,14 +368,18 @@ HOSTILE = "/data/$(touch${IFS}pwned);`id`/<|x|>'\""
 
 
 def shell_words(line):
-    return subprocess.run(["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, check=True, text=True).stdout
+    return subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, check=True, text=True
+    ).stdout
 
 
 def test_the_commands_of_start_are_quoted_for_the_shell(tmp_path):
     spoken = ("--tokenizer-type TikTokenizer", "--tiktoken-special-tokens <|im_start|> $(id) a;b")
     hostile = handoff(tokenizer=spoken, folder=HOSTILE)
     lines = texts(hostile)["START.md"].splitlines()
-    (check,) = [line.strip() for line in lines if "preflight.py" in line and line.startswith("    python")]
+    (check,) = [
+        line.strip() for line in lines if "preflight.py" in line and line.startswith("    python")
+    ]
     assert shell_words(check.partition(" --train-iters")[0]).splitlines() == [
         *("python", f"{HOSTILE}/preflight.py"),
         *" ".join(spoken).split(),
@@ -345,7 +395,8 @@ def test_start_turns_patterns_of_the_shell_off_if_an_argument_holds_one():
 
 
 @pytest.mark.parametrize(
-    "folder", [HOSTILE, "*x", "/a: b#".replace(" ", ""), "/x:", "@a", "{a}", "/a#b", "'a'", "yes", "1"]
+    "folder",
+    [HOSTILE, "*x", "/a: b#".replace(" ", ""), "/x:", "@a", "{a}", "/a#b", "'a'", "yes", "1"],
 )
 def test_run_yaml_names_its_handoff_whatever_its_path_holds(folder):
     assert yaml.safe_load(texts(handoff(folder=folder))["run.yaml"])["handoff"] == folder

@@ -19,7 +19,11 @@ from nanoset_core.project.status import project_status
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
-TRAINER = {"megatron_core": "0.19.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
+TRAINER = {
+    "megatron_core": "0.19.0",
+    "tokenizer_type": "HuggingFaceTokenizer",
+    "tokenizer_model": "/models/hf",
+}
 GOLDEN = json.loads((GOLDEN_FILES / "megatron/tokenizer_identifiers.json").read_bytes())
 IDENTIFIERS = next(row[2] for row in GOLDEN if row[0] == "0.19.0" and row[1][3] == "/models/hf")
 STAND_IN = f"""
@@ -54,8 +58,14 @@ def made(tmp_path, tokenizer_file):
 
     def make(**changes: Any) -> Path:
         settings = yaml.safe_load(config.read_text())
-        spec = plain | {"trainer_path": None, "samples": None, "schedule": SCHEDULE, "trainer": TRAINER} | changes
-        settings["nanosets"] = {"pretrain": {key: value for key, value in spec.items() if value is not None}}
+        spec = (
+            plain
+            | {"trainer_path": None, "samples": None, "schedule": SCHEDULE, "trainer": TRAINER}
+            | changes
+        )
+        settings["nanosets"] = {
+            "pretrain": {key: value for key, value in spec.items() if value is not None}
+        }
         settings.pop("webdatasets", None)
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
         project = build_all(config)
@@ -69,7 +79,9 @@ def asked(folder: Path, core: Path | None, *words: str) -> tuple[int, str]:
     """Exit code and output."""
     environment = os.environ | {"PYTHONPATH": str(core or "")}
     command = [sys.executable, "-S", str(folder / "preflight.py"), *words]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    found = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert not found.stderr
     return found.returncode, found.stdout
 
@@ -78,7 +90,11 @@ def pasted(said: str) -> dict[str, Any]:
     """The settings that it prints, without those that they are in place of."""
     lines = said.partition("In nanoset.yaml:\n")[2]
     changes = yaml.safe_load(lines)["nanosets"]["pretrain"]
-    return changes | {line.split("in place of ")[1].split(",")[0]: None for line in lines.split("\n") if "#" in line}
+    return changes | {
+        line.split("in place of ")[1].split(",")[0]: None
+        for line in lines.split("\n")
+        if "#" in line
+    }
 
 
 def test_what_is_right_and_what_is_not(made, core):
@@ -86,34 +102,68 @@ def test_what_is_right_and_what_is_not(made, core):
     assert asked(folder, core)[0] == 0
     assert asked(folder, core, "--seq-length", "32", "--micro-batch-size", "1")[0] == 0
     code, said = asked(
-        *(folder, core, "--tokenizer-model", "/other", "--seq-length", "16", "--train-iters", "40", "--seed", "9"),
+        *(
+            folder,
+            core,
+            "--tokenizer-model",
+            "/other",
+            "--seq-length",
+            "16",
+            "--train-iters",
+            "40",
+            "--seed",
+            "9",
+        ),
         *("--split", "8,1,1"),
     )
     assert (code, "indexes will be built again" in said) == (1, True)
     changes = pasted(said)
     assert changes.keys() == {
-        *("sequence_length", "seed", "split", "schedule", "samples", "tokenizer_identifiers", "trainer"),
+        *(
+            "sequence_length",
+            "seed",
+            "split",
+            "schedule",
+            "samples",
+            "tokenizer_identifiers",
+            "trainer",
+        ),
     }
     folder = made(**changes)
-    assert asked(folder, core, "--tokenizer-model", "/other", "--tokenizer-type", "HuggingFaceTokenizer")[0] == 0
+    assert (
+        asked(
+            folder, core, "--tokenizer-model", "/other", "--tokenizer-type", "HuggingFaceTokenizer"
+        )[0]
+        == 0
+    )
     assert asked(folder, core)[0] == 2
 
 
 def test_settings_of_a_project_that_names_neither_trainer_nor_run(made, core):
     folder = made(trainer=None, schedule=None)
-    warned = [row for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml")) if row.warnings]
-    assert [(row.label, UNKNOWN_TOKENIZER in row.warnings[0]) for row in warned] == [("nanoset pretrain handoff", True)]
+    warned = [
+        row
+        for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml"))
+        if row.warnings
+    ]
+    assert [(row.label, UNKNOWN_TOKENIZER in row.warnings[0]) for row in warned] == [
+        ("nanoset pretrain handoff", True)
+    ]
     words = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "/models/hf"]
     code, said = asked(folder, core, *words)
     assert (code, "--global-batch-size" in said) == (2, True)
-    code, said = asked(folder, core, *words, "--train-iters", "50", "--global-batch-size", "8", "--eval-iters", "1")
+    code, said = asked(
+        folder, core, *words, "--train-iters", "50", "--global-batch-size", "8", "--eval-iters", "1"
+    )
     assert code == 1
     changes = pasted(said)
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
     assert changes["schedule"] == {**SCHEDULE, "eval_interval": 1000}
     folder = made(**changes)
     assert asked(folder, core, *words)[0] == 0
-    assert not any(row.warnings for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml")))
+    assert not any(
+        row.warnings for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml"))
+    )
 
 
 def test_samples_that_are_no_whole_iterations(made, core):
@@ -146,8 +196,19 @@ def test_options_of_evaluation_ask_for_other_samples(made, core, words, samples)
 def test_options_whose_indexes_are_not_known(made, core):
     folder = made()
     for words in (
-        *("--rampup-batch-size 2 2 100", "--step-batch-size-schedule 0:8", "--mid-level-dataset-surplus=0.1"),
-        *("--multiple-validation-sets", "--mock-data", "--fim-data", "--sft", "--perform-rl-step", "--yaml-cfg x.yaml"),
+        *(
+            "--rampup-batch-size 2 2 100",
+            "--step-batch-size-schedule 0:8",
+            "--mid-level-dataset-surplus=0.1",
+        ),
+        *(
+            "--multiple-validation-sets",
+            "--mock-data",
+            "--fim-data",
+            "--sft",
+            "--perform-rl-step",
+            "--yaml-cfg x.yaml",
+        ),
         *("--use-checkpoint-args", "--phase-transition-iterations 9"),
     ):
         flag = words.replace("=", " ").split()[0]
@@ -175,7 +236,10 @@ def test_phases(made, core):
     assert "  pretrain:\n    # --train-samples: change schedule, or phases" in said
     code, said = asked(folder, core, "--eval-iters", "2", "--full-validation")
     assert code == 1
-    assert "# --eval-iters: change schedule, or phases\n    # --full-validation: change schedule, or phases" in said
+    assert (
+        "# --eval-iters: change schedule, or phases\n    # --full-validation: change schedule, or phases"
+        in said
+    )
 
 
 def test_data_of_its_own_for_each_split_and_the_preset_of_older_versions(made, core):
@@ -183,7 +247,11 @@ def test_data_of_its_own_for_each_split_and_the_preset_of_older_versions(made, c
     folder = made(blend=None, split=None, blend_per_split=per_split)
     assert asked(folder, core)[0] == 0
     assert pasted(asked(folder, core, "--seed", "8")[1])["seed"] == 8
-    older = {"megatron_core": "0.10.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
+    older = {
+        "megatron_core": "0.10.0",
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "tokenizer_model": "/models/hf",
+    }
     folder = made(preset="megatron-0.10", trainer=older)
     changes = pasted(asked(folder, core)[1])  # the stand-in is that of a newer version
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
@@ -205,7 +273,10 @@ def test_what_it_cannot_tell(made, core):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--eval-interval 0", "--eval-interval has to be 1 or more, since Megatron-LM divides by it, and is 0"),
+        (
+            "--eval-interval 0",
+            "--eval-interval has to be 1 or more, since Megatron-LM divides by it, and is 0",
+        ),
         ("--seq-length 4k", "argument --seq-length: invalid int value: '4k'"),
         ("--train-iters=1e5", "argument --train-iters: invalid int value: '1e5'"),
         ("--seed", "argument --seed: expected one argument"),
@@ -213,7 +284,10 @@ def test_what_it_cannot_tell(made, core):
 )
 def test_numbers_that_are_none(made, core, words, said):
     found = asked(made(), core, *words.split())
-    assert found == (2, f"It cannot tell: {said}\nGive the trainer's options, in its environment.\n")
+    assert found == (
+        2,
+        f"It cannot tell: {said}\nGive the trainer's options, in its environment.\n",
+    )
 
 
 def test_files_that_are_not_where_the_trainer_looks(made, core, tmp_path):
@@ -235,6 +309,10 @@ def test_megatron_core_itself(made, tokenizer_file, tmp_path):
     (model / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
     (model / "tokenizer_config.json").write_text(json.dumps(config))
-    folder = made(trainer=TRAINER | {"megatron_core": megatron.__version__, "tokenizer_model": str(model)})
-    found = subprocess.run([sys.executable, str(folder / "preflight.py")], capture_output=True, text=True, check=False)
+    folder = made(
+        trainer=TRAINER | {"megatron_core": megatron.__version__, "tokenizer_model": str(model)}
+    )
+    found = subprocess.run(
+        [sys.executable, str(folder / "preflight.py")], capture_output=True, text=True, check=False
+    )
     assert found.returncode == 0, found.stdout + found.stderr

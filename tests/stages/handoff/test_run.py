@@ -35,7 +35,11 @@ def test_a_whole_one(file):
         skipped_iterations=((1000, 1010), 7),
         resumes=(ResumeSpec(5000, 16),),
     )
-    assert [step for step in (6, 7, 8, 999, 1000, 1010, 1011) if run.is_skipped(step)] == [7, 1000, 1010]
+    assert [step for step in (6, 7, 8, 999, 1000, 1010, 1011) if run.is_skipped(step)] == [
+        7,
+        1000,
+        1010,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,15 +47,31 @@ def test_a_whole_one(file):
     [
         ("micro_batch_size: 4", "micro_batch: 4", r":3: micro_batch: this key is not known"),
         ("data_parallel_size: 8\n", "", r"data_parallel_size: a key is missing"),
-        ("data_parallel_size: 8", "data_parallel_size: 0", r":2: data_parallel_size: this value is out of range"),
+        (
+            "data_parallel_size: 8",
+            "data_parallel_size: 0",
+            r":2: data_parallel_size: this value is out of range",
+        ),
         ("global_batch_size: 256\n", "", r":4: rampup_batch_size: the ramp-up is none"),
         ("[32, 32, 100000]", "[32, 33, 100000]", r":5: rampup_batch_size: the ramp-up is none"),
         ("[32, 32, 100000]", "[256, 32, 100000]", r":5: rampup_batch_size: the ramp-up is none"),
         ("[32, 32, 100000]", "[32, 32]", r":5: rampup_batch_size: the ramp-up is none"),
         ("[1000, 1010]", "[1010, 1000]", r":6: skipped_iterations\[0\]: no steps"),
-        ("{iteration: 5000,", "{iteration: 6}, {iteration: 5,", r":7: resumes: a run goes on at later"),
-        ("global_batch_size: 256\nrampup_batch_size: [32, 32, 100000]\n", "", "the batch size is not given"),
-        ("resumes:", 'step_batch_size_schedule: "0:8"\nresumes:', r":7: step_batch_size_schedule: two schedules"),
+        (
+            "{iteration: 5000,",
+            "{iteration: 6}, {iteration: 5,",
+            r":7: resumes: a run goes on at later",
+        ),
+        (
+            "global_batch_size: 256\nrampup_batch_size: [32, 32, 100000]\n",
+            "",
+            "the batch size is not given",
+        ),
+        (
+            "resumes:",
+            'step_batch_size_schedule: "0:8"\nresumes:',
+            r":7: step_batch_size_schedule: two schedules",
+        ),
         (WHOLE[: WHOLE.index("\n")], "handoff: []", r":1: handoff: no handoff is named"),
         (WHOLE, "", r":1: handoff: a key is missing"),
     ],
@@ -78,7 +98,9 @@ def start(iteration: int | None, **arguments: object) -> str:
     block = ["------------------------ arguments ------------------------", *lines]
     block += ["-------------------- end of arguments ---------------------"]
     if iteration is not None:
-        block.append(f"  successfully loaded checkpoint from /x [ t 1/1, p 1/1 ] at iteration {iteration}")
+        block.append(
+            f"  successfully loaded checkpoint from /x [ t 1/1, p 1/1 ] at iteration {iteration}"
+        )
     return "\n".join(block) + "\n"
 
 
@@ -91,8 +113,16 @@ def trained(*steps: tuple[int, int]) -> str:
 
 
 FIRST = {"data_parallel_size": 4, "micro_batch_size": 2, "global_batch_size": 24, "log_interval": 1}
-RAMP = {"rampup_batch_size": ["8", "8", "32"], "iterations_to_skip": [2], "dataloader_type": "single"}
-ALONE = {"rampup_batch_size": None, "iterations_to_skip": [], "decrease_batch_size_if_needed": False}
+RAMP = {
+    "rampup_batch_size": ["8", "8", "32"],
+    "iterations_to_skip": [2],
+    "dataloader_type": "single",
+}
+ALONE = {
+    "rampup_batch_size": None,
+    "iterations_to_skip": [],
+    "decrease_batch_size_if_needed": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +130,8 @@ ALONE = {"rampup_batch_size": None, "iterations_to_skip": [], "decrease_batch_si
     [
         (start(None, **FIRST, **ALONE) + trained((1, 24), (2, 48)), {}, None),
         (
-            start(None, **FIRST, **RAMP) + trained((1, 8), (2, 16), (4, 56)),  # 3 has no line: core 0.16.1
+            # 3 has no line: core 0.16.1
+            start(None, **FIRST, **RAMP) + trained((1, 8), (2, 16), (4, 56)),
             {"rampup_batch_size": (8, 8, 32), "skipped_iterations": ((3, 3),)},
             None,
         ),
@@ -140,6 +171,8 @@ def test_a_log_without_arguments_completes_nothing(file, tmp_path):
         completed(file, tmp_path / "train.log")
     with pytest.raises(MissingError, match="the log cannot be read"):
         completed(file, tmp_path / "other.log")
-    (tmp_path / "train.log").write_text(start(None, **FIRST, dataloader_type="cyclic", data_sharding=False))
+    (tmp_path / "train.log").write_text(
+        start(None, **FIRST, dataloader_type="cyclic", data_sharding=False)
+    )
     with pytest.raises(ConfigError, match="the order of a cyclic loader with --no-data-sharding"):
         completed(file, tmp_path / "train.log")

@@ -1,4 +1,6 @@
-"""`trainer` of a nanoset: the identifiers and arguments of Megatron-LM's tokenizers, as these gave them themselves."""
+"""`trainer` of a nanoset: the identifiers and arguments of Megatron-LM's tokenizers, as these gave
+them themselves.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from nanoset_core.stages.handoff.data_args import config_from_arguments
 from nanoset_core.stages.handoff.settings import TrainerSpec
 
 ROWS = json.loads((GOLDEN_FILES / "megatron/tokenizer_identifiers.json").read_bytes())
-"""(Version, words of the command line, unique_identifiers; null where that version has no such option)."""
+"""(Version, words of the command line, unique_identifiers; null where that version has no such
+option).
+"""
 NUMBERS = {"vocab_size", "vocab_extra_ids", "tiktoken_num_special_tokens", "null_tokenizer_eod_id"}
 NO_SPACES = "no_tokenizer_sentencepiece_ignore_extra_whitespaces"
 
@@ -44,7 +48,9 @@ def spec_of(version: str, words: list[str]) -> TrainerSpec:
 def identifiers_of_map(spec: TrainerSpec) -> dict[str, Any]:
     """Those that `nanoset map --trainer` hashes."""
     given = {one.name: getattr(spec, one.name) for one in fields(spec)}
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    given = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in given.items()
+    }
     options = command.make_context("map", []).params
     options |= {"data_path": ["/x"], "seq_length": 8, "trainer": json.dumps(given)}
     options["preset"] = "megatron-0.10" if spec.minor <= 10 else "megatron"
@@ -81,7 +87,11 @@ def test_identifiers_and_arguments_are_those_of_the_tokenizers(version):
         ({"megatron_core": "core_v0.16.1"}, None, None),
         ({"megatron_core": "0.16.1rc0"}, None, None),
         ({"tokenizer_model": None}, "trainer.tokenizer_model", "nothing"),
-        ({"tokenizer_type": "TikTokenizer", "megatron_core": "0.12.0"}, "trainer.tiktoken_pattern", "nothing"),
+        (
+            {"tokenizer_type": "TikTokenizer", "megatron_core": "0.12.0"},
+            "trainer.tiktoken_pattern",
+            "nothing",
+        ),
         ({"tokenizer_type": "BertWordPiece"}, "trainer.tokenizer_type", "BertWordPiece"),
         ({"use_gigatoken": True}, "trainer.use_gigatoken", "megatron_core 0.16.1"),
         ({"tokenizer_model": "/my models/x"}, "trainer.tokenizer_model", "/my models/x"),
@@ -90,11 +100,20 @@ def test_identifiers_and_arguments_are_those_of_the_tokenizers(version):
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, tokenizer_file, trainer, where, found):
-    base = {"megatron_core": "0.16.1", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/x"}
+    base = {
+        "megatron_core": "0.16.1",
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "tokenizer_model": "/models/x",
+    }
     values = {name: value for name, value in (base | trainer).items() if value is not None}
-    config = write_project(tmp_path / "p", tokenizer_file, {"seed: 7": f"seed: 7\n    trainer: {json.dumps(values)}"})
+    config = write_project(
+        tmp_path / "p", tokenizer_file, {"seed: 7": f"seed: 7\n    trainer: {json.dumps(values)}"}
+    )
     if where is None:
-        assert load_config(config).nanosets["pretrain"].tokenizer_identifiers["tokenizer_path"] == "/models/x"
+        assert (
+            load_config(config).nanosets["pretrain"].tokenizer_identifiers["tokenizer_path"]
+            == "/models/x"
+        )
         return
     with pytest.raises(ConfigError, match=f"nanosets.pretrain.{where}") as caught:
         load_config(config)
@@ -113,13 +132,20 @@ def test_what_is_wrong_is_named(tmp_path, tokenizer_file, trainer, where, found)
 )
 def test_what_does_not_go_with_it(tmp_path, tokenizer_file, more, what):
     trainer = 'trainer: {megatron_core: "0.16.1", tokenizer_type: NullTokenizer, vocab_size: 9}'
-    config = write_project(tmp_path / "p", tokenizer_file, {"seed: 7": f"seed: 7\n    {trainer}\n    {more}"})
+    config = write_project(
+        tmp_path / "p", tokenizer_file, {"seed: 7": f"seed: 7\n    {trainer}\n    {more}"}
+    )
     with pytest.raises(ConfigError, match=what):
         load_config(config)
 
 
 def test_every_setting_is_in_the_golden_rows():
-    said = {word[2:].replace("-", "_") for _, words, _ in ROWS for word in words if word.startswith("--")}
+    said = {
+        word[2:].replace("-", "_")
+        for _, words, _ in ROWS
+        for word in words
+        if word.startswith("--")
+    }
     named = {one.name for one in fields(TrainerSpec)} - {"megatron_core", "special_tokens"}
     ignored = "tokenizer_sentencepiece_ignore_extra_whitespaces"
     assert named - {ignored} <= said

@@ -1,4 +1,6 @@
-"""Steps of a run against the trainers' own calculators (golden) and samplers; every sample is read exactly once."""
+"""Steps of a run against the trainers' own calculators (golden) and samplers; every sample is read
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,16 @@ def spec(**values):
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_the_calculators_of_megatron(case):
     if case["refused"] is not None:
-        with pytest.raises(ConfigError, match=f"step {case['refused']}: the batch size is not made of whole"):
+        with pytest.raises(
+            ConfigError, match=f"step {case['refused']}: the batch size is not made of whole"
+        ):
             Steps(spec(**case["run"]))
         return
     steps, numbers = Steps(spec(**case["run"])), np.arange(1, case["steps"] + 1)
-    begins, sizes = np.array([row[:2] for row in case["stretches"]]), [row[2] for row in case["stretches"]]
+    begins, sizes = (
+        np.array([row[:2] for row in case["stretches"]]),
+        [row[2] for row in case["stretches"]],
+    )
     within = np.searchsorted(begins[:, 0], numbers, "right") - 1
     expected = begins[within, 1] + (numbers - begins[within, 0]) * np.array(sizes)[within]
     first, batch = steps.samples(numbers)
@@ -52,34 +59,54 @@ def test_a_ramp_up_over_10_to_the_12_samples_takes_no_loop_over_steps():
 
 
 def test_a_ramp_up_that_does_not_lead_to_the_batch_size_of_a_resume_matters_until_it_has_ended():
-    run = {"data_parallel_size": 2, "micro_batch_size": 1, "global_batch_size": 8, "rampup_batch_size": [4, 4, 40]}
+    run = {
+        "data_parallel_size": 2,
+        "micro_batch_size": 1,
+        "global_batch_size": 8,
+        "rampup_batch_size": [4, 4, 40],
+    }
     for size in (2, 4, 6, 10):
-        with pytest.raises(ConfigError, match=f"step 4: the ramp-up .*\n  found: .* global_batch_size {size}"):
+        with pytest.raises(
+            ConfigError, match=f"step 4: the ramp-up .*\n  found: .* global_batch_size {size}"
+        ):
             Steps(spec(**run, resumes=[{"iteration": 3, "global_batch_size": size}]))
         steps = Steps(spec(**run, resumes=[{"iteration": 12, "global_batch_size": size}]))
         assert steps.stretches[-1][:3] == (13, 56, size)
 
 
 def test_a_schedule_that_counts_tokens():
-    run = {"data_parallel_size": 2, "micro_batch_size": 1, "step_batch_size_schedule": "0:4, 1.6K:8", "seq_length": 16}
-    assert [(one.step, one.sample, one.batch) for one in Steps(spec(**run)).stretches] == [(1, 0, 4), (26, 100, 8)]
+    run = {
+        "data_parallel_size": 2,
+        "micro_batch_size": 1,
+        "step_batch_size_schedule": "0:4, 1.6K:8",
+        "seq_length": 16,
+    }
+    assert [(one.step, one.sample, one.batch) for one in Steps(spec(**run)).stretches] == [
+        (1, 0, 4),
+        (26, 100, 8),
+    ]
     for text in ("", "0", "16:8", "0:8 16:4", "0:x", "0:8 0:9"):
         with pytest.raises(ConfigError, match="the schedule of batch sizes cannot be read"):
             Steps(spec(**run | {"step_batch_size_schedule": text}))
 
 
 # Parts of a run: ranks, samples of a micro-batch, micro-batches of a step, steps.
-PARTS = st.lists(st.tuples(*[st.integers(1, high) for high in (5, 4, 3, 6)]), min_size=1, max_size=4)
+PARTS = st.lists(
+    st.tuples(*[st.integers(1, high) for high in (5, 4, 3, 6)]), min_size=1, max_size=4
+)
 
 
 def run_of(parts):
-    """(run, [(first step, end, ranks, micro-batch, micro-batches)]) of parts, each under other numbers."""
+    """(run, [(first step, end, ranks, micro-batch, micro-batches)]) of parts, each under other
+    numbers.
+    """
     rows, done = [], 1
     for ranks, micro, count, steps in parts:
         rows.append((done, done + steps, ranks, micro, count))
         done += steps
     resumes = tuple(
-        ResumeSpec(begin - 1, ranks, micro, ranks * micro * count) for begin, _, ranks, micro, count in rows
+        ResumeSpec(begin - 1, ranks, micro, ranks * micro * count)
+        for begin, _, ranks, micro, count in rows
     )
     return RunSpec("x", 1, 1, 1, resumes=resumes), rows
 
@@ -93,12 +120,17 @@ def read(run, dealer, steps):
 @settings(max_examples=60, deadline=None)
 @given(PARTS, st.sampled_from(["single", "interleaved", "shuffled"]))
 def test_every_sample_is_read_once(parts, kind):
-    same_ranks = [(parts[0][0], *part[1:]) for part in parts]  # or nanotron deals samples of a broken round again
+    # or nanotron deals samples of a broken round again
+    same_ranks = [(parts[0][0], *part[1:]) for part in parts]
     run, rows = run_of(parts if kind == "single" else same_ranks)
     total = sum((end - begin) * ranks * micro * count for begin, end, ranks, micro, count in rows)
-    dealer = Dealer(total, "single" if kind == "single" else "interleaved", 7 if kind == "shuffled" else None)
+    dealer = Dealer(
+        total, "single" if kind == "single" else "interleaved", 7 if kind == "shuffled" else None
+    )
     seen = read(run, dealer, range(1, rows[-1][1]))
-    assert sorted(np.concatenate([samples for samples, _, _ in seen]).tolist()) == list(range(total))
+    assert sorted(np.concatenate([samples for samples, _, _ in seen]).tolist()) == list(
+        range(total)
+    )
     numbers = np.concatenate([samples for samples, _, _ in seen])
     assert dealer.positions(numbers).tolist() == list(range(total))
     for samples, ranks, micro_batches in seen:
@@ -144,7 +176,10 @@ def test_ranks_get_what_their_samplers_give(parts, kind, more):
 
 
 def test_each_trainer_has_its_dealer():
-    kinds = {name: Dealer.of(name, "single", 9, 5) for name in ("megatron", "nemo", "nanotron", "nanotron-000")}
+    kinds = {
+        name: Dealer.of(name, "single", 9, 5)
+        for name in ("megatron", "nemo", "nanotron", "nanotron-000")
+    }
     assert [(one.kind, one.seed) for one in kinds.values()] == [
         *[("single", None)] * 2,
         ("interleaved", 42),

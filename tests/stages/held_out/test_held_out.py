@@ -33,7 +33,9 @@ NANOSETS = {
 }
 SETTINGS = {
     "tokenization": {"range_mib": 0.004, "workers": 1},
-    "nanosets": {name: {"sequence_length": 8, "samples": {}, **spec} for name, spec in NANOSETS.items()},
+    "nanosets": {
+        name: {"sequence_length": 8, "samples": {}, **spec} for name, spec in NANOSETS.items()
+    },
     "views": {
         "low": {"of": "web", "split": {"keep": [0, 0.6]}},
         "high": {"of": "web", "split": {"keep": [0.5, 0.9]}},
@@ -50,9 +52,14 @@ def made(tmp_path_factory, tokenizer_file) -> Path:
     shutil.rmtree(file.parent / "raw")
     web = sentences("web", 90)
     more = [
-        {"id": f"more-{number}", "text": row["text"]} for number, row in enumerate(sentences("more", 40) + web[::4])
+        {"id": f"more-{number}", "text": row["text"]}
+        for number, row in enumerate(sentences("more", 40) + web[::4])
     ]
-    for name, rows in (("web/0", web[:50]), ("web/1", web[50:]), ("more/0", [*more, {"id": "empty", "text": ""}])):
+    for name, rows in (
+        ("web/0", web[:50]),
+        ("web/1", web[50:]),
+        ("more/0", [*more, {"id": "empty", "text": ""}]),
+    ):
         path = file.parent / "raw" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jsonl(rows))
@@ -75,10 +82,15 @@ def read_by(project: Project, name: str) -> list[set[tuple[int, bytes]]]:
     nanoset, found = NanosetContext(project, name), []
     for split in SPLITS:
         planned, own = nanoset.plan(split), set()
-        for corpus, member in zip(planned.corpora, planned.plan.members if planned.plan else (), strict=False):
+        for corpus, member in zip(
+            planned.corpora, planned.plan.members if planned.plan else (), strict=False
+        ):
             dataset = open_dataset(nanoset.dataset(corpus))
             base = 1 << 40 if corpus == "more" else 0
-            own |= {(base + int(dataset.sequence_pointers[k]), dataset[k].tobytes()) for k in range(*member.rows)}
+            own |= {
+                (base + int(dataset.sequence_pointers[k]), dataset[k].tobytes())
+                for k in range(*member.rows)
+            }
         found.append(own)
     return found
 
@@ -88,10 +100,18 @@ def test_what_is_found_is_what_a_loop_over_documents_finds(project, name):
     train, *held = read_by(project, name)
     held = held[0] | held[1]
     shared, texts = held & train, {text for _, text in train if len(text) > 2}
-    copies = {one for one in held - shared if one[1] in texts} if project.nanoset(name).held_out else set()
+    copies = (
+        {one for one in held - shared if one[1] in texts}
+        if project.nanoset(name).held_out
+        else set()
+    )
     manifest = compare_held_out(project, name)
     facts = manifest.facts
-    assert (facts["held_out"], facts["shared"], facts["copies"]) == (len(held), len(shared), len(copies))
+    assert (facts["held_out"], facts["shared"], facts["copies"]) == (
+        len(held),
+        len(shared),
+        len(copies),
+    )
     assert len(shared) + len(copies) > 3
     rows = pq.read_table(manifest.path(SHARED)).to_pylist()
     assert len(rows) == len(shared) + len(copies)
@@ -103,20 +123,32 @@ def test_what_is_found_is_what_a_loop_over_documents_finds(project, name):
 
 
 def text_of(project: Project, row: dict[str, object], side: str) -> tuple[str, str]:
-    lines = (project.config.raw_folder / row[f"{side}corpus"] / row[f"{side}file"]).read_text().splitlines()
+    lines = (
+        (project.config.raw_folder / row[f"{side}corpus"] / row[f"{side}file"])
+        .read_text()
+        .splitlines()
+    )
     line = json.loads(lines[row[f"{side}line"] - 1])
     assert line["id"] == row[f"{side}id"]
     return line["text"]
 
 
-def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_block_stops_training(project):
-    assert [key.subject for key in HELD_OUT.keys(project.config, ())] == ["parts", "sides", "views", "again"]
+def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_block_stops_training(
+    project,
+):
+    assert [key.subject for key in HELD_OUT.keys(project.config, ())] == [
+        "parts",
+        "sides",
+        "views",
+        "again",
+    ]
     for name in NANOSETS:
         inputs = mapping.INDEX_MAPPINGS.inputs(project.config, Key(name, "train"))
         gate = {"after held_out": Node(HELD_OUT, Key(name))} if name == "sides" else {}
         assert {key: node for key, node in inputs.items() if node.stage is HELD_OUT} == gate
         assert (
-            Node(HELD_OUT, Key(name)) not in mapping.INDEX_MAPPINGS.inputs(project.config, Key(name, "valid")).values()
+            Node(HELD_OUT, Key(name))
+            not in mapping.INDEX_MAPPINGS.inputs(project.config, Key(name, "valid")).values()
         )
     for name, severity in (("sides", "error"), ("views", "warning")):
         compare_held_out(project, name)
@@ -133,7 +165,9 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
 
 def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
     looked, work = [], held_out._hash
-    monkeypatch.setattr(held_out, "_hash", lambda task: looked.append((task.dataset.name, task.first)) or work(task))
+    monkeypatch.setattr(
+        held_out, "_hash", lambda task: looked.append((task.dataset.name, task.first)) or work(task)
+    )
     compare_held_out(project, "parts")
     assert {name for name, _ in looked} == {"web", "more"}
     before = len(looked)
@@ -153,7 +187,9 @@ def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project
     whole = document_hashes(dataset, 0, 90)
     assert len(set(whole.tolist())) == 90
     monkeypatch.setattr(held_out, "_CHUNK", 100)
-    assert np.array_equal(np.concatenate([document_hashes(dataset, 0, 33), document_hashes(dataset, 33, 57)]), whole)
+    assert np.array_equal(
+        np.concatenate([document_hashes(dataset, 0, 33), document_hashes(dataset, 33, 57)]), whole
+    )
 
 
 def test_the_same_is_found_in_a_bucket(made, project, tmp_path, bucket):
@@ -161,7 +197,8 @@ def test_the_same_is_found_in_a_bucket(made, project, tmp_path, bucket):
     file = tmp_path / "other" / "nanoset.yaml"
     file.write_text(
         json.dumps(
-            json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+            json.loads(file.read_text())
+            | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
         )
     )
     stored = Project.open(file)

@@ -1,4 +1,6 @@
-"""Corpora that nanoset.yaml describes: another key of the text, and a second corpus of the same folder."""
+"""Corpora that nanoset.yaml describes: another key of the text, and a second corpus of the same
+folder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from nanoset_core.stages.dataset.stage import DATASET, make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
-from nanoset_core.stages.inventory.make import current_inventory, make_inventory, remembered_inventory, survey_corpus
+from nanoset_core.stages.inventory.make import (
+    current_inventory,
+    make_inventory,
+    remembered_inventory,
+    survey_corpus,
+)
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.inventory.verify import verify_inventory
@@ -90,16 +97,37 @@ def copy(built, tmp_path):
 
 def pair(project, corpus):
     dataset = current_dataset(project, corpus)
-    return {end: dataset.path(f"{dataset.facts['prefix']}.{end}").read_bytes() for end in ("bin", "idx")}
+    return {
+        end: dataset.path(f"{dataset.facts['prefix']}.{end}").read_bytes() for end in ("bin", "idx")
+    }
 
 
 def test_datasets_are_those_of_tokenize_with_several_keys(project, tmp_path):
-    settings = ["--tokenizer", str(project.config.tokenizer_file), "--eod", EOD, "--append-eod", "--workers", "1"]
+    settings = [
+        "--tokenizer",
+        str(project.config.tokenizer_file),
+        "--eod",
+        EOD,
+        "--append-eod",
+        "--workers",
+        "1",
+    ]
     for folder, keys in {"web": ["text", "title"], "code": ["content"]}.items():
-        given = ["--input", str(project.config.raw_folder / folder), "--output-prefix", str(tmp_path / folder)]
-        ran = CliRunner().invoke(nanoset, ["tokenize", *given, *settings, "--json-keys", *keys], catch_exceptions=False)
+        given = [
+            "--input",
+            str(project.config.raw_folder / folder),
+            "--output-prefix",
+            str(tmp_path / folder),
+        ]
+        ran = CliRunner().invoke(
+            nanoset, ["tokenize", *given, *settings, "--json-keys", *keys], catch_exceptions=False
+        )
         assert ran.exit_code == 0, ran.output
-    for corpus, file in {"web": "web_text", "web_title": "web_title", "code": "code_content"}.items():
+    for corpus, file in {
+        "web": "web_text",
+        "web_title": "web_title",
+        "code": "code_content",
+    }.items():
         for end, data in pair(project, corpus).items():
             assert data == (tmp_path / f"{file}_document.{end}").read_bytes(), f"{corpus}: {end}"
     assert current_dataset(project, "web_title").facts["prefix"] == "web_title_title_document"
@@ -117,7 +145,9 @@ def test_corpora_and_their_files(project):
 
 
 def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
-    memories = sorted(path.parent.name for path in project.outputs.folder.rglob(".fingerprints.json"))
+    memories = sorted(
+        path.parent.name for path in project.outputs.folder.rglob(".fingerprints.json")
+    )
     assert memories == ["code", "web"]
 
 
@@ -127,7 +157,9 @@ def test_other_corpora_keep_their_digests(project, copy):
     parents = {"inventory": inventory.digest}
     for stage in (TOKENIZED, DATASET):
         for corpus in ("web", "web_title"):
-            same = stage.recipe(before, Key(corpus), parents) == stage.recipe(project, Key(corpus), parents)
+            same = stage.recipe(before, Key(corpus), parents) == stage.recipe(
+                project, Key(corpus), parents
+            )
             assert same == (corpus == "web")
     options = token_options(project, "code")
     assert (options["text_key"], options["id_key"]) == ("content", "sha")
@@ -136,7 +168,11 @@ def test_other_corpora_keep_their_digests(project, copy):
 def test_everything_is_up_to_date_and_another_key_makes_its_corpus_stale_alone(project, copy):
     assert {row.state for row in project_status(project)} == {"up to date"}
     states = {row.name: row.state for row in project_status(copy(CORPORA.replace("title}", "id}")))}
-    assert (states["web_title"], states["web"], states["code"]) == ("stale", "up to date", "up to date")
+    assert (states["web_title"], states["web"], states["code"]) == (
+        "stale",
+        "up to date",
+        "up to date",
+    )
 
 
 @pytest.mark.parametrize("corpus", ["web", "web_title", "code"])
@@ -163,7 +199,9 @@ def test_explain_shows_the_text_of_the_corpus_s_key(project):
         for piece in explain_sample(project, "both", "train", sample).pieces:
             origin = piece.origin
             row = json.loads(
-                (project.config.corpus_folder(origin.corpus) / origin.file).read_text().splitlines()[origin.line - 1]
+                (project.config.corpus_folder(origin.corpus) / origin.file)
+                .read_text()
+                .splitlines()[origin.line - 1]
             )
             key = {"web": "text", "web_title": "title", "code": "content"}[origin.corpus]
             assert piece.source.state == "unchanged"
@@ -175,7 +213,10 @@ def test_explain_shows_the_text_of_the_corpus_s_key(project):
 
 def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
     def found(place, **settings):
-        return [one.origin.corpus for one in find_document(project, "both", "train", file=place, **settings)]
+        return [
+            one.origin.corpus
+            for one in find_document(project, "both", "train", file=place, **settings)
+        ]
 
     assert sorted(found("a/1.jsonl:7")) == ["web", "web_title"]
     assert found("a/1.jsonl:7", corpus="web_title") == ["web_title"]
@@ -188,12 +229,19 @@ def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
         assert found(place, corpus="web_title") == ["web_title"]
     with pytest.raises(MissingError, match="no such document"):
         found(f"{folder}/web/a/none.jsonl:7")
-    assert [one.origin.corpus for one in find_document(project, "both", "train", identity="code-3")] == ["code"]
+    assert [
+        one.origin.corpus for one in find_document(project, "both", "train", identity="code-3")
+    ] == ["code"]
 
 
-def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_that_no_longer_is(copy):
+def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_that_no_longer_is(
+    copy,
+):
     def told(project):
-        return {str(item.path.relative_to(project.outputs.folder)) for item in plan_gc(project).left_alone}
+        return {
+            str(item.path.relative_to(project.outputs.folder))
+            for item in plan_gc(project).left_alone
+        }
 
     assert not told(copy())
     assert "datasets/web_title" in told(copy("corpora: {code: {text_key: content}}\n"))
@@ -239,16 +287,23 @@ def test_too_many_rejects_name_the_corpus_s_own_key(copy):
 
 def test_a_folder_is_shared_by_files(copy):
     project = copy(CORPORA + "  web: {files: [a/]}\n  web_rest: {folder: web, exclude: [a]}\n")
-    for file in project.config.raw_folder.glob("web/**/*.jsonl"):  # of files that are new, digests are not remembered
+    # of files that are new, digests are not remembered
+    for file in project.config.raw_folder.glob("web/**/*.jsonl"):
         os.utime(file, (1e9, 1e9))
     found = scan_corpora(project)
-    assert {name: [file.path for file in found.corpora[name].texts] for name in ("web", "web_rest")} == {
+    assert {
+        name: [file.path for file in found.corpora[name].texts] for name in ("web", "web_rest")
+    } == {
         "web": ["a/1.jsonl"],
         "web_rest": ["2.jsonl"],
     }
     rows = {row.name: row for row in project_status(project)}
     assert [notice.kind for notice in rows["web"].notices] == ["left_out"]
-    assert (rows["web"].state, rows["web_title"].state, rows["code"].state) == ("stale", "up to date", "up to date")
+    assert (rows["web"].state, rows["web_title"].state, rows["code"].state) == (
+        "stale",
+        "up to date",
+        "up to date",
+    )
     for corpus in ("web", "web_rest"):
         make_inventory(project, corpus)
         assert tokenize_corpus(project, corpus).facts["documents"] == 40
@@ -269,7 +324,9 @@ def test_patterns_that_leave_nothing_name_themselves(copy):
 
 def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(copy):
     project = copy()
-    (project.config.raw_folder / "web/corpus.json").write_text(json.dumps({"name": "web", "files": 2}, indent=1))
+    (project.config.raw_folder / "web/corpus.json").write_text(
+        json.dumps({"name": "web", "files": 2}, indent=1)
+    )
     make_inventory(project, "web")
     with pytest.raises(InputError, match="not what its ending says") as caught:
         tokenize_corpus(project, "web")
@@ -286,7 +343,9 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
 
 def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     project = copy()
-    (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512))
+    (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(
+        gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512)
+    )
     for make in (make_inventory, tokenize_corpus, make_dataset):
         make(project, "web")
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
@@ -302,7 +361,9 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
 
     def told(project, corpus="web"):
         notices = {row.name: row.notices for row in project_status(project) if row.kind == "corpus"}
-        assert [one.what for one in verify_inventory(project, corpus).warnings] == [one.text for one in notices[corpus]]
+        assert [one.what for one in verify_inventory(project, corpus).warnings] == [
+            one.text for one in notices[corpus]
+        ]
         return [one.text for one in notices[corpus]]
 
     lines = (
@@ -333,7 +394,9 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
         make(project, "web")
     web = next(row for row in project_status(project) if row.name == "web")
     (copies,) = web.notices
-    assert copies.text.endswith("the same bytes as another, so that its text is read again: 4.jsonl (2.jsonl)")
+    assert copies.text.endswith(
+        "the same bytes as another, so that its text is read again: 4.jsonl (2.jsonl)"
+    )
     (told,) = web.warnings
     text = "50.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.24"
     assert told == f"{text}: {LOOK}"
@@ -347,7 +410,9 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
 def test_files_are_added_up_once_for_all(make_project, monkeypatch):
     project = Project.open(make_project())
     sizes, real = list[int](), Contents.size
-    monkeypatch.setattr(Contents, "size", property(lambda contents: sizes.append(real.fget(contents)) or sizes[-1]))
+    monkeypatch.setattr(
+        Contents, "size", property(lambda contents: sizes.append(real.fget(contents)) or sizes[-1])
+    )
     taken = survey_corpus(project, "web")
     assert len(taken.files) == 4
     assert {*sizes} == {sum(piece.size for piece in taken.pieces)}
@@ -355,7 +420,9 @@ def test_files_are_added_up_once_for_all(make_project, monkeypatch):
 
 
 def blended(folder, blend, corpora="", raw_links=()):
-    """Write a project over the raw text of web and code with another blend, and links in its raw folder."""
+    """Write a project over the raw text of web and code with another blend, and links in its raw
+    folder.
+    """
     for name, target in raw_links:
         path = folder / "raw" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -384,7 +451,9 @@ def sources(built, tmp_path):
         ("[view, again]", "corpora: {again: {folder: web}}\nviews: {view: {of: web}}\n", ()),
     ],
 )
-def test_corpora_of_one_blend_that_hold_the_same_file_are_refused(sources, blend, corpora, raw_links):
+def test_corpora_of_one_blend_that_hold_the_same_file_are_refused(
+    sources, blend, corpora, raw_links
+):
     project = blended(sources, blend, corpora, raw_links)
     with pytest.raises(ConfigError, match="hold the same file") as caught:
         check_all_files(project)
@@ -402,12 +471,17 @@ def test_a_hard_link_between_two_corpora_of_a_blend_is_refused(sources):
     ("blend", "corpora"),
     [
         ("[web, title]", "corpora: {title: {folder: web, text_key: title}}\n"),
-        ("[web, rest]", 'corpora: {web: {exclude: ["2.*"]}, rest: {folder: web, files: ["2.*"]}}\n'),
+        (
+            "[web, rest]",
+            'corpora: {web: {exclude: ["2.*"]}, rest: {folder: web, files: ["2.*"]}}\n',
+        ),
         ("[web, code]", "corpora: {again: {folder: web}}\n"),
         ("[web, view]", "views: {view: {of: web}}\n"),
     ],
 )
-def test_corpora_that_part_a_folder_or_are_not_read_together_are_no_repetition(sources, blend, corpora):
+def test_corpora_that_part_a_folder_or_are_not_read_together_are_no_repetition(
+    sources, blend, corpora
+):
     check_all_files(blended(sources, blend, corpora))
 
 

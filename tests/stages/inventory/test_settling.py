@@ -1,4 +1,6 @@
-"""Inventories that leave files as they were to which something writes: only while these can be read so."""
+"""Inventories that leave files as they were to which something writes: only while these can be read
+so.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def put(path, data, age):
 @pytest.fixture
 def project(make_project):
     project = Project.open(make_project())
-    put(project.config.raw_folder / "books" / "a.jsonl.gz", gzip.compress(jsonl(sentences("a", 5))), 3600)
+    put(
+        project.config.raw_folder / "books" / "a.jsonl.gz",
+        gzip.compress(jsonl(sentences("a", 5))),
+        3600,
+    )
     make_inventory(project, "books")
     return project
 
@@ -40,11 +46,15 @@ def test_a_file_that_was_written_anew_lets_its_corpus_wait(project):
     before = current_inventory(project, "books")[0].digest
     put(folder / "b.jsonl", jsonl(sentences("b", 5)), 3600)
     put(folder / "a.jsonl.gz", gzip.compress(jsonl(sentences("a", 6))), 1)
-    with pytest.raises(SourceChangedError, match="what it held in the last build is gone") as caught:
+    with pytest.raises(
+        SourceChangedError, match="what it held in the last build is gone"
+    ) as caught:
         survey_corpus(project, "books", settled=True)
     assert caught.value.where == str(folder / "a.jsonl.gz")
     assert current_inventory(project, "books")[0].digest == before
-    assert "b.jsonl" in survey_corpus(project, "books").files, "by hand, files are taken as they are"
+    assert "b.jsonl" in survey_corpus(project, "books").files, (
+        "by hand, files are taken as they are"
+    )
     os.utime(folder / "a.jsonl.gz", (0, 0))
     assert "b.jsonl" in survey_corpus(project, "books", settled=True).files
 
@@ -55,7 +65,11 @@ def test_a_file_that_was_written_anew_lets_its_corpus_wait(project):
 def test_a_damaged_inventory_lets_every_file_be_taken_as_it_is(project, damage):
     file = current_inventory(project, "books")[0].path(INVENTORY_FILE)
     file.write_bytes(damage(file.read_bytes()))
-    put(project.config.raw_folder / "books" / "a.jsonl.gz", gzip.compress(jsonl(sentences("a", 6))), 1)
+    put(
+        project.config.raw_folder / "books" / "a.jsonl.gz",
+        gzip.compress(jsonl(sentences("a", 6))),
+        1,
+    )
     assert quiet_period(project, "books") is None
     taken = survey_corpus(project, "books", settled=True)
     assert (taken.pieces, taken.awaited) == (survey_corpus(project, "books").pieces, ())

@@ -1,4 +1,6 @@
-"""Which documents the members of a blend share, and what plans, status and the UI say of it, in a project."""
+"""Which documents the members of a blend share, and what plans, status and the UI say of it, in a
+project.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def blended(built, tmp_path):
 
 
 def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
-    """Return the corpus of a dataset, and the copies of each (document, token) in some of its sequences."""
+    """Return the corpus of a dataset, and the copies of each (document, token) in some of its
+    sequences.
+    """
     dataset = dataset_of(project.outputs, current_dataset(project, member))
     lineage = Lineage(dataset)
     origins = lineage.origins(range(dataset.unpacked.manifest.facts["documents"]))
@@ -116,7 +120,9 @@ class CountedMember(NamedTuple):
 
     @property
     def read(self) -> tuple[int, int, int, bool]:
-        """What `slow_coverage` takes: tokens, samples taken, epochs, whether the last one is shuffled separately."""
+        """What `slow_coverage` takes: tokens, samples taken, epochs, whether the last one is
+        shuffled separately.
+        """
         plan = self.plan
         return plan.tokens, self.coverage.samples_given, plan.epochs, plan.separate_last_epoch
 
@@ -124,15 +130,21 @@ class CountedMember(NamedTuple):
 def members_by_corpus(project: Project, planned: PlannedSplit) -> dict[str, list[CountedMember]]:
     """Return corpus → the datasets of a split that contain its documents, counted token by token."""
     members: dict[str, list[CountedMember]] = {}
-    for name, plan, coverage in zip(planned.corpora, planned.plan.members, planned.members, strict=True):
+    for name, plan, coverage in zip(
+        planned.corpora, planned.plan.members, planned.members, strict=True
+    ):
         corpus, copies = copies_of_tokens(project, name, plan.rows)
         members.setdefault(corpus, []).append(CountedMember(name, plan, coverage, copies))
     return members
 
 
 @pytest.mark.parametrize("blend", BLENDS)
-@pytest.mark.parametrize(("cells", "sequences"), [(1 << 24, 1 << 20), (17, 7)], ids=["large ranges", "small ranges"])
-def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, blend, cells, sequences, monkeypatch):
+@pytest.mark.parametrize(
+    ("cells", "sequences"), [(1 << 24, 1 << 20), (17, 7)], ids=["large ranges", "small ranges"]
+)
+def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
+    blended, blend, cells, sequences, monkeypatch
+):
     monkeypatch.setattr(shared_documents, "_CELLS", cells)
     monkeypatch.setattr(dataset_module, "SEQUENCES_AT_ONCE", sequences)
     project = blended(blend, None if blend.startswith("[") else 400)
@@ -148,21 +160,27 @@ def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, bl
             coverage = coverage_by_corpus[corpus]
             tokens = set().union(*(member.copies for member in members))
             copies_by_token = [[member.copies[token] for member in members] for token in tokens]
-            slow = slow_coverage(copies_by_token, [member.read for member in members], planned.config)
+            slow = slow_coverage(
+                copies_by_token, [member.read for member in members], planned.config
+            )
             assert coverage.members == tuple(member.name for member in members)
             assert coverage.tokens_available == len(tokens)
             assert coverage.tokens == pytest.approx(slow["tokens"], abs=0.51)
             assert coverage.unique_tokens == pytest.approx(slow["unique"], abs=0.51)
             assert coverage.epochs == pytest.approx(slow["epochs"])
             assert coverage.most_epochs == pytest.approx(slow["most_epochs"])
-            assert coverage.tokens + coverage.padding == sum(member.coverage.tokens_taken for member in members)
+            assert coverage.tokens + coverage.padding == sum(
+                member.coverage.tokens_taken for member in members
+            )
 
 
 def test_packs_that_are_not_built_share_the_documents_that_they_will_hold(built, tmp_path):
     shutil.copytree(built.config.file.parent, tmp_path / "project", symlinks=True)
     file = tmp_path / "project" / "nanoset.yaml"
     file.write_text(
-        file.read_text().replace("{web: 0.7, code: 0.3}", "{packed: 0.4, packed-often: 0.3, truncated: 0.3}")
+        file.read_text().replace(
+            "{web: 0.7, code: 0.3}", "{packed: 0.4, packed-often: 0.3, truncated: 0.3}"
+        )
     )
     project = Project.open(file)
     context = NanosetContext(project, "pretrain")
@@ -186,7 +204,9 @@ def test_a_token_of_a_truncated_document_has_a_copy_only_where_it_was_kept():
 
 
 def run(project: Project, *arguments: str):
-    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(nanoset, [*arguments, "-c", str(project.config.file)])
+    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(
+        nanoset, [*arguments, "-c", str(project.config.file)]
+    )
     return outcome
 
 
@@ -198,13 +218,19 @@ def make_train(project: Project) -> None:
 
 def test_plan_status_and_ui_give_the_same_numbers(blended):
     project = blended("{web: 0.67, half: 0.33}")
-    (planned,) = json.loads(run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output)
+    (planned,) = json.loads(
+        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
+    )
     make_train(project)
     assert planned["tokens"] == 400 * 32
     assert planned["unique_tokens"] + planned["repeated_tokens"] == planned["tokens"]
 
-    (row,) = [row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")]
-    metadata = split_metadata(project, project.outputs.current("nanosets", "pretrain/train/blend"), "pretrain", "train")
+    (row,) = [
+        row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")
+    ]
+    metadata = split_metadata(
+        project, project.outputs.current("nanosets", "pretrain/train/blend"), "pretrain", "train"
+    )
     for name in ("tokens", "unique_tokens", "repeated_tokens"):
         assert row.figures[name] == metadata[name] == planned[name]
     assert row.details["epochs"] == f"{planned['corpora'][0]['epochs']:.2f}"
@@ -215,29 +241,46 @@ def test_plan_status_and_ui_give_the_same_numbers(blended):
 
 def test_the_tokens_of_all_corpora_are_shown_in_total(blended):
     project = blended("{web: 0.5, code: 0.3, often: 0.2}")
-    (planned,) = json.loads(run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output)
+    (planned,) = json.loads(
+        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
+    )
     for name in ("tokens", "unique_tokens", "repeated_tokens"):
         assert planned[name] == sum(corpus[name] for corpus in planned["corpora"])
     lines = run(project, "map", "pretrain", "--plan", "--split-name", "train").output.splitlines()
-    (total,) = [line for line in lines if line.startswith("│ all") and f"{planned['repeated_tokens']:,}" in line]
+    (total,) = [
+        line
+        for line in lines
+        if line.startswith("│ all") and f"{planned['repeated_tokens']:,}" in line
+    ]
     assert f"{planned['tokens']:,}" in total
 
 
 @pytest.mark.parametrize("blend", ["web", "{web: 1}", "often"])
 def test_samples_are_those_that_the_run_reads(blended, blend):
     project = blended(blend, samples=40)
-    (planned,) = json.loads(run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output)
+    (planned,) = json.loads(
+        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
+    )
     make_train(project)
     (member,) = planned["members"]
     assert member["samples_given"] == 40
     assert member["surplus"] > 0 or blend == "{web: 1}"
 
-    (row,) = [row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")]
-    stage, part = (BLENDED, "blend") if blend.startswith("{") else (INDEX_MAPPINGS, "index_mappings")
+    (row,) = [
+        row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")
+    ]
+    stage, part = (
+        (BLENDED, "blend") if blend.startswith("{") else (INDEX_MAPPINGS, "index_mappings")
+    )
     manifest = project.outputs.current("nanosets", f"pretrain/train/{part}")
     assert stage.show(project, manifest).figures["samples"] == 40
     metadata = split_metadata(project, manifest, "pretrain", "train")
-    assert row.figures["samples"] == metadata["samples"] == metadata["dagster/partition_row_count"] == 40
+    assert (
+        row.figures["samples"]
+        == metadata["samples"]
+        == metadata["dagster/partition_row_count"]
+        == 40
+    )
     assert row.figures["unused_samples"] == metadata["unused_samples"] == member["surplus"]
     assert row.figures["tokens"] == metadata["tokens"] == 40 * 32
 
@@ -250,7 +293,9 @@ def test_an_output_of_an_earlier_version_has_the_numbers_that_it_knows(blended):
         {name: value for name, value in member.items() if name != "tokens_taken"}
         for member in manifest.facts["members"]
     ]
-    facts = {name: value for name, value in manifest.facts.items() if name != "corpora"} | {"members": members}
+    facts = {name: value for name, value in manifest.facts.items() if name != "corpora"} | {
+        "members": members
+    }
     earlier = replace(manifest, facts=facts)
     figures = BLENDED.show(project, earlier).figures
     assert figures["samples"] == 400
@@ -269,7 +314,9 @@ def test_max_epochs_counts_documents_of_the_corpus(blended):
 
 
 def test_one_epoch_of_each_member_is_limited_too(blended):
-    project = blended("{web: 0.67, half: 0.33}", None, "    max_epochs: 1\n    on_exhaustion: stop\n")
+    project = blended(
+        "{web: 0.67, half: 0.33}", None, "    max_epochs: 1\n    on_exhaustion: stop\n"
+    )
     context = NanosetContext(project, "pretrain")
     planned = context.plan("train")
     (corpus,) = context.corpora(planned)
@@ -288,7 +335,9 @@ def test_the_parts_of_a_mixture_are_limited_together(blended):
     project = blended("{web: 0.7, code: 0.3}", 350)
     file = project.config.file
     file.write_text(file.read_text().replace("blend: {web: 0.7, code: 0.3}", f"mix: {tree}"))
-    with pytest.raises(InputError, match="together read documents more often than max_epochs allows"):
+    with pytest.raises(
+        InputError, match="together read documents more often than max_epochs allows"
+    ):
         NanosetContext(Project.open(file), "pretrain").plan("train")
     file.write_text(file.read_text().replace("train: 350", "train: 150"))
     assert NanosetContext(Project.open(file), "pretrain").plan("train").plan.samples >= 150

@@ -1,4 +1,6 @@
-"""`nanoset map` without a project: index files that are there are found, refused or replaced, never passed over."""
+"""`nanoset map` without a project: index files that are there are found, refused or replaced, never
+passed over.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def made(data, tmp_path, request):
 
 
 def refused(data, arguments, folder):
-    """Run a call that is refused with --overwrite as its remedy, and changes nothing; return what it found."""
+    """Run a call that is refused with --overwrite as its remedy, and changes nothing; return what
+    it found.
+    """
     before, error = digests(folder), run(data, *arguments).exception
     assert isinstance(error, ConfigError)
     assert "--overwrite" in error.remedy
@@ -57,7 +61,9 @@ def test_the_same_call_does_nothing(data, made, tmp_path):
     assert again.output.count("(there already)") == again.output.count(f" in {folder}") == 2
     assert digests(folder) == first
     config = {"sequence_length": 8, "split": "9,1,0", "preset": arguments[-1]}
-    NanosetBuilder(NanosetConfig(str(data), path_to_cache=str(tmp_path / "by-library"), **config)).build()
+    NanosetBuilder(
+        NanosetConfig(str(data), path_to_cache=str(tmp_path / "by-library"), **config)
+    ).build()
     assert digests(tmp_path / "by-library") == first
 
 

@@ -80,11 +80,17 @@ def test_every_document_is_in_packs_of_its_corpus_or_view(project):
         rows = np.stack(open_pieces(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
         base = dataset_of(project.outputs, manifest).unpacked.sequences
         for document in range(len(base)):
-            own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
+            own = [
+                packs[pack][at : at + n]
+                for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])]
+                if one == document
+            ]
             kept = base[document][: spec.length] if spec.long == "truncate" else base[document]
             assert np.array_equal(np.concatenate(own), kept), (name, document)
         facts = manifest.facts
-        assert facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
+        assert (
+            facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
+        )
         assert facts["concatenated"]["cut_tokens"] > facts["cut_tokens"]
 
 
@@ -102,7 +108,9 @@ def test_tars_over_packs_count_the_padding_that_they_hold(built, tmp_path):
     manifest = shuffling.finish(project, "shuffled")
 
     pad = project.special("pad")
-    rows = [json.loads(line) for line in (manifest.folder / "manifest.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (manifest.folder / "manifest.jsonl").read_text().splitlines()
+    ]
     for row in rows:
         contexts = np.array(list(iterate_shard(manifest.folder / f"{row['shard']}.tar")))
         assert row["pad_tokens"] == np.count_nonzero(contexts == pad)
@@ -131,7 +139,11 @@ def test_plans_packs_before_they_are_built(built, project, tmp_path):
     assert planned_packs(project, "cut", reader) == made["cut"]
 
     def told(config: Path, *options: str) -> str:
-        return CliRunner().invoke(nanoset, ["map", "pretrain", "--plan", "-c", str(config), *options]).output
+        return (
+            CliRunner()
+            .invoke(nanoset, ["map", "pretrain", "--plan", "-c", str(config), *options])
+            .output
+        )
 
     assert "cut if concatenated" in told(unbuilt.config.file)
     before, after = told(unbuilt.config.file, "--json"), told(built, "--json")
@@ -151,18 +163,23 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
     found = explain_sample(project, "pretrain", "train", 5)
     assert found.tokens + found.pad_tokens == 33
-    masked = load_nanoset(project.outputs, "pretrain", "train", eod_mask_loss=True)  # half of it packs of a view
+    # half of it packs of a view
+    masked = load_nanoset(project.outputs, "pretrain", "train", eod_mask_loss=True)
     assert masked.config.eod_token == project.special("eod")
     for piece in found.pieces:
         assert piece.origin.corpus == "web"
         (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
-        whole = open_dataset(current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
+        whole = open_dataset(current_dataset(project, "web"))[
+            int(piece.origin.id.partition("-")[2])
+        ]
         tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
         assert np.array_equal(tokens, whole[low : low + len(tokens)])
         assert high - low == end - begin
         places = find_document(project, "pretrain", "train", identity=piece.origin.id)
         appearances = {
-            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+            (one.sample, one.sample_tokens, one.document_tokens)
+            for own in places
+            for one in own.appearances
         }
         assert (5, piece.sample_tokens, piece.document_tokens) in appearances
 
@@ -173,7 +190,9 @@ def test_every_context_is_one_pack_and_is_explained(project):
     for piece in found.pieces:
         places = find_document(project, "shuffled", identity=piece.origin.id)
         appearances = {
-            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+            (one.sample, one.sample_tokens, one.document_tokens)
+            for own in places
+            for one in own.appearances
         }
         assert (11, piece.sample_tokens, piece.document_tokens) in appearances
     (all_of_one,) = find_document(project, "shuffled", identity="code-7")
@@ -192,10 +211,14 @@ def test_what_is_truncated_is_told(project):
 
 def test_what_packs_cut_is_shown_beside_concatenation(project):
     manifest = current_dataset(project, "web-32")
-    cut = [f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])]
+    cut = [
+        f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])
+    ]
     shown = PACKS.show(project, manifest).details
     assert [shown["documents cut"], shown["cut if concatenated"]] == cut
-    assert [row.data["cut_documents"] for row in packs_metadata(project, manifest)["cut"].records] == cut
+    assert [
+        row.data["cut_documents"] for row in packs_metadata(project, manifest)["cut"].records
+    ] == cut
 
 
 def test_what_is_made_of_packs_is_verified(project, monkeypatch):
@@ -227,7 +250,9 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypa
         shutil.copy(other.folder / PIECES_FILE, manifest.folder / PIECES_FILE)
         path = manifest.folder / "manifest.json"
         values = json.loads(path.read_bytes())
-        values["files"][PIECES_FILE] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES_FILE]
+        values["files"][PIECES_FILE] = json.loads((other.folder / "manifest.json").read_bytes())[
+            "files"
+        ][PIECES_FILE]
         path.write_bytes(json.dumps(values).encode())
     for deep in (False, True):
         (report,) = verify_project(project, ["cut/packs"], deep=deep)
@@ -235,7 +260,9 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypa
 
 
 def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
-    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, scratch_mib: 16}}"}
+    root = {
+        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, scratch_mib: 16}}"
+    }
     file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
     stored = Project.open(file)
     make_corpora(stored, "web")
@@ -263,18 +290,39 @@ def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
         "blend": {"web": 2, "code": 1},
         "max_epochs": {"web": 3},
     }
-    two = {"sequence_length": 64, "packing": {"tail": "carry"}, "blend_per_split": {"train": "web", "valid": ["held"]}}
-    tars = {"corpora": {"web": 1, "code": 0.5}, "sequence_length": 65, "bos": True, "packing": {"tail": "carry"}}
+    two = {
+        "sequence_length": 64,
+        "packing": {"tail": "carry"},
+        "blend_per_split": {"train": "web", "valid": ["held"]},
+    }
+    tars = {
+        "corpora": {"web": 1, "code": 0.5},
+        "sequence_length": 65,
+        "bos": True,
+        "packing": {"tail": "carry"},
+    }
     own = {"own": {"of": "web", "length": 64, "tail": "carry"}}
     tokenizer = PLAIN["tokenizer"] | {"bos": "<s>"}
-    mixed = {"sequence_length": 64, "packing": {}, "mix": {"code": 1, "texts": {"share": 2, "mix": {"web": {}}}}}
+    mixed = {
+        "sequence_length": 64,
+        "packing": {},
+        "mix": {"code": 1, "texts": {"share": 2, "mix": {"web": {}}}},
+    }
     mixed = settings(nanosets={"mixed": mixed}).nanosets["mixed"]
     assert mixed.mixture.corpora == tuple(mixed.blend) == ("code-packs-64", "web-packs-64")
-    config = settings(nanosets={"one": one, "two": two}, webdatasets={"tars": tars}, packs=own, tokenizer=tokenizer)
+    config = settings(
+        nanosets={"one": one, "two": two},
+        webdatasets={"tars": tars},
+        packs=own,
+        tokenizer=tokenizer,
+    )
     assert [*config.packs] == ["own", "code-packs-64-carry", "held-packs-64-carry"]
     assert config.nanosets["one"].blend == {"own": 2, "code-packs-64-carry": 1}
     assert config.nanosets["one"].max_epochs == {"own": 3}
-    assert config.nanosets["two"].blend_per_split == {"train": "own", "valid": ("held-packs-64-carry",)}
+    assert config.nanosets["two"].blend_per_split == {
+        "train": "own",
+        "valid": ("held-packs-64-carry",),
+    }
     assert config.webdatasets["tars"].corpora == {"own": 1, "code-packs-64-carry": 0.5}
     assert [*PACKS.keys(config, ())] == [
         Key("web", "own"),
@@ -289,10 +337,22 @@ PACKED = {"sequence_length": 64, "packing": {}}
 PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
 REFUSED = [
     ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
-    ({"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}}, "packs are made of a corpus or view"),
-    ({"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}}, "a view is of a corpus or of another view"),
-    ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
-    ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
+    (
+        {"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}},
+        "packs are made of a corpus or view",
+    ),
+    (
+        {"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}},
+        "a view is of a corpus or of another view",
+    ),
+    (
+        {"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}},
+        "packs and a corpus or view share a name",
+    ),
+    (
+        {"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}},
+        "packs of another length",
+    ),
     (
         {"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}},
         "named as well as its packs",
@@ -301,29 +361,67 @@ REFUSED = [
         {"nanosets": {"n": PACKED | {"mix": {"web-packs-64": {"mix": {"code": {}}}, "web": {}}}}},
         "a group has the same name as the packs",
     ),
-    ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named as well as its packs"),
     (
-        {"packs": {"web-packs-64": {"of": "a", "length": 64}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
+        {"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}},
+        "named as well as its packs",
+    ),
+    (
+        {
+            "packs": {"web-packs-64": {"of": "a", "length": 64}},
+            "nanosets": {"n": PACKED | {"blend": "web"}},
+        },
         "are others",
     ),
-    ({"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}}, "corpus or view share a"),
-    ({"views": {"v" * 128: {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "v" * 128}}}, "up to 128 letters"),
     (
-        {"nanosets": {"n": PACKED | {"blend": "web"}, "m": {"sequence_length": 9, "blend": "web-packs-64"}}},
+        {"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
+        "corpus or view share a",
+    ),
+    (
+        {"views": {"v" * 128: {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "v" * 128}}},
+        "up to 128 letters",
+    ),
+    (
+        {
+            "nanosets": {
+                "n": PACKED | {"blend": "web"},
+                "m": {"sequence_length": 9, "blend": "web-packs-64"},
+            }
+        },
         "samples of 9",
     ),
     (
         {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["p"], "sequence_length": 65}}},
         "packs of another length",
     ),
-    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "mds", "sequence_length": 65}}}, "packs of another"),
-    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "datatrove"}}}, "would drift across packs"),
     (
-        {"nanosets": {"n": {"sequence_length": 64, "blend": "web", "packing": {}, "preset": "nanotron-main"}}},
+        {
+            "packs": PACKS_OF_64,
+            "exports": {"e": {"of": "p", "format": "mds", "sequence_length": 65}},
+        },
+        "packs of another",
+    ),
+    (
+        {"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "datatrove"}}},
         "would drift across packs",
     ),
     (
-        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}}},
+        {
+            "nanosets": {
+                "n": {
+                    "sequence_length": 64,
+                    "blend": "web",
+                    "packing": {},
+                    "preset": "nanotron-main",
+                }
+            }
+        },
+        "would drift across packs",
+    ),
+    (
+        {
+            "packs": PACKS_OF_64,
+            "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}},
+        },
         "would shift them against the packs",
     ),
     (

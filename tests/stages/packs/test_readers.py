@@ -1,4 +1,6 @@
-"""The trainers' own readers on packs, where they are installed: one pack a sample, over epochs, shuffles and blends."""
+"""The trainers' own readers on packs, where they are installed: one pack a sample, over epochs,
+shuffles and blends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Samples = Iterator[np.ndarray]
 
 
 def megatron_core(prefixes: list[str], wanted: int, folder: Path) -> Samples:
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     masks = ("reset_position_ids", "reset_attention_mask", "create_attention_mask")
@@ -32,15 +36,21 @@ def megatron_core(prefixes: list[str], wanted: int, folder: Path) -> Samples:
         blend=(prefixes, None if len(prefixes) == 1 else [0.6, 0.4]),
         split="100,0,0",
         path_to_cache=str(folder),
-        tokenizer=SimpleNamespace(unique_identifiers={"class": "Stub"}, eod=EOD, pad=PAD, vocab_size=1 << 20),
+        tokenizer=SimpleNamespace(
+            unique_identifiers={"class": "Stub"}, eod=EOD, pad=PAD, vocab_size=1 << 20
+        ),
         eod_mask_loss=True,
         **dict.fromkeys(masks, False),
     )
-    dataset = BlendedMegatronDatasetBuilder(GPTDataset, [wanted, 0, 0], lambda: True, config).build()[0]
+    dataset = BlendedMegatronDatasetBuilder(
+        GPTDataset, [wanted, 0, 0], lambda: True, config
+    ).build()[0]
     for number in range(wanted):
         sample = dataset[number]
         # its padding becomes token 0, which no document has here
-        assert ((sample["loss_mask"] == 0) == ((sample["labels"] == 0) | (sample["tokens"] == EOD))).all()
+        assert (
+            (sample["loss_mask"] == 0) == ((sample["labels"] == 0) | (sample["tokens"] == EOD))
+        ).all()
         yield np.where(sample["tokens"] == 0, PAD, sample["tokens"])
 
 
@@ -60,7 +70,9 @@ def nanotron(prefixes: list[str], wanted: int, folder: Path) -> Samples:
 def nemo(prefixes: list[str], wanted: int, folder: Path) -> Samples:
     data = prefixes if len(prefixes) == 1 else ["0.6", prefixes[0], "0.4", prefixes[1]]
     with pytest.MonkeyPatch.context() as patch:
-        dataset = nemo_builder(patch, may_build=True)(data, "1,0,0", [wanted, 0, 0], folder, length=S)[0]
+        dataset = nemo_builder(patch, may_build=True)(
+            data, "1,0,0", [wanted, 0, 0], folder, length=S
+        )[0]
         yield from (dataset[number]["tokens"].numpy() for number in range(wanted))
 
 
@@ -89,10 +101,16 @@ def test_every_sample_is_one_pack(name, tail, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip(module, reason=f"{name} is not installed", exc_type=ImportError)
-    generator, prefixes, packs, first = np.random.default_rng(4), list[str](), list[list[bytes]](), EOD + 1
+    generator, prefixes, packs, first = (
+        np.random.default_rng(4),
+        list[str](),
+        list[list[bytes]](),
+        EOD + 1,
+    )
     for corpus, count in (("web", 700), ("code", 300)):
         with MMapIndexedDatasetBuilder(tmp_path / corpus, np.int32) as builder:
-            for length in generator.integers(0, 200, count).tolist():  # no two tokens are the same, but ends
+            # no two tokens are the same, but ends
+            for length in generator.integers(0, 200, count).tolist():
                 builder.add_document(np.append(np.arange(first, first + length), EOD))
                 first += length
         rules = PackingRules(PieceRule(S), tail, PAD, 7)

@@ -1,4 +1,6 @@
-"""Packs of datasets with documents of several sequences, and without tokens: a .bin, a .idx and a table of pieces."""
+"""Packs of datasets with documents of several sequences, and without tokens: a .bin, a .idx and a
+table of pieces.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def write_dataset(prefix: Path, seed: int) -> list[np.ndarray]:
     return documents
 
 
-def write_packs(source: Path, target: Path, rules: PackingRules) -> tuple[MMapIndexedDataset, PieceTable, PackWriter]:
+def write_packs(
+    source: Path, target: Path, rules: PackingRules
+) -> tuple[MMapIndexedDataset, PieceTable, PackWriter]:
     writer = PackWriter(MMapIndexedDataset(source), rules, "packs")
     bin_path(target).write_bytes(b"".join(writer.blocks(target.with_suffix(".parquet"))))
     write_pack_idx(idx_path(target), writer.dataset.dtype, writer.counts.packs, rules.pieces.length)
@@ -51,9 +55,15 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     if is_view:
         chosen = np.random.default_rng(8).integers(0, len(documents), 200)
         (tmp_path / "view.bin").hardlink_to(tmp_path / "all.bin")
-        write_view_idx(tmp_path / "view.idx", read_idx(tmp_path / "all.idx"), lambda: [chosen[:90], chosen[90:]])
+        write_view_idx(
+            tmp_path / "view.idx",
+            read_idx(tmp_path / "all.idx"),
+            lambda: [chosen[:90], chosen[90:]],
+        )
         documents, source = [documents[number] for number in chosen], tmp_path / "view"
-    packs, table, writer = write_packs(source, tmp_path / "packs", PackingRules(PieceRule(64, long), tail, PAD, 5))
+    packs, table, writer = write_packs(
+        source, tmp_path / "packs", PackingRules(PieceRule(64, long), tail, PAD, 5)
+    )
     counts = writer.counts
     assert len(packs) == counts.packs == len(packs.document_indices) - 1
     assert set(packs.sequence_lengths.tolist()) == {64}
@@ -61,10 +71,16 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     assert len(rows) == counts.pieces
     found = {number: hashlib.sha256() for number, document in enumerate(documents) if len(document)}
     for pack, begin, number, first, tokens in sorted(rows.tolist(), key=lambda row: row[2:]):
-        assert np.array_equal(packs[pack][begin : begin + tokens], documents[number][first : first + tokens])
+        assert np.array_equal(
+            packs[pack][begin : begin + tokens], documents[number][first : first + tokens]
+        )
         found[number].update(packs[pack][begin : begin + tokens].tobytes())
     kept = [document[:64] if long == "truncate" else document for document in documents]
-    wanted = {number: hashlib.sha256(one.astype("<u2").tobytes()) for number, one in enumerate(kept) if len(one)}
+    wanted = {
+        number: hashlib.sha256(one.astype("<u2").tobytes())
+        for number, one in enumerate(kept)
+        if len(one)
+    }
     assert {number: one.hexdigest() for number, one in found.items()} == {
         number: one.hexdigest() for number, one in wanted.items()
     }
@@ -74,14 +90,19 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     assert counts.documents == len(found)
     assert counts.dropped_tokens == sum(map(len, documents)) - held
     apart = [
-        number for number in found if len(rows[rows[:, 2] == number]) > 1 or len(kept[number]) < len(documents[number])
+        number
+        for number in found
+        if len(rows[rows[:, 2] == number]) > 1 or len(kept[number]) < len(documents[number])
     ]
     assert counts.cut_documents == len(apart)
     home = {number: pack for pack, _, number, first, _ in rows.tolist() if not first}
     assert counts.cut_tokens == sum(row[4] for row in rows.tolist() if row[0] != home[row[2]])
     assert tail == "pad" or not padded[:-64].any()
     some = np.array([2, 60, 149])
-    assert np.stack(table.of_documents(some), axis=1).tolist() == rows[np.isin(rows[:, 2], some)].tolist()
+    assert (
+        np.stack(table.of_documents(some), axis=1).tolist()
+        == rows[np.isin(rows[:, 2], some)].tolist()
+    )
     documents = np.concatenate([rows.documents for rows in table.between(3, 6)])
     assert documents.tolist() == table.of_packs(np.arange(3, 6)).documents.tolist()
 
@@ -101,23 +122,35 @@ def test_the_same_bytes_whatever_is_written_together(tmp_path, monkeypatch):
 def test_only_groups_with_what_is_asked_for_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(table_module, "_ROWS_PER_GROUP", 8)
     write_dataset(tmp_path / "all", 4)
-    packs, table, _ = write_packs(tmp_path / "all", tmp_path / "packs", PackingRules(PieceRule(64), "pad", PAD, 1))
+    packs, table, _ = write_packs(
+        tmp_path / "all", tmp_path / "packs", PackingRules(PieceRule(64), "pad", PAD, 1)
+    )
     whole, read = np.stack(table.of_packs(np.arange(len(packs))), axis=1), list[int]()
     groups = table._file.read_row_group
     monkeypatch.setattr(
         table,
         "_file",
         SimpleNamespace(
-            metadata=table._file.metadata, read_row_group=lambda group: (read.append(group), groups(group))[1]
+            metadata=table._file.metadata,
+            read_row_group=lambda group: (read.append(group), groups(group))[1],
         ),
     )
     ends = np.array([0, len(packs) - 1])
-    assert np.stack(table.of_packs(ends), axis=1).tolist() == whole[np.isin(whole[:, 0], ends)].tolist()
+    assert (
+        np.stack(table.of_packs(ends), axis=1).tolist()
+        == whole[np.isin(whole[:, 0], ends)].tolist()
+    )
     assert len(read) < 8 < len(whole) / 8
 
 
 def test_nothing_to_pack(tmp_path):
     with MMapIndexedDatasetBuilder(tmp_path / "none", dtype=np.int32) as builder:
         builder.add_document(np.empty(0, np.int32), [])
-    packs, table, writer = write_packs(tmp_path / "none", tmp_path / "packs", PackingRules(PieceRule(8), "carry", 0, 1))
-    assert (len(packs), writer.counts.documents, len(table.of_packs(np.arange(9)).packs)) == (0, 0, 0)
+    packs, table, writer = write_packs(
+        tmp_path / "none", tmp_path / "packs", PackingRules(PieceRule(8), "carry", 0, 1)
+    )
+    assert (len(packs), writer.counts.documents, len(table.of_packs(np.arange(9)).packs)) == (
+        0,
+        0,
+        0,
+    )

@@ -27,7 +27,9 @@ GOLDEN = GOLDEN_FILES / "modalities"
 
 @pytest.fixture
 def pack(tmp_path, monkeypatch, capsys):
-    """Runs `nanoset pbin` in a folder of its own; → (what it printed, what it wrote to x.pbin), or its error."""
+    """Runs `nanoset pbin` in a folder of its own; → (what it printed, what it wrote to x.pbin), or
+    its error.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -47,7 +49,15 @@ def golden(name):
 
 @pytest.mark.parametrize("first", [(), ("write",)])
 def test_write(pack, first):
-    arguments = (GOLDEN / "edge.jsonl", "--output", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
+    arguments = (
+        GOLDEN / "edge.jsonl",
+        "--output",
+        "x.pbin",
+        "--tokenizer",
+        GOLDEN / "tokenizer",
+        "--workers",
+        1,
+    )
     shown, written = pack(*first, *arguments)
     assert written == golden("edge.pbin")
     assert "x.pbin: 26 documents, 8,813 tokens of 2 bytes" in shown
@@ -62,7 +72,9 @@ def test_merge(pack, tmp_path):
 
 
 def test_shuffle(pack):
-    assert pack("shuffle", GOLDEN / "docs.pbin", "--seed", 11, "-o", "x.pbin")[1] == golden("docs.shuffle-s11.pbin")
+    assert pack("shuffle", GOLDEN / "docs.pbin", "--seed", 11, "-o", "x.pbin")[1] == golden(
+        "docs.shuffle-s11.pbin"
+    )
     files = (GOLDEN / "docs.pbin", GOLDEN / "edge.pbin", "--seed", 11, "-o", "x.pbin")
     for chunk in range(3):
         _, written = pack("shuffle", *files, "--chunk", chunk, "--chunks", 3, "--overwrite")
@@ -77,7 +89,9 @@ def test_filter(pack):
     assert written == golden("docs.filter-3.pbin")
     assert "20 documents" in shown
     assert "of 60" in shown
-    assert "nothing says which documents to keep" in pack("filter", GOLDEN / "docs.pbin", "-o", "y.pbin")
+    assert "nothing says which documents to keep" in pack(
+        "filter", GOLDEN / "docs.pbin", "-o", "y.pbin"
+    )
 
 
 def test_repair(pack):
@@ -93,10 +107,14 @@ def test_repair(pack):
 def test_raw_index(pack):
     pack("raw-index", GOLDEN / "edge.jsonl", "-o", "x.idx")
     assert Path("x.idx").read_bytes() == golden("edge.idx")
-    shown, _ = pack("raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx", "--overwrite")
+    shown, _ = pack(
+        "raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx", "--overwrite"
+    )
     assert Path("x.idx").read_bytes() == golden("bad-json.drop-faulty.idx")
     assert "2 of 3 lines, 1 dropped, the first in line 2" in shown
-    assert "line 2, byte 15: this line is not JSON" in pack("raw-index", GOLDEN / "bad-json.jsonl", "-o", "y.idx")
+    assert "line 2, byte 15: this line is not JSON" in pack(
+        "raw-index", GOLDEN / "bad-json.jsonl", "-o", "y.idx"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,15 +156,29 @@ def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pa
     Path("raw/y_rejects.jsonl").write_bytes(b"mine")
     assert "nothing says" in pack("write", "raw/a.jsonl", "-o", "raw/y.pbin", *more[3:])
     Path("raw/y_rejects.jsonl").unlink()
-    assert "line was rejected" in pack("write", *arguments, "--on-reject", "fail"), "what was rejected is judged anew"
-    assert "1 line rejected (raw/x_rejects.jsonl)" in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
+    assert "line was rejected" in pack("write", *arguments, "--on-reject", "fail"), (
+        "what was rejected is judged anew"
+    )
+    assert (
+        "1 line rejected (raw/x_rejects.jsonl)"
+        in pack("write", *more, "--max-rejected-fraction", 0.6)[0]
+    )
 
 
 def test_a_file_that_cannot_be_read_is_no_rejected_line(pack):
     Path("raw").mkdir(exist_ok=True)
     Path("raw/bad.jsonl").write_bytes(golden("bad-json.jsonl"))
     Path("raw/cut.jsonl.gz").write_bytes(gzip.compress(golden("edge.jsonl"))[:20])
-    arguments = ("write", "raw", "-o", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
+    arguments = (
+        "write",
+        "raw",
+        "-o",
+        "x.pbin",
+        "--tokenizer",
+        GOLDEN / "tokenizer",
+        "--workers",
+        1,
+    )
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     first, _ = pack(*arguments, *limits)
     assert "1 line and 1 file rejected (x_rejects.jsonl); 1 file not readable to the end" in first
@@ -159,7 +191,18 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
     (folder / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
     (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
     (folder / "c.jsonl").write_bytes(b"")
-    arguments = ["pbin", folder, "-o", tmp_path / "x.pbin", "--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 1]
+    arguments = [
+        "pbin",
+        folder,
+        "-o",
+        tmp_path / "x.pbin",
+        "--tokenizer",
+        tokenizer_file,
+        "--eod",
+        EOD,
+        "--workers",
+        1,
+    ]
     for _ in range(2):
         outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
         assert outcome.exit_code == 0, outcome.output
@@ -195,12 +238,16 @@ def byte_tokenizer(folder, added=(END,), template=None):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
+    tokenizer = Tokenizer(
+        models.BPE({letter: number for number, letter in enumerate(alphabet)}, [])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.add_special_tokens(list(added))
     if template:
         ids = [(token, tokenizer.token_to_id(token)) for token in added]
-        tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=ids
+        )
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder / "tokenizer.json"
 
@@ -225,21 +272,33 @@ def test_a_line_that_is_no_json_costs_only_itself(tmp_path):
     assert not (tmp_path / "x_rejects.jsonl").exists(), "the rejects of the call before are gone"
 
 
-@pytest.mark.parametrize(("name", "left_out", "rejected"), [("drops-empty", 1, 0), ("drops-missing", 0, 1)])
-def test_a_document_that_modalities_cannot_pack_costs_only_itself(tmp_path, name, left_out, rejected):
-    made = make_packed([GOLDEN / f"{name}.jsonl"], tmp_path / "x.pbin", options(max_rejected_fraction=0.5))
+@pytest.mark.parametrize(
+    ("name", "left_out", "rejected"), [("drops-empty", 1, 0), ("drops-missing", 0, 1)]
+)
+def test_a_document_that_modalities_cannot_pack_costs_only_itself(
+    tmp_path, name, left_out, rejected
+):
+    made = make_packed(
+        [GOLDEN / f"{name}.jsonl"], tmp_path / "x.pbin", options(max_rejected_fraction=0.5)
+    )
     rows = [json.loads(line) for line in (GOLDEN / f"{name}.jsonl").read_text().splitlines()]
     texts = [row["text"] for row in rows if row.get("text")]
     assert len(texts) == 6
-    assert lists(tmp_path / "x.pbin") == [[*encode(TOKENIZER / "tokenizer.json", text), 0] for text in texts]
+    assert lists(tmp_path / "x.pbin") == [
+        [*encode(TOKENIZER / "tokenizer.json", text), 0] for text in texts
+    ]
     assert (made.counts.left_out, made.rejected) == (left_out, rejected)
 
 
 def test_special_tokens_of_the_tokenizer_and_added_tokens_that_need_more_bytes(tmp_path):
     file = byte_tokenizer(tmp_path, added=("<s>", END), template="<s> $A")
-    assert model_vocab_size(file) == 256, "Modalities would take one byte a token, and lose every document"
+    assert model_vocab_size(file) == 256, (
+        "Modalities would take one byte a token, and lose every document"
+    )
     (tmp_path / "a.jsonl").write_text('{"body": "ab"}\n{"body": ""}\n{"body": "c<|endoftext|>"}\n')
-    made = make_packed([tmp_path / "a.jsonl"], tmp_path / "x.pbin", options(tokenizer=file, eod=END, key="body"))
+    made = make_packed(
+        [tmp_path / "a.jsonl"], tmp_path / "x.pbin", options(tokenizer=file, eod=END, key="body")
+    )
     a, b, c = (encode(file, letter)[1] for letter in "abc")
     assert lists(tmp_path / "x.pbin") == [[256, a, b, 257], [256, 257], [256, c, 257]]
     assert made.counts == PbinCounts(3, 9, 2)
@@ -281,7 +340,10 @@ def pair(tmp_path):
 @pytest.mark.parametrize("ending", ["", ".bin", ".idx"])
 def test_a_pair(tmp_path, pair, ending):
     make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", PbinOptions())
-    assert (lists(tmp_path / "x.pbin"), PackedDataset(tmp_path / "x.pbin").token_bytes) == ([[5, 6], [7, 0], [8]], 4)
+    assert (lists(tmp_path / "x.pbin"), PackedDataset(tmp_path / "x.pbin").token_bytes) == (
+        [[5, 6], [7, 0], [8]],
+        4,
+    )
     make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", options(append_eod=True))
     found = PackedDataset(tmp_path / "x.pbin")
     assert (lists(tmp_path / "x.pbin"), found.token_bytes) == ([[5, 6, 0], [7, 0], [8, 0]], 2)
@@ -294,7 +356,12 @@ def test_what_is_missing_is_named(tmp_path, pair):
     for inputs, given, error, message in (
         ([GOLDEN / "docs.jsonl"], PbinOptions(), ConfigError, "--tokenizer: no tokenizer is named"),
         ([pair], PbinOptions(append_eod=True), ConfigError, "--tokenizer: no tokenizer is named"),
-        ([pair, GOLDEN / "docs.jsonl"], options(), ConfigError, "one dataset is converted at a time"),
+        (
+            [pair, GOLDEN / "docs.jsonl"],
+            options(),
+            ConfigError,
+            "one dataset is converted at a time",
+        ),
         ([GOLDEN / "u1.pbin"], options(), ConfigError, r"u1\.pbin: this is a .pbin already"),
         ([tmp_path / "none"], options(), MissingError, "no such file"),
         ([GOLDEN / "docs.jsonl"], options(eod="<|none|>"), ConfigError, "--eod"),
@@ -306,5 +373,7 @@ def test_what_is_missing_is_named(tmp_path, pair):
 def test_the_folder_that_one_is_in_is_a_folder_of_text(tmp_path, monkeypatch, tokenizer_file):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     monkeypatch.chdir(tmp_path)
-    made = make_packed(["."], Path("x.pbin"), PbinOptions(tokenizer=tokenizer_file, eod=EOD, workers=1))
+    made = make_packed(
+        ["."], Path("x.pbin"), PbinOptions(tokenizer=tokenizer_file, eod=EOD, workers=1)
+    )
     assert made.counts.documents == 1

@@ -32,14 +32,18 @@ def test_the_former_command_is_not_in_the_list_of_commands():
 
 
 def test_the_former_key_means_the_present_one_and_warns(make_project):
-    with pytest.warns(FormerNameWarning, match="`packed` is the former name of `pbin`: rename the key"):
+    with pytest.warns(
+        FormerNameWarning, match="`packed` is the former name of `pbin`: rename the key"
+    ):
         config = load_config(make_project(replacements=WITH_FORMER_KEY))
     assert config.pbin == ("web",)
 
 
 def test_both_keys_at_once_are_a_mistake(make_project):
     both = {"webdatasets:": "pbin: [web]\npacked: [web]\nwebdatasets:"}
-    with pytest.raises(ConfigError, match="packed: `packed` is the former name of `pbin`, which is set, too"):
+    with pytest.raises(
+        ConfigError, match="packed: `packed` is the former name of `pbin`, which is set, too"
+    ):
         load_config(make_project(replacements=both))
 
 
@@ -48,5 +52,7 @@ def test_commands_print_the_warning_of_the_former_key_once_on_stderr(make_projec
     command = [sys.executable, "-m", "nanoset_core.cli", "status", "-c", str(config)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.count("the former name of `pbin`") == 1
-    assert ended.stderr.startswith(f"warning: {config}: `packed` is the former name of `pbin`: rename the key\n")
+    assert ended.stderr.startswith(
+        f"warning: {config}: `packed` is the former name of `pbin`: rename the key\n"
+    )
     assert "FormerNameWarning" not in ended.stderr

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from locations import GOLDEN_FILES
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    MissingError,
+    SourceChangedError,
+)
 from nanoset_core.formats.indexed import stream
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -55,7 +61,9 @@ def test_every_pair_of_token_types(tmp_path, dtype, vocab_size):
     assert (tmp_path / "x.pbin").read_bytes() == (tmp_path / "y.pbin").read_bytes()
 
 
-DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 65000), max_size=5), max_size=3), min_size=1, max_size=30)
+DOCUMENTS = st.lists(
+    st.lists(st.lists(st.integers(0, 65000), max_size=5), max_size=3), min_size=1, max_size=30
+)
 
 
 @settings(deadline=None, max_examples=60)
@@ -89,7 +97,10 @@ def test_any_documents(tmp_path_factory, documents, dtype, chunk):
 )
 def test_tokens_that_do_not_fit(tmp_path, token, dtype, vocab_size):
     prefix = indexed(tmp_path / "x", [[[1, 2]], [[3, token]]], dtype)
-    with pytest.raises(ConfigError, match=f"x.bin, token 3: a token does not fit the token size\n  found: {token}\n"):
+    with pytest.raises(
+        ConfigError,
+        match=f"x.bin, token 3: a token does not fit the token size\n  found: {token}\n",
+    ):
         write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
     assert {path.suffix for path in tmp_path.iterdir()} == {".bin", ".idx"}
 
@@ -110,17 +121,23 @@ def test_end_tokens_go_where_they_lack(tmp_path_factory, documents, dtype, end, 
         patch.setattr(writing, "CHUNK_TOKENS", chunks[1])
         patch.setattr(stream, "CHUNK_TOKENS", chunks[1])
         facts = write_dataset_as_pbin(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
-    ended = [[*document, end] if document[-1] != end else document for document in documents if document]
+    ended = [
+        [*document, end] if document[-1] != end else document for document in documents if document
+    ]
     write_pbin(folder / "y.pbin", ended, token_bytes=2)
     assert (folder / "x.pbin").read_bytes() == (folder / "y.pbin").read_bytes()
-    assert facts == PbinCounts(len(ended), sum(map(len, ended)), 2, left_out=len(documents) - len(ended))
+    assert facts == PbinCounts(
+        len(ended), sum(map(len, ended)), 2, left_out=len(documents) - len(ended)
+    )
 
 
 def test_an_end_token_that_the_bin_has_no_room_for(tmp_path):
     prefix = indexed(tmp_path / "x", [[[1, 2]]])
     write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=128256, end_token=128001)
     assert PackedDataset(tmp_path / "x.pbin")[0].tolist() == [1, 2, 128001]
-    with pytest.raises(ConfigError, match="the end-of-document token, token 0: a token does not fit"):
+    with pytest.raises(
+        ConfigError, match="the end-of-document token, token 0: a token does not fit"
+    ):
         write_dataset_as_pbin(prefix, tmp_path / "y.pbin", vocab_size=256, end_token=256)
     assert not (tmp_path / "y.pbin").exists()
 
@@ -162,7 +179,9 @@ def test_no_tokens(tmp_path, documents):
     with pytest.raises(InputError, match="no tokens to write"):
         write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=512)
     with pytest.raises(InputError, match="no tokens to write"):
-        write_pbin(tmp_path / "x.pbin", [joined(sequences) for sequences in documents], token_bytes=2)
+        write_pbin(
+            tmp_path / "x.pbin", [joined(sequences) for sequences in documents], token_bytes=2
+        )
     assert not (tmp_path / "x.pbin").exists()
 
 
@@ -202,7 +221,10 @@ def test_a_bin_that_becomes_shorter_meanwhile(tmp_path, monkeypatch, given):
 
 def modalities_bytes(documents, token_bytes):
     """The slow readable twin: a .pbin as Modalities writes it."""
-    bodies = [b"".join(token.to_bytes(token_bytes, "little") for token in document) for document in documents]
+    bodies = [
+        b"".join(token.to_bytes(token_bytes, "little") for token in document)
+        for document in documents
+    ]
     index, offset = [], 0
     for body in bodies:
         index.append((offset, len(body)))
@@ -237,7 +259,11 @@ def test_any_documents_are_written_as_by_modalities(tmp_path_factory, documents,
 @pytest.mark.parametrize(
     ("documents", "token_bytes", "message"),
     [
-        ([[0], [1, 256]], 1, "document 1, token 1: a token does not fit the token size\n  found: 256"),
+        (
+            [[0], [1, 256]],
+            1,
+            "document 1, token 1: a token does not fit the token size\n  found: 256",
+        ),
         ([[-1]], 2, "document 0, token 0: a token does not fit the token size\n  found: -1"),
         ([[2**32]], 4, "found: 4294967296"),
         ([np.array([2**64 - 1], np.uint64)], 4, "found: 18446744073709551615"),

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from locations import GOLDEN_FILES
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    MissingError,
+    SourceChangedError,
+)
 from nanoset_core.formats.pbin import writing
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.layout import open_pbin
@@ -54,7 +60,13 @@ def test_shuffle_is_that_of_python(tmp_path_factory, documents, seed, block):
 
 
 @settings(deadline=None, max_examples=40)
-@given(first=TOKENS, second=TOKENS, chunks=st.integers(1, 12), seed=st.integers(0, 2**40), block=st.integers(1, 60))
+@given(
+    first=TOKENS,
+    second=TOKENS,
+    chunks=st.integers(1, 12),
+    seed=st.integers(0, 2**40),
+    block=st.integers(1, 60),
+)
 def test_chunks_are_those_of_the_slow_twin(tmp_path_factory, first, second, chunks, seed, block):
     folder = tmp_path_factory.mktemp("x")
     sources = [write(folder / "a.pbin", first), write(folder / "b.pbin", second)]
@@ -91,7 +103,9 @@ def modalities_chunk_range(chunks, samples, chunk):
 @given(documents=st.integers(0, 10**9), chunks=st.integers(1, 10**6), chunk=st.integers(0, 10**6))
 def test_chunk_bounds(documents, chunks, chunk):
     chunk %= chunks
-    assert selection.chunk_bounds(documents, chunk, chunks) == modalities_chunk_range(chunks, documents, chunk)
+    assert selection.chunk_bounds(documents, chunk, chunks) == modalities_chunk_range(
+        chunks, documents, chunk
+    )
 
 
 @settings(deadline=None, max_examples=40)
@@ -117,12 +131,16 @@ def test_files_of_an_old_layout_can_be_sources(tmp_path):
 
 def test_files_with_the_fault_of_a_merge_can_be_sources(tmp_path):
     shuffle_pbin(GOLDEN / "merge-buggy-index.pbin", tmp_path / "x.pbin", seed=3)
-    assert sorted(lists(tmp_path / "x.pbin")) == sorted(lists(GOLDEN / "docs.pbin") + lists(GOLDEN / "edge.pbin"))
+    assert sorted(lists(tmp_path / "x.pbin")) == sorted(
+        lists(GOLDEN / "docs.pbin") + lists(GOLDEN / "edge.pbin")
+    )
 
 
 def test_an_index_with_gaps_and_repeats(tmp_path):
     index = pickle.dumps([(4, 4), (0, 2), (4, 4)], protocol=4)
-    (tmp_path / "x.pbin").write_bytes(struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index)
+    (tmp_path / "x.pbin").write_bytes(
+        struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index
+    )
     facts = filter_pbin(tmp_path / "x.pbin", tmp_path / "y.pbin", np.ones(3, bool))
     assert lists(tmp_path / "y.pbin") == [[2, 3], [0], [2, 3]]
     assert facts.tokens == 5
@@ -146,7 +164,9 @@ def test_what_cannot_be(tmp_path):
         shuffle_pbin_chunk([], target, chunk=0, chunks=1, seed=1)
     with pytest.raises(InputError, match="no tokens"):
         shuffle_pbin_chunk([docs], target, chunk=60, chunks=61, seed=1)
-    with pytest.raises(FormatError, match=r"u1\.pbin, byte 8: files with tokens of different sizes"):
+    with pytest.raises(
+        FormatError, match=r"u1\.pbin, byte 8: files with tokens of different sizes"
+    ):
         shuffle_pbin_chunk([docs, GOLDEN / "u1.pbin"], target, chunk=0, chunks=1, seed=1)
     for keep in (np.ones(59, bool), np.ones(60, int), np.ones((60, 1), bool)):
         with pytest.raises(ConfigError, match="mask"):
@@ -180,8 +200,18 @@ def test_conditions(dataset, conditions, kept):
 
 def test_lists(dataset, tmp_path):
     (tmp_path / "list").write_text("7\n0\n\n 3\r\n0")
-    assert np.flatnonzero(DocumentFilter(keep=tmp_path / "list").mask(dataset)).tolist() == [0, 3, 7]
-    assert np.flatnonzero(DocumentFilter(drop=tmp_path / "list").mask(dataset)).tolist() == [1, 2, 4, 5, 6]
+    assert np.flatnonzero(DocumentFilter(keep=tmp_path / "list").mask(dataset)).tolist() == [
+        0,
+        3,
+        7,
+    ]
+    assert np.flatnonzero(DocumentFilter(drop=tmp_path / "list").mask(dataset)).tolist() == [
+        1,
+        2,
+        4,
+        5,
+        6,
+    ]
     both = DocumentFilter(keep=tmp_path / "list", drop=tmp_path / "list").mask(dataset)
     assert not both.any()
     (tmp_path / "empty").write_text("")
@@ -194,7 +224,11 @@ def test_lists(dataset, tmp_path):
         ("1\nx\n", InputError, "holds something that is no number"),
         ("1.5", InputError, "holds something that is no number"),
         ("99999999999999999999", InputError, "holds something that is no number"),
-        ("1\n8\n", ConfigError, "names a document that is not there\n  found: 8\n  expected: 0 to 7"),
+        (
+            "1\n8\n",
+            ConfigError,
+            "names a document that is not there\n  found: 8\n  expected: 0 to 7",
+        ),
         ("-1", ConfigError, "names a document that is not there"),
     ],
 )
@@ -241,7 +275,9 @@ def test_merging_writes_old_layouts_as_the_present_one(tmp_path):
     old = GOLDEN / "legacy-c-header12-le-absolute.pbin"
     merge_pbin([old, GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
     assert open_pbin(tmp_path / "m.pbin").layout.name == "D"
-    assert lists(tmp_path / "m.pbin") == lists(old) + json.loads((GOLDEN / "tokens-u2.json").read_bytes())
+    assert lists(tmp_path / "m.pbin") == lists(old) + json.loads(
+        (GOLDEN / "tokens-u2.json").read_bytes()
+    )
 
 
 def test_merging_one_file_of_layout_a_gives_the_bytes_of_its_documents(tmp_path):
@@ -253,7 +289,11 @@ def test_merging_one_file_of_layout_a_gives_the_bytes_of_its_documents(tmp_path)
 
 def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
     entries = [(2, 4), (8, 2)]
-    body = struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + pickle.dumps(entries, protocol=4)
+    body = (
+        struct.pack("<QI", 10, 2)
+        + struct.pack("<5H", *range(5))
+        + pickle.dumps(entries, protocol=4)
+    )
     (tmp_path / "x.pbin").write_bytes(body)
     facts = merge_pbin([tmp_path / "x.pbin"] * 2, tmp_path / "m.pbin")
     assert lists(tmp_path / "m.pbin") == [[1, 2], [4]] * 2
@@ -266,7 +306,9 @@ def test_small_pieces(tmp_path, monkeypatch):
     merge_pbin([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", listener=heard.append)
     data_bytes = open_pbin(GOLDEN / "docs.pbin").data_bytes
     assert [news.done for news in heard] == [*range(1000, data_bytes, 1000), data_bytes]
-    assert {(news.total, news.unit, news.name) for news in heard} == {(data_bytes, "bytes", "x.pbin")}
+    assert {(news.total, news.unit, news.name) for news in heard} == {
+        (data_bytes, "bytes", "x.pbin")
+    }
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()
 
 
@@ -286,7 +328,11 @@ def test_what_cannot_be_merged(tmp_path):
     (tmp_path / "empty.pbin").write_bytes(struct.pack("<QI", 0, 2) + pickle.dumps([], protocol=4))
     for paths, error, message in (
         ([], ConfigError, "no file to take documents from"),
-        ([GOLDEN / "u2.pbin", GOLDEN / "u1.pbin"], FormatError, r"u1\.pbin, byte 8: files with tokens of different"),
+        (
+            [GOLDEN / "u2.pbin", GOLDEN / "u1.pbin"],
+            FormatError,
+            r"u1\.pbin, byte 8: files with tokens of different",
+        ),
         ([GOLDEN / "u2.pbin", tmp_path / "none.pbin"], MissingError, "no such file"),
         ([GOLDEN / "u2.pbin", tmp_path / "cut.pbin"], FormatError, r"cut\.pbin, byte"),
         ([tmp_path / "empty.pbin"], InputError, "no tokens"),

@@ -44,10 +44,14 @@ def test_the_dataset_is_gone(copy):
     shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
     report = PBIN.verify(project, Key("web"))
     assert report.passed
-    assert "the dataset is gone or damaged: tokens were not compared with it" in whats(report, "warning")
+    assert "the dataset is gone or damaged: tokens were not compared with it" in whats(
+        report, "warning"
+    )
 
 
-@pytest.mark.parametrize(("offset", "data"), [(8, b"\x03"), (0, b"\x00\x00"), (-1, b"\x00"), (-200, b"\xff" * 20)])
+@pytest.mark.parametrize(
+    ("offset", "data"), [(8, b"\x03"), (0, b"\x00\x00"), (-1, b"\x00"), (-200, b"\xff" * 20)]
+)
 def test_header_and_index_overwritten(copy, offset, data):
     project = copy()
     path = pbin(project)
@@ -61,7 +65,9 @@ def test_cut_or_gone(copy):
     project = copy()
     path = pbin(project)
     path.write_bytes(path.read_bytes()[:-100])
-    assert whats(PBIN.verify(project, Key("web"))) == ["a file has another size than when it was written"]
+    assert whats(PBIN.verify(project, Key("web"))) == [
+        "a file has another size than when it was written"
+    ]
     path.unlink()
     assert whats(PBIN.verify(project, Key("web"))) == ["a file is missing"]
 

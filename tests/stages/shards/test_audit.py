@@ -20,7 +20,11 @@ class Letters:
 
     def encode(self, texts):
         self.seen += texts
-        ids = [ord(character) + (1 if character == self.wrong else 0) for text in texts for character in text]
+        ids = [
+            ord(character) + (1 if character == self.wrong else 0)
+            for text in texts
+            for character in text
+        ]
         return Encoded(np.array(ids, np.int32), np.array([len(text) for text in texts], np.int32))
 
 
@@ -49,11 +53,15 @@ def test_all_few_or_none():
     assert compared(1e-9, [TEXTS[:100]]) == TEXTS[:LEAST]
     assert compared(1e-9, [["x" * (1 << 17), "y"]]) == ["y"]
     assert compared(0, [TEXTS[:100]]) == []
-    assert compared(1.0, [["x" * (1 << 21), "y"]]) == ["y"], "the reference would take some GB for a long one"
+    assert compared(1.0, [["x" * (1 << 21), "y"]]) == ["y"], (
+        "the reference would take some GB for a long one"
+    )
 
 
 def test_the_first_difference_is_told():
-    with pytest.raises(WrongTokensError, match="token 1 on is 99, 99, … instead of 98, 99") as error:
+    with pytest.raises(
+        WrongTokensError, match="token 1 on is 99, 99, … instead of 98, 99"
+    ) as error:
         Audit(Letters("b", Letters()), 1.0, "shard").encode(["aa", "abc"])
     assert error.value.document == 1
 

@@ -1,4 +1,6 @@
-"""The table of a shard's documents; and lines that count from 1 in each piece ↔ lines of their file."""
+"""The table of a shard's documents; and lines that count from 1 in each piece ↔ lines of their
+file.
+"""
 
 import json
 import os
@@ -32,7 +34,11 @@ def write(path, counts):
     with document_table.document_table(path, ["a.jsonl", "sub/b.jsonl.gz"]) as add:
         first = 0
         for count in counts:
-            add(batch(first, count), np.arange(first, first + count, dtype=np.int32), np.ones(count, bool))
+            add(
+                batch(first, count),
+                np.arange(first, first + count, dtype=np.int32),
+                np.ones(count, bool),
+            )
             first += count
     return path
 
@@ -65,7 +71,11 @@ def test_same_documents_same_bytes_however_batched(tmp_path, monkeypatch, counts
     path = write(tmp_path / "t.parquet", counts)
     assert path.read_bytes() == write(tmp_path / "whole.parquet", [23]).read_bytes()
     metadata = pq.ParquetFile(path).metadata
-    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [10, 10, 3]
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [
+        10,
+        10,
+        3,
+    ]
 
 
 def test_pandas_is_not_imported(tmp_path):
@@ -77,7 +87,9 @@ def test_pandas_is_not_imported(tmp_path):
         "    add(batch(0, 3), np.arange(3, dtype=np.int32), np.arange(3) > 0)\n"
     )
     paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.path.dirname(__file__), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | paths, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | paths, capture_output=True
+    )
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
 
 
@@ -119,7 +131,13 @@ def test_a_line_is_named_by_its_number_only_where_that_is_known(piece, named):
 
 
 def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
-    lines = [b'{"text": "one"}\n', b"\n", b"x" * 300 + b"\n", b'{"text": "two"}\n', b'{"text": "last"}']
+    lines = [
+        b'{"text": "one"}\n',
+        b"\n",
+        b"x" * 300 + b"\n",
+        b'{"text": "two"}\n',
+        b'{"text": "last"}',
+    ]
     text = b"".join(lines)
     (tmp_path / "a.jsonl").write_bytes(text)
     (tmp_path / "b.jsonl").write_bytes(b"\x1f\x8b\x08\x00" + b"\n" * 50)
@@ -130,7 +148,9 @@ def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
         Piece("b.jsonl", 0, 54, 0, ""),
     ]
     batches = list(
-        read_documents(tmp_path, SourceRange(tuple(pieces)), max_line_bytes=200, batch_bytes=1, verify=False)
+        read_documents(
+            tmp_path, SourceRange(tuple(pieces)), max_line_bytes=200, batch_bytes=1, verify=False
+        )
     )
     found = [one for batch in batches for one in batch.counted]
     assert found == [(pieces[0], 3), (pieces[1], 2), (pieces[2], 50)]

@@ -49,7 +49,9 @@ def test_as_one_document_at_a_time(documents, before, after, empty):
     framed = frame(encoded, framing)
     sequences, counts = slowly(documents, framing)
     assert framed.ids.tolist() == [token for sequence in sequences for token in sequence]
-    assert framed.lengths[framed.sequences > 0].tolist() == [len(sequence) for sequence in sequences]
+    assert framed.lengths[framed.sequences > 0].tolist() == [
+        len(sequence) for sequence in sequences
+    ]
     assert framed.sequences[framed.kept].tolist() == counts
     assert (framed.ids.dtype, framed.lengths.dtype) == (np.int32, np.int32)
 
@@ -79,7 +81,11 @@ def test_nanotron_adds_what_the_tokenizer_adds(tmp_path, tokenizer_file):
 def llama_like(tmp_path, tokenizer_file):
     from tokenizers.processors import TemplateProcessing
 
-    return save(tmp_path, tokenizer_file, TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", 1)]))
+    return save(
+        tmp_path,
+        tokenizer_file,
+        TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", 1)]),
+    )
 
 
 def test_special_tokens_are_added_where_that_is_said_as_encode_adds_them(tmp_path, tokenizer_file):
@@ -88,7 +94,10 @@ def test_special_tokens_are_added_where_that_is_said_as_encode_adds_them(tmp_pat
     file, texts = llama_like(tmp_path, tokenizer_file), ["one two", "", " 3 4"]
     framing = make_framing("megatron", file, eod=0, special_tokens="add")
     framed = frame(ReferenceEngine(file).encode(texts), framing)
-    whole = [encoding.ids for encoding in Tokenizer.from_file(str(file)).encode_batch(texts, add_special_tokens=True)]
+    whole = [
+        encoding.ids
+        for encoding in Tokenizer.from_file(str(file)).encode_batch(texts, add_special_tokens=True)
+    ]
     # A document without text has the template's tokens, so that Megatron-LM ends it as all others.
     assert framed.ids.tolist() == [ident for ids in whole for ident in [*ids, 0]]
     assert framed.sequences.tolist() == [1, 1, 1]
@@ -96,10 +105,14 @@ def test_special_tokens_are_added_where_that_is_said_as_encode_adds_them(tmp_pat
 
 def test_what_is_said_of_special_tokens_and_what_is_not(tmp_path, tokenizer_file):
     file = llama_like(tmp_path, tokenizer_file)
-    assert make_framing("megatron", file, eod=0, special_tokens="none") == make_framing("megatron", file, eod=0)
+    assert make_framing("megatron", file, eod=0, special_tokens="none") == make_framing(
+        "megatron", file, eod=0
+    )
     assert make_framing("nemo", file, special_tokens="add") == Framing((1,), (), "sequence")
     assert make_framing("nanotron", file, special_tokens="none") == Framing((), (), "sequence")
-    assert make_framing("megatron", tokenizer_file, special_tokens="add") == Framing((), (), "no_sequence")
+    assert make_framing("megatron", tokenizer_file, special_tokens="add") == Framing(
+        (), (), "no_sequence"
+    )
 
 
 def test_trainers_that_differ_are_named_where_nobody_has_chosen(tmp_path, tokenizer_file):
@@ -118,20 +131,31 @@ def test_adding_special_tokens_that_do_not_exist_is_noted(tokenizer_file):
         assert "adds nothing" in notice
 
 
-@pytest.mark.parametrize(("preset", "special_tokens"), [("megatron", "add"), ("nemo", "add"), ("nanotron", None)])
+@pytest.mark.parametrize(
+    ("preset", "special_tokens"), [("megatron", "add"), ("nemo", "add"), ("nanotron", None)]
+)
 def test_a_token_that_the_template_and_a_setting_add_is_noted_for_either_end(
     tmp_path, tokenizer_file, preset, special_tokens
 ):
     from tokenizers.processors import TemplateProcessing
 
-    both = TemplateProcessing(single="<|pad|> $A <|endoftext|>", special_tokens=[("<|pad|>", 1), ("<|endoftext|>", 0)])
+    both = TemplateProcessing(
+        single="<|pad|> $A <|endoftext|>", special_tokens=[("<|pad|>", 1), ("<|endoftext|>", 0)]
+    )
     file = save(tmp_path, tokenizer_file, both)
-    first, last = special_tokens_notices(preset, file, special_tokens, bos="<|pad|>", eod="<|endoftext|>")
+    first, last = special_tokens_notices(
+        preset, file, special_tokens, bos="<|pad|>", eod="<|endoftext|>"
+    )
     assert "begins with '<|pad|>' twice" in first
     assert "ends with '<|endoftext|>' twice" in last
     # The same tokens at the other end of a document are not there twice.
-    assert special_tokens_notices(preset, file, special_tokens, bos="<|endoftext|>", eod="<|pad|>") == []
-    assert special_tokens_notices("megatron", file, "none", bos="<|pad|>", eod="<|endoftext|>") == []
+    assert (
+        special_tokens_notices(preset, file, special_tokens, bos="<|endoftext|>", eod="<|pad|>")
+        == []
+    )
+    assert (
+        special_tokens_notices("megatron", file, "none", bos="<|pad|>", eod="<|endoftext|>") == []
+    )
 
 
 def test_a_begin_token_of_the_template_is_no_second_end_token(tmp_path, tokenizer_file):
@@ -158,7 +182,8 @@ def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_
 
 
 @pytest.mark.parametrize(
-    ("preset", "name"), [("megatron", "x_text_document"), ("nemo", "x_text_document"), ("nanotron", "x_text")]
+    ("preset", "name"),
+    [("megatron", "x_text_document"), ("nemo", "x_text_document"), ("nanotron", "x_text")],
 )
 def test_names(preset, name):
     assert pair_name(preset, "x", "text") == name

@@ -45,7 +45,9 @@ def test_a_cut_file_is_refused_whatever_the_share_of_lines(cut, tmp_path, tokeni
     enough = error.remedy.rpartition(" ")[2]
     assert not list(tmp_path.glob("out*"))
     (made,) = preprocess(
-        resolve_inputs([cut]), tmp_path / "out", options(tokenizer_file, max_unreadable_fraction=float(enough))
+        resolve_inputs([cut]),
+        tmp_path / "out",
+        options(tokenizer_file, max_unreadable_fraction=float(enough)),
     )
     assert made.facts.faults == 1
     assert made.lost.startswith("1 file not readable to the end (")
@@ -55,12 +57,22 @@ def test_a_cut_file_is_refused_whatever_the_share_of_lines(cut, tmp_path, tokeni
 
 
 def test_the_last_line_of_the_command_says_it(cut, tmp_path, tokenizer_file):
-    arguments = ["tokenize", "--input", str(cut), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    arguments = [
+        "tokenize",
+        "--input",
+        str(cut),
+        "--output-prefix",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
     arguments += ["--tokenizer", str(tokenizer_file)]
     outcome = CliRunner().invoke(nanoset, arguments)
     assert outcome.exit_code == 1
     for _ in range(2):  # the second call finds it made
-        outcome = CliRunner().invoke(nanoset, [*arguments, "--max-unreadable-fraction", "0.5"], catch_exceptions=False)
+        outcome = CliRunner().invoke(
+            nanoset, [*arguments, "--max-unreadable-fraction", "0.5"], catch_exceptions=False
+        )
         assert outcome.exit_code == 0
         assert "1 file not readable to the end (" in outcome.output.splitlines()[-1]
         assert "b.jsonl.gz from line " in outcome.output.splitlines()[-1]
@@ -86,7 +98,9 @@ FAULT = ("b.gz", 7, 700, "truncated_gzip", "the file ends", "")
     [(0, 0, False), (0, 100, False), (0.1, 0, True), (0.1, 100, True), (0.1, 101, False)],
 )
 def test_the_share_is_of_stored_bytes(tmp_path, fraction, size, allowed):
-    lost = losses(tmp_path, [FAULT], {"b.gz": size}, lines=2, documents=2, faults=1, stored_bytes=1000)
+    lost = losses(
+        tmp_path, [FAULT], {"b.gz": size}, lines=2, documents=2, faults=1, stored_bytes=1000
+    )
     limits = {"max_rejected_fraction": 0.0, "max_unreadable_fraction": fraction}
     for on_reject, expected in (("quarantine", allowed), ("fail", False)):
         policy = RejectPolicy(RejectOptions(on_reject=on_reject, **limits))
@@ -102,7 +116,11 @@ def test_a_file_that_is_not_known_any_more_may_be_any(tmp_path):
 def test_lines_that_hold_no_text_are_no_damage(tmp_path):
     rows = [("a", n, 0, reason, "…", "x") for n, reason in enumerate(SOUND)]
     assert losses(tmp_path, rows).texts() == []
-    rows += [("a", 4, 0, "invalid_json", "…", "x"), ("b", 5, 0, "invalid_utf8", "…", "\\x00"), FAULT]
+    rows += [
+        ("a", 4, 0, "invalid_json", "…", "x"),
+        ("b", 5, 0, "invalid_utf8", "…", "\\x00"),
+        FAULT,
+    ]
     text = losses(tmp_path, rows, faults=1).damaged_text()
     assert text == "2 rejected lines that may be damaged (invalid_json 1, invalid_utf8 1): a 1, b 1"
 
@@ -111,11 +129,14 @@ def test_a_wrong_text_key_names_the_file_and_the_keys_that_are_there(tmp_path, t
     rows = [{"id": n, "content": "some text", "meta": {}} for n in range(20)]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
     with pytest.raises(InputError) as refused:
-        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file))
+        preprocess(
+            resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file)
+        )
     error = refused.value
     assert error.where == str(tmp_path / "a.jsonl")
     assert (
-        "20 of 20 lines rejected, 100.00% (missing_key 20); line 1 has the keys 'content', 'id', 'meta'" in error.found
+        "20 of 20 lines rejected, 100.00% (missing_key 20); line 1 has the keys 'content', 'id', 'meta'"
+        in error.found
     )
     assert error.expected.startswith("the key 'text' (--json-key) in every line")
     assert error.remedy.startswith("name the key that holds the text")
@@ -125,7 +146,9 @@ def test_a_wrong_text_key_names_the_file_and_the_keys_that_are_there(tmp_path, t
 def test_plain_text_is_shown(tmp_path, tokenizer_file):
     (tmp_path / "a.jsonl").write_text("It was a dark and stormy night.\nThe rain fell.\n")
     with pytest.raises(InputError) as refused:
-        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file))
+        preprocess(
+            resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out", options(tokenizer_file)
+        )
     assert "line 1 is 'It was a dark and stormy night.' (invalid_json" in refused.value.found
     assert 'one JSON object in each line, as {"text": "Some text."}' in refused.value.expected
 
@@ -145,16 +168,22 @@ def test_a_json_array_named_as_lines_is_refused_for_what_it_is(tmp_path, tokeniz
 
 
 def test_a_json_array_among_many_lines_is_a_loss_to_report(tmp_path, tokenizer_file):
-    (tmp_path / "a.jsonl").write_bytes(jsonl({"text": f"document {number}"} for number in range(200)))
+    (tmp_path / "a.jsonl").write_bytes(
+        jsonl({"text": f"document {number}"} for number in range(200))
+    )
     (tmp_path / "b.jsonl").write_text('[{"text": "one"}, {"text": "two"}]\n')
-    (made,) = preprocess(resolve_inputs([tmp_path]), tmp_path / "out" / "x", options(tokenizer_file))
+    (made,) = preprocess(
+        resolve_inputs([tmp_path]), tmp_path / "out" / "x", options(tokenizer_file)
+    )
     assert made.facts.reasons == {"array_of_objects": 1}
     assert "array_of_objects 1" in Losses(made.facts).damaged_text()
 
 
 def test_a_spoilt_list_of_rejects_is_said(tmp_path):
     lost = losses(tmp_path, [FAULT], faults=1)
-    (tmp_path / "rejects.jsonl").write_bytes(json.dumps({"file": "b.gz", "reason": "truncated_gzip"}).encode())
+    (tmp_path / "rejects.jsonl").write_bytes(
+        json.dumps({"file": "b.gz", "reason": "truncated_gzip"}).encode()
+    )
     with pytest.raises(ValueError, match="not the list of"):
         lost.unreadable_text()
 
@@ -190,14 +219,27 @@ def test_a_file_that_holds_no_lines_is_to_be_left_out(tmp_path):
 
 
 def test_zeros_at_the_end_of_a_gzip_file_are_told(tmp_path, tokenizer_file):
-    members = [gzip.compress(jsonl({"text": f"document {number}"} for number in range(9)), mtime=0) for _ in range(2)]
+    members = [
+        gzip.compress(jsonl({"text": f"document {number}"} for number in range(9)), mtime=0)
+        for _ in range(2)
+    ]
     (tmp_path / "a.jsonl.gz").write_bytes(members[0] + bytes(len(members[1])))
     (tmp_path / "b.jsonl.gz").write_bytes(members[0] + members[1])
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: "
     told += f"a.jsonl.gz {len(members[1])} bytes"
-    arguments = ["tokenize", "--input", str(tmp_path), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    arguments = [
+        "tokenize",
+        "--input",
+        str(tmp_path),
+        "--output-prefix",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
     for _ in range(2):  # the second call finds it made
-        outcome = CliRunner().invoke(nanoset, [*arguments, "--tokenizer", str(tokenizer_file)], catch_exceptions=False)
+        outcome = CliRunner().invoke(
+            nanoset, [*arguments, "--tokenizer", str(tokenizer_file)], catch_exceptions=False
+        )
         assert outcome.exit_code == 0
         assert "27 documents" in outcome.output
         assert told in outcome.output

@@ -1,4 +1,6 @@
-"""`nanoset tokenize`: the peers' pairs from files, folders and patterns, whatever the workers, resumable."""
+"""`nanoset tokenize`: the peers' pairs from files, folders and patterns, whatever the workers,
+resumable.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def folder(tmp_path):
 
 def texts(folder):
     names = ("part-2.jsonl", "part-10.jsonl")
-    return [json.loads(line)["text"] for name in names for line in (folder / name).read_bytes().splitlines()]
+    return [
+        json.loads(line)["text"]
+        for name in names
+        for line in (folder / name).read_bytes().splitlines()
+    ]
 
 
 def slowly(prefix, tokenizer_file, documents, preset):
@@ -64,18 +70,29 @@ def options(tokenizer_file, **changes):
 
 
 @pytest.mark.parametrize(
-    ("preset", "name"), [("megatron", "out_text_document"), ("nemo", "out_text_document"), ("nanotron", "out_text")]
+    ("preset", "name"),
+    [("megatron", "out_text_document"), ("nemo", "out_text_document"), ("nanotron", "out_text")],
 )
 def test_the_pair_of_each_preset(folder, tmp_path, tokenizer_file, preset, name):
-    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file, preset=preset))
+    (result,) = preprocess(
+        resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file, preset=preset)
+    )
     assert result.prefix == tmp_path / name
     assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), preset)
     facts = result.facts
-    assert (facts.lines, facts.documents, facts.skipped) == (50, 50 - (preset == "nemo"), int(preset == "nemo"))
+    assert (facts.lines, facts.documents, facts.skipped) == (
+        50,
+        50 - (preset == "nemo"),
+        int(preset == "nemo"),
+    )
 
 
-@pytest.mark.parametrize(("partitions", "keeps_order"), [(1, False), (2, False), (7, False), (60, False), (3, True)])
-def test_partitions_deal_documents_in_turn(folder, tmp_path, tokenizer_file, partitions, keeps_order):
+@pytest.mark.parametrize(
+    ("partitions", "keeps_order"), [(1, False), (2, False), (7, False), (60, False), (3, True)]
+)
+def test_partitions_deal_documents_in_turn(
+    folder, tmp_path, tokenizer_file, partitions, keeps_order
+):
     dealt = [text for start in range(partitions) for text in texts(folder)[start::partitions]]
     settings = options(tokenizer_file, partitions=partitions, keep_sequential_samples=keeps_order)
     (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
@@ -95,38 +112,67 @@ def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
         "main(sys.argv[1:])"
     )
     for workers in ("1", "3"):
-        words = ["tokenize", "--input", folder, "--output-prefix", tmp_path / workers / "out", "--workers", workers]
+        words = [
+            "tokenize",
+            "--input",
+            folder,
+            "--output-prefix",
+            tmp_path / workers / "out",
+            "--workers",
+            workers,
+        ]
         command = [sys.executable, "-c", script, *words, "--tokenizer", tokenizer_file]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        assert ("in a pool" in done.stdout) == (workers == "3" and sys.platform == "linux"), done.stderr
+        assert ("in a pool" in done.stdout) == (workers == "3" and sys.platform == "linux"), (
+            done.stderr
+        )
     assert tree(tmp_path / "1") == tree(tmp_path / "3")
 
 
-def test_a_plain_file_of_any_name_is_cut_for_the_workers(folder, tmp_path, tokenizer_file, monkeypatch):
+def test_a_plain_file_of_any_name_is_cut_for_the_workers(
+    folder, tmp_path, tokenizer_file, monkeypatch
+):
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 1500)
     monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 1500)
-    data = (folder / "part-2.jsonl").read_bytes() + (folder / "part-10.jsonl").read_bytes() + b"nonsense\n"
+    data = (
+        (folder / "part-2.jsonl").read_bytes()
+        + (folder / "part-10.jsonl").read_bytes()
+        + b"nonsense\n"
+    )
     (tmp_path / "corpus.json").write_bytes(data)
     settings = options(tokenizer_file, workers=2, max_rejected_fraction=0.1)
     (result,) = preprocess(resolve_inputs([tmp_path / "corpus.json"]), tmp_path / "out", settings)
-    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
-    assert len(json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())["sources"]) > 3
+    assert pair(result.prefix) == slowly(
+        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
+    )
+    assert (
+        len(json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())["sources"]) > 3
+    )
     (reject,) = (json.loads(line) for line in result.rejects.read_bytes().splitlines())
     assert (reject["file"], reject["line"], reject["offset"]) == ("corpus.json", 51, len(data) - 9)
 
 
 def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
     rows = [{"title": f"t {n}", "text": f"body {n}"} for n in range(8)]
-    (tmp_path / "in.jsonl").write_bytes(jsonl([*rows[:3], {"text": "no title"}, {"title": "no text"}, *rows[3:]]))
+    (tmp_path / "in.jsonl").write_bytes(
+        jsonl([*rows[:3], {"text": "no title"}, {"title": "no text"}, *rows[3:]])
+    )
     settings = options(tokenizer_file, keys=("title", "text"), max_rejected_fraction=0.5)
     results = preprocess(resolve_inputs([tmp_path / "in.jsonl"]), tmp_path / "out", settings)
     assert [result.prefix.name for result in results] == ["out_title_document", "out_text_document"]
     for result, key in zip(results, ("title", "text"), strict=True):
         wanted = [row[key] for row in rows]
-        assert pair(result.prefix) == slowly(tmp_path / f"slow-{key}", tokenizer_file, wanted, "megatron")
+        assert pair(result.prefix) == slowly(
+            tmp_path / f"slow-{key}", tokenizer_file, wanted, "megatron"
+        )
         assert result.facts.rejected == 2
-    rejects = [json.loads(line) for line in (tmp_path / "out_rejects.jsonl").read_bytes().splitlines()]
-    assert [(reject["line"], reject["reason"]) for reject in rejects] == [(4, "missing_key"), (5, "missing_key")]
+    rejects = [
+        json.loads(line) for line in (tmp_path / "out_rejects.jsonl").read_bytes().splitlines()
+    ]
+    assert [(reject["line"], reject["reason"]) for reject in rejects] == [
+        (4, "missing_key"),
+        (5, "missing_key"),
+    ]
 
 
 def test_what_is_left_behind(folder, tmp_path, tokenizer_file):
@@ -149,7 +195,9 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        preprocess(inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=stop_after_one)
+        preprocess(
+            inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=stop_after_one
+        )
     assert not list(tmp_path.glob("out*"))
     (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
     (shard,) = (tmp_path / "work").glob(".out-*.scratch/shards/input/*/tokens.bin")
@@ -160,9 +208,13 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
         if progress.stage == "tokenize" and shard.exists():
             seen.append(shard.stat().st_mtime_ns)
 
-    (result,) = preprocess(inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=remember)
+    (result,) = preprocess(
+        inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=remember
+    )
     assert set(seen) == {written}, "the finished shard was not made again"
-    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+    assert pair(result.prefix) == slowly(
+        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
+    )
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["mine.txt"]
 
 
@@ -175,7 +227,9 @@ def test_the_same_call_does_nothing_and_another_one_does(folder, tmp_path, token
     assert {path.name: path.stat().st_ino for path in tmp_path.glob("out*")} == written
     (tmp_path / "out_text_document.bin").write_bytes(b"cut")
     preprocess(inputs, tmp_path / "out", options(tokenizer_file))
-    assert pair(first.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), "megatron")
+    assert pair(first.prefix) == slowly(
+        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
+    )
     (other,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file, eod=None))
     assert other.facts.tokens == first.facts.tokens - 49
     (folder / "part-10.jsonl").write_bytes(jsonl(sentences("new", 3)))
@@ -202,13 +256,22 @@ def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenize
 def test_inputs(folder, tmp_path):
     (folder / "sub").mkdir()
     (folder / "sub" / "a.jsonl").write_bytes(b"")
-    assert [file.path for file in resolve_inputs([folder]).files] == ["part-2.jsonl", "part-10.jsonl", "sub/a.jsonl"]
+    assert [file.path for file in resolve_inputs([folder]).files] == [
+        "part-2.jsonl",
+        "part-10.jsonl",
+        "sub/a.jsonl",
+    ]
     pattern = resolve_inputs([f"{folder}/part-*.jsonl"])
     assert [file.path for file in pattern.files] == ["part-2.jsonl", "part-10.jsonl"]
-    assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == ["o_part-2", "o_part-10"]
+    assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == [
+        "o_part-2",
+        "o_part-10",
+    ]
     assert resolve_inputs([folder]).notices == (f"{folder}: 1 file is empty: sub/a.jsonl",)
     for given in ("sub/a.jsonl", "sub/*.jsonl"):
-        assert resolve_inputs([folder / given]).notices == (f"{folder}/sub: 1 file is empty: a.jsonl",)
+        assert resolve_inputs([folder / given]).notices == (
+            f"{folder}/sub: 1 file is empty: a.jsonl",
+        )
     (folder / "notes.txt").touch()
     assert f"{folder}: 1 file is not read: 1 .txt (notes.txt)" in resolve_inputs([folder]).notices
     (notice,) = resolve_inputs([f"{folder}/[ps]*"]).notices
@@ -235,8 +298,22 @@ def test_end_token(tmp_path, tokenizer_file):
 
 
 def test_the_command_takes_the_peers_flags(folder, tmp_path, tokenizer_file):
-    flags = ["--json-keys", "text", "id", "--tokenizer-model", tokenizer_file.parent, "--append-eod", "--eod", EOD]
-    outcome = tokenize([folder / "part-2.jsonl", folder / "part-10.jsonl"], tmp_path / "out", tokenizer_file, *flags)
+    flags = [
+        "--json-keys",
+        "text",
+        "id",
+        "--tokenizer-model",
+        tokenizer_file.parent,
+        "--append-eod",
+        "--eod",
+        EOD,
+    ]
+    outcome = tokenize(
+        [folder / "part-2.jsonl", folder / "part-10.jsonl"],
+        tmp_path / "out",
+        tokenizer_file,
+        *flags,
+    )
     assert outcome.exit_code == 0, outcome.output
     assert "50 documents" in outcome.output
     assert len(MMapIndexedDataset(tmp_path / "out_id_document").document_indices) == 51
@@ -247,11 +324,19 @@ def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path
     assert tokenize([folder], tmp_path / "parts" / "o", tokenizer_file, *more).exit_code == 0
     names = sorted(path.name for path in (tmp_path / "parts").glob("*.idx"))
     assert names == ["o_part-10_text_document.idx", "o_part-2_text_document.idx"]
-    arguments = ["merge", "--input", str(tmp_path / "parts"), "--output-prefix", str(tmp_path / "merged")]
+    arguments = [
+        "merge",
+        "--input",
+        str(tmp_path / "parts"),
+        "--output-prefix",
+        str(tmp_path / "merged"),
+    ]
     outcome = CliRunner().invoke(nanoset, arguments, catch_exceptions=False)
     assert "2 datasets, 50 documents" in outcome.output
     wanted = texts(folder)[20:] + texts(folder)[:20]
-    assert pair(tmp_path / "merged") == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
+    assert pair(tmp_path / "merged") == slowly(
+        tmp_path / "slow", tokenizer_file, wanted, "megatron"
+    )
 
 
 def test_tokshuf_ends_every_document_and_counts_by_file(folder, tmp_path, tokenizer_file):
@@ -264,12 +349,17 @@ def test_tokshuf_ends_every_document_and_counts_by_file(folder, tmp_path, tokeni
             builder.add_document(ids)
     assert pair(result.prefix) == pair(tmp_path / "slow")
     counts = {"nothing.jsonl": 0}
-    counts |= {"part-2.jsonl": sum(map(len, encoded[:20])), "part-10.jsonl": sum(map(len, encoded[20:]))}
+    counts |= {
+        "part-2.jsonl": sum(map(len, encoded[:20])),
+        "part-10.jsonl": sum(map(len, encoded[20:])),
+    }
     assert list(result.tokens_by_file) == ["nothing.jsonl", "part-2.jsonl", "part-10.jsonl"]
     assert result.tokens_by_file == counts
     (again,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
     assert again == result
-    (plain,) = preprocess(resolve_inputs([folder]), tmp_path / "p", options(tokenizer_file, preset="tokshuf"))
+    (plain,) = preprocess(
+        resolve_inputs([folder]), tmp_path / "p", options(tokenizer_file, preset="tokshuf")
+    )
     assert plain.tokens_by_file is None
     (counted,) = preprocess(resolve_inputs([folder]), tmp_path / "p", settings)
     assert counted.tokens_by_file == counts
@@ -284,7 +374,16 @@ def encode_all(tokenizer_file, documents):
 
 
 def tokenize(inputs, prefix, tokenizer_file, *more):
-    arguments = ["tokenize", "--output-prefix", prefix, "--tokenizer", tokenizer_file, "--workers", 1, *more]
+    arguments = [
+        "tokenize",
+        "--output-prefix",
+        prefix,
+        "--tokenizer",
+        tokenizer_file,
+        "--workers",
+        1,
+        *more,
+    ]
     return CliRunner().invoke(nanoset, [*map(str, arguments), "--input", *map(str, inputs)])
 
 
@@ -319,8 +418,14 @@ def test_the_command_sees_and_mends_bytes_that_were_overwritten(folder, tmp_path
     whole, tokens = pair(prefix), prefix.with_name(f"{prefix.name}.bin")
     tokens.write_bytes(bytes(tokens.stat().st_size))
     refused = tokenize([folder], tmp_path / "x", tokenizer_file)
-    assert refused.exception.found == "x_text_document.bin has other bytes than those that were written"
-    assert "there already" not in tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").output
+    assert (
+        refused.exception.found
+        == "x_text_document.bin has other bytes than those that were written"
+    )
+    assert (
+        "there already"
+        not in tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").output
+    )
     assert pair(prefix) == whole
 
 
@@ -345,7 +450,9 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
     assert "rejects.jsonl" in made.output
     again = tokenize([folder], folder / "x", tokenizer_file, *more)
     assert again.exit_code == 0
-    audited = re.search(r"tokenized by [^;]+; [48] documents compared with the tokenizers library\n", made.output)
+    audited = re.search(
+        r"tokenized by [^;]+; [48] documents compared with the tokenizers library\n", made.output
+    )
     output = made.output.replace(audited.group(), "")
     assert again.output == output.replace("\n", " (there already)\n").replace(
         "on test texts (there already)", "on test texts"
@@ -355,12 +462,18 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
     assert "an input would be overwritten" in str(refused.exception)
 
 
-def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(folder, tmp_path, tokenizer_file):
+def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(
+    folder, tmp_path, tokenizer_file
+):
     assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
     prefix = tmp_path / "x_text_document"
     whole = pair(prefix)
     manifest = prefix.with_name(f"{prefix.name}.manifest.json")
-    kept = {key: value for key, value in json.loads(manifest.read_text()).items() if key not in ("facts", "files")}
+    kept = {
+        key: value
+        for key, value in json.loads(manifest.read_text()).items()
+        if key not in ("facts", "files")
+    }
     manifest.write_text(json.dumps(kept))
     prefix.with_name(f"{prefix.name}.idx").unlink()
     refused = tokenize([folder], tmp_path / "x", tokenizer_file, "--preset", "nemo")
@@ -370,13 +483,40 @@ def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(fol
 
 
 def test_little_is_imported(folder, tmp_path, tokenizer_file):
-    """What takes long to import, and is not needed for pairs, is left alone; pandas is what pyarrow looks for."""
-    words = ["tokenize", "--input", str(folder), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    """What takes long to import, and is not needed for pairs, is left alone; pandas is what pyarrow
+    looks for.
+    """
+    words = [
+        "tokenize",
+        "--input",
+        str(folder),
+        "--output-prefix",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
     script = "import sys\nfrom nanoset_core.cli import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
-    command = [sys.executable, "-c", script, *words, "--tokenizer", str(tokenizer_file), "--engine", "numpy"]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        *words,
+        "--tokenizer",
+        str(tokenizer_file),
+        "--engine",
+        "numpy",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     packages = {".".join(name.split(".")[:2]) for name in done.stdout.splitlines()[-1].split()}
-    heavy = {"rich", "pyarrow", "pandas", "boto3", "yaml", "nanoset_core.sampling", "nanoset_core.pipeline"}
+    heavy = {
+        "rich",
+        "pyarrow",
+        "pandas",
+        "boto3",
+        "yaml",
+        "nanoset_core.sampling",
+        "nanoset_core.pipeline",
+    }
     assert not packages & heavy
 
 

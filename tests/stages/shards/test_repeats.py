@@ -29,4 +29,6 @@ def test_it_is_noted_where_it_is_much():
     assert (ShardFacts(repeated=2) + ShardFacts(repeated=3)).to_json()["repeated"] == 5
     assert repeats_text(0.2, 0.2) == ""
     assert repeats_text(2 / 3, 0.2, "") == "66.7% of the documents repeat others, more than 0.2"
-    assert repeats_text(2 / 3, 0.2).startswith("66.7% of the documents repeat others, more than documents.max_dup")
+    assert repeats_text(2 / 3, 0.2).startswith(
+        "66.7% of the documents repeat others, more than documents.max_dup"
+    )

@@ -52,7 +52,13 @@ def task_for(corpus: Path, out: Path, source: SourceRange | None = None, **chang
         fail_on_reject=False,
     )
     recipe = Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint})
-    return ShardTask(OutputRoot(FileAccess(out)), recipe, corpus, source, dataclasses.replace(settings, **changes))
+    return ShardTask(
+        OutputRoot(FileAccess(out)),
+        recipe,
+        corpus,
+        source,
+        dataclasses.replace(settings, **changes),
+    )
 
 
 @pytest.fixture
@@ -67,7 +73,9 @@ def lines(*texts: str) -> bytes:
 
 
 def slowly(prefix: Path, texts: list[str], eod: int | None) -> None:
-    """Megatron-LM's rule, a document at a time: the end token only where there are tokens, no sequence where none."""
+    """Megatron-LM's rule, a document at a time: the end token only where there are tokens, no
+    sequence where none.
+    """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
@@ -82,7 +90,8 @@ def slowly(prefix: Path, texts: list[str], eod: int | None) -> None:
 
 def same_files(one: Path, two: Path) -> bool:
     return all(
-        Path(f"{one}{suffix}").read_bytes() == Path(f"{two}{suffix}").read_bytes() for suffix in (".bin", ".idx")
+        Path(f"{one}{suffix}").read_bytes() == Path(f"{two}{suffix}").read_bytes()
+        for suffix in (".bin", ".idx")
     )
 
 
@@ -91,22 +100,35 @@ def test_bytes_are_those_of_megatrons_preprocess_data(corpus, tmp_path, engine):
     shutil.copyfile(GOLDEN / "documents.jsonl", corpus / "documents.jsonl")
     shard = make_shard(task_for(corpus, tmp_path, engine=engine))
     assert same_files(shard.path("tokens"), GOLDEN / "text_document")
-    assert (shard.facts["documents"], shard.facts["sequences"], shard.facts["tokens"]) == (13, 11, 441)
+    assert (shard.facts["documents"], shard.facts["sequences"], shard.facts["tokens"]) == (
+        13,
+        11,
+        441,
+    )
 
 
 TEXTS = st.lists(
-    st.one_of(st.just(""), st.text(max_size=30), st.sampled_from(["<|endoftext|>", " ", "a" * 200])), max_size=8
+    st.one_of(
+        st.just(""), st.text(max_size=30), st.sampled_from(["<|endoftext|>", " ", "a" * 200])
+    ),
+    max_size=8,
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(texts=TEXTS, eod=st.sampled_from([None, 0, 5]), read_bytes=st.sampled_from([20, 1 << 20]))
 def test_bytes_are_those_of_the_slow_way(tmp_path_factory, monkeypatch, texts, eod, read_bytes):
     monkeypatch.setattr(stored_module, "READ_BYTES", read_bytes)
     folder = tmp_path_factory.mktemp("twin")
     (folder / "raw").mkdir()
     (folder / "raw" / "a.jsonl").write_bytes(lines(*texts))
-    shard = make_shard(task_for(folder / "raw", folder / "out", framing=Framing(after=() if eod is None else (eod,))))
+    shard = make_shard(
+        task_for(
+            folder / "raw", folder / "out", framing=Framing(after=() if eod is None else (eod,))
+        )
+    )
     slowly(folder / "twin", texts, eod)
     assert same_files(shard.path("tokens"), folder / "twin")
 
@@ -143,7 +165,11 @@ def test_everything_is_accounted_for(corpus, tmp_path):
     mixed(corpus)
     task = task_for(corpus, tmp_path)
     shard = make_shard(task)
-    assert sorted(path.name for path in shard.folder.iterdir()) == FILES == sorted([*shard.files, "manifest.json"])
+    assert (
+        sorted(path.name for path in shard.folder.iterdir())
+        == FILES
+        == sorted([*shard.files, "manifest.json"])
+    )
     for name, fact in shard.files.items():
         data = shard.path(name).read_bytes()
         assert (fact.size, fact.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -207,7 +233,11 @@ def test_rejects_are_kept(corpus, tmp_path):
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("engine", ["numpy", "tokenizers"])
@@ -226,7 +256,9 @@ def test_same_bytes_twice_elsewhere_and_from_other_chunks(corpus, tmp_path, monk
 def without_encoder(folder):
     """The tree, with the facts of manifests but that of the engine."""
     manifests = {path: json.loads(path.read_bytes()) for path in folder.rglob("manifest.json")}
-    rest = {name: digest for name, digest in tree(folder).items() if not name.endswith("manifest.json")}
+    rest = {
+        name: digest for name, digest in tree(folder).items() if not name.endswith("manifest.json")
+    }
     for path, manifest in manifests.items():
         del manifest["facts"]["encoder"], manifest["sha256"]
         rest[str(path.relative_to(folder))] = manifest
@@ -236,7 +268,13 @@ def without_encoder(folder):
 @pytest.mark.parametrize(
     ("name", "content", "reason", "place", "remedy"),
     [
-        ("a.jsonl", lines("a") + b"\n", "a line was rejected: blank_line", "2 (byte 14)", "on_reject"),
+        (
+            "a.jsonl",
+            lines("a") + b"\n",
+            "a line was rejected: blank_line",
+            "2 (byte 14)",
+            "on_reject",
+        ),
         (
             "a.jsonl.gz",
             gzip.compress(lines("a"), mtime=0)[:-3],
@@ -246,7 +284,9 @@ def without_encoder(folder):
         ),
     ],
 )
-def test_first_reject_or_fault_ends_it_when_asked(corpus, tmp_path, name, content, reason, place, remedy):
+def test_first_reject_or_fault_ends_it_when_asked(
+    corpus, tmp_path, name, content, reason, place, remedy
+):
     (corpus / name).write_bytes(content)
     with pytest.raises(InputError, match=reason) as caught:
         make_shard(task_for(corpus, tmp_path, fail_on_reject=True))
@@ -323,7 +363,11 @@ def write_table(folder, suffix):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"text": ["one two", None, "", "three é"], "id": range(4), "more": ["a", "b", "c", None]}
+    columns = {
+        "text": ["one two", None, "", "three é"],
+        "id": range(4),
+        "more": ["a", "b", "c", None],
+    }
     table = pa.table(columns)
     folder.mkdir(parents=True)
     pq.write_table(table, folder / "a.parquet", row_group_size=3)
@@ -346,7 +390,9 @@ def test_a_table_gives_the_tokens_of_its_lines(tmp_path):
         shards[suffix] = make_shard(task_for(tmp_path / suffix, tmp_path / "out"))
     for suffix in (".parquet", ".arrow"):
         for name in ("tokens.bin", "tokens.idx"):
-            assert shards[suffix].path(name).read_bytes() == shards[".jsonl"].path(name).read_bytes()
+            assert (
+                shards[suffix].path(name).read_bytes() == shards[".jsonl"].path(name).read_bytes()
+            )
         assert (shards[suffix].facts["lines"], shards[suffix].facts["rejected"]) == (4, 1)
         rows = pq.read_table(shards[suffix].path("documents.parquet")).to_pylist()
         assert [(row["file"], row["line"], row["byte_offset"], row["id"]) for row in rows] == [
@@ -360,10 +406,17 @@ def test_pairs_of_keys_stay_aligned(tmp_path):
     import pyarrow.parquet as pq
 
     write_table(tmp_path / "web", ".parquet")
-    first = make_shard(task_for(tmp_path / "web", tmp_path / "out", text_key="text", required_keys=("more",)))
-    second = make_shard(task_for(tmp_path / "web", tmp_path / "out2", text_key="more", required_keys=("text",)))
+    first = make_shard(
+        task_for(tmp_path / "web", tmp_path / "out", text_key="text", required_keys=("more",))
+    )
+    second = make_shard(
+        task_for(tmp_path / "web", tmp_path / "out2", text_key="more", required_keys=("text",))
+    )
     assert [shard.facts["documents"] for shard in (first, second)] == [2, 2]
-    ids = [pq.read_table(shard.path("documents.parquet"))["id"].to_pylist() for shard in (first, second)]
+    ids = [
+        pq.read_table(shard.path("documents.parquet"))["id"].to_pylist()
+        for shard in (first, second)
+    ]
     assert ids == [["0", "2"]] * 2
     assert len(MMapIndexedDataset(second.folder / "tokens").sequence_lengths) == 2
 
@@ -379,7 +432,15 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
     news = [one for one in told if one.stage == "shards"]
     assert len(news) > 4
     assert [one.done for one in news] == sorted(one.done for one in news)
-    last = Progress("shards", shard.digest, task.source.size, task.source.size, "bytes", 400, shard.facts["tokens"])
+    last = Progress(
+        "shards",
+        shard.digest,
+        task.source.size,
+        task.source.size,
+        "bytes",
+        400,
+        shard.facts["tokens"],
+    )
     assert news[-1] == last
 
 
@@ -396,7 +457,9 @@ list(run_tasks(make_shard, tasks, 2))
 
 def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_path):
     for number in range(10):
-        (corpus / f"part-{number}.jsonl").write_bytes(lines(*(f"{number} {row} fox " * 20 for row in range(100))))
+        (corpus / f"part-{number}.jsonl").write_bytes(
+            lines(*(f"{number} {row} fox " * 20 for row in range(100)))
+        )
     ranges = cut_ranges(take_inventory(corpus, "web"), 30_000)
     assert len(ranges) > 4
     for source in ranges:
@@ -410,7 +473,11 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_pat
             process.stdout.readline()
             time.sleep(rng.uniform(0.1, 0.9))
             process.kill()
-        visible = [path for path in (tmp_path / "killed").glob("shards/web/*") if not path.name.startswith(".")]
+        visible = [
+            path
+            for path in (tmp_path / "killed").glob("shards/web/*")
+            if not path.name.startswith(".")
+        ]
         assert all(sorted(file.name for file in path.iterdir()) == FILES for path in visible)
     subprocess.run(command, check=True, capture_output=True)
     assert tree(tmp_path / "killed") == tree(tmp_path / "undisturbed")

@@ -46,7 +46,9 @@ class Group:
 
 
 def slow_gap(ids, tokens, budget, unit, times):
-    """Take documents in the order of their hashes, one id after the other, until one would exceed the budget."""
+    """Take documents in the order of their hashes, one id after the other, until one would exceed
+    the budget.
+    """
     import pyarrow as pa
 
     hashes = salted(hash_texts(pa.array(ids, pa.string())), "budget")
@@ -55,19 +57,25 @@ def slow_gap(ids, tokens, budget, unit, times):
         same = np.flatnonzero(hashes == value).tolist()
         amount = sum(times * (tokens[number] if unit == "tokens" else 1) for number in same)
         if reached + amount > budget:
-            return None if reached >= 0.99 * budget else (reached, same[0], times * len(same), amount)
+            return (
+                None if reached >= 0.99 * budget else (reached, same[0], times * len(same), amount)
+            )
         reached += amount
     return None
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    documents=st.lists(st.tuples(st.integers(0, 12), st.one_of(st.integers(1, 30), st.just(900))), min_size=1),
+    documents=st.lists(
+        st.tuples(st.integers(0, 12), st.one_of(st.integers(1, 30), st.just(900))), min_size=1
+    ),
     budget=st.integers(1, 2000),
     unit=st.sampled_from(["tokens", "documents"]),
     times=st.sampled_from([1, 2]),
 )
-def test_the_first_document_that_does_not_fit_is_that_of_a_slow_look(tmp_path_factory, documents, budget, unit, times):
+def test_the_first_document_that_does_not_fit_is_that_of_a_slow_look(
+    tmp_path_factory, documents, budget, unit, times
+):
     ids = [f"id-{number}" for number, _ in documents]
     tokens = [count for _, count in documents]
     steps = [Repeat("v", 2.0)] if times == 2 else []
@@ -86,9 +94,7 @@ LONG = 4000
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, tokenizer_file) -> Project:
     """A project with some books among short documents, and budgets that end at the first book."""
-    budgets = (
-        "views:\n  small: {of: web, tokens: 3e4}\n  large: {of: web, tokens: 6e4}\n  inner: {of: small, tokens: 500}\n"
-    )
+    budgets = "views:\n  small: {of: web, tokens: 3e4}\n  large: {of: web, tokens: 6e4}\n  inner: {of: small, tokens: 500}\n"
     folder = tmp_path_factory.mktemp("budgets") / "project"
     file = write_project(folder, tokenizer_file, {"nanosets:\n": f"{budgets}nanosets:\n"})
     books = [{"id": f"book-{number}", "text": "word " * LONG * 20} for number in range(8)]
@@ -116,7 +122,8 @@ def test_the_remedy_fills_the_budget(project):
     (gap,) = current_dataset(project, "small").facts[GAPS]
     text = project.config.file.read_text()
     remedy = text.replace(
-        "small: {of: web,", f'filled: {{of: web, where: "tokens < {gap["amount"]}", tokens: 5e3}}\n  small: {{of: web,'
+        "small: {of: web,",
+        f'filled: {{of: web, where: "tokens < {gap["amount"]}", tokens: 5e3}}\n  small: {{of: web,',
     )
     other = project.config.file.parent / "remedy.yaml"
     other.write_text(remedy)
@@ -137,7 +144,11 @@ def test_a_view_of_a_view_is_not_warned_of_the_others_budget(project):
 
 
 def test_a_view_of_an_earlier_version_is_warned_of_without_the_document(project):
-    facts = {name: value for name, value in current_dataset(project, "small").facts.items() if name != GAPS}
+    facts = {
+        name: value
+        for name, value in current_dataset(project, "small").facts.items()
+        if name != GAPS
+    }
     (warning,) = gap_warnings(facts, "small")
     assert "its budget of 30,000 tokens holds" in warning
     assert "`nanoset view small` names it" in warning

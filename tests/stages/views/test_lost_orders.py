@@ -35,7 +35,9 @@ def config(make_project):
     file = make_project()
 
     def make(views=SORTED, data="blend: top", more="", others="", exports=""):
-        file.write_text(CONFIG.format(views=views, data=data, more=more, others=others, exports=exports))
+        file.write_text(
+            CONFIG.format(views=views, data=data, more=more, others=others, exports=exports)
+        )
         return load_config(file)
 
     return make
@@ -47,7 +49,11 @@ def warnings_of(config):
 
 @pytest.mark.parametrize(
     ("split", "held_out"),
-    [("99,1,0", "valid would be"), ("99,0,1", "test would be"), ("98,1,1", "valid and test would be")],
+    [
+        ("99,1,0", "valid would be"),
+        ("99,0,1", "test would be"),
+        ("98,1,1", "valid and test would be"),
+    ],
 )
 def test_a_split_that_cuts_the_end_of_an_order_is_warned_of(config, split, held_out):
     first, second = warnings_of(config(more=f', split: "{split}"'))
@@ -64,7 +70,9 @@ def test_an_ascending_order_leaves_the_highest_values_to_valid(config):
     assert "documents with the highest tokens" in warnings_of(config(views))[0]
 
 
-@pytest.mark.parametrize("data", ["blend: {top: 0.7, code: 0.3}", "blend: [code, top]", "mix: {top: 1, code: 1}"])
+@pytest.mark.parametrize(
+    "data", ["blend: {top: 0.7, code: 0.3}", "blend: [code, top]", "mix: {top: 1, code: 1}"]
+)
 def test_a_sorted_view_in_a_blend_is_warned_of(config, data):
     assert "the view top" in warnings_of(config(data=data))[0]
 

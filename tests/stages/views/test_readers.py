@@ -1,6 +1,8 @@
-"""The trainers' own readers on views, where they are installed: an epoch holds what the rules say, and nothing else.
+"""The trainers' own readers on views, where they are installed: an epoch holds what the rules say,
+and nothing else.
 
-nanotron is that of March 2024 (896473d or 31ff34c, the one that can be imported), NeMo its Megatron collection.
+nanotron is that of March 2024 (896473d or 31ff34c, the one that can be imported), NeMo its Megatron
+collection.
 """
 
 import warnings
@@ -22,23 +24,30 @@ EOD = 2 * ROWS + 1
 
 
 def megatron_core(folder, _):
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     masks = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
-    tokenizer = SimpleNamespace(unique_identifiers={"class": "Stub"}, eod=EOD, pad=0, vocab_size=EOD + 1)
+    tokenizer = SimpleNamespace(
+        unique_identifiers={"class": "Stub"}, eod=EOD, pad=0, vocab_size=EOD + 1
+    )
     settings = {"tokenizer": tokenizer, "path_to_cache": str(folder), **dict.fromkeys(masks, False)}
 
     def samples(prefix):
         config = GPTDatasetConfig(
             random_seed=1,
             sequence_length=S,
-            blend_per_split=[None, ([prefix], None), None],  # of validation the last, short sample is kept
+            # of validation the last, short sample is kept
+            blend_per_split=[None, ([prefix], None), None],
             add_extra_token_to_sequence=False,
             drop_last_partial_validation_sequence=False,
             **settings,
         )
-        dataset = BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()[1]
+        dataset = BlendedMegatronDatasetBuilder(
+            GPTDataset, [None] * 3, lambda: True, config
+        ).build()[1]
         read = np.concatenate([dataset[number]["tokens"].numpy() for number in range(len(dataset))])
         return read[read != 0]
 
@@ -59,7 +68,9 @@ def nemo(folder, patch):
         data = gpt_dataset.get_indexed_dataset_(prefix, "mmap", skip_warmup=True)
         documents = np.arange(len(data.sizes), dtype=np.int32)
         tokenizer = SimpleNamespace(eos_id=EOD)
-        dataset = gpt_dataset.GPTDataset(config, None, tokenizer, "train", prefix, documents, data, 1, S, seed=1)
+        dataset = gpt_dataset.GPTDataset(
+            config, None, tokenizer, "train", prefix, documents, data, 1, S, seed=1
+        )
         return np.concatenate([dataset[number]["tokens"].numpy() for number in range(len(dataset))])
 
     return samples
@@ -70,13 +81,21 @@ def nanotron(folder, _):
     from nanotron.data.nanoset_configs import NanosetConfig
 
     getattr(utils, "compile_helpers", lambda: None)()  # as the older one's run does
-    asked = {"train_split_samples": 0} if "train_split_samples" in NanosetConfig.__annotations__ else None
+    asked = (
+        {"train_split_samples": 0}
+        if "train_split_samples" in NanosetConfig.__annotations__
+        else None
+    )
 
     def samples(prefix):
         settings = asked or {"split_num_samples": [1, 1, 1]}
-        config = NanosetConfig(1, S, data_path=prefix, split="1,0,0", path_to_cache=str(folder), **settings)
+        config = NanosetConfig(
+            1, S, data_path=prefix, split="1,0,0", path_to_cache=str(folder), **settings
+        )
         dataset = dataset_builder.NanosetBuilder(config).build()[0]
-        return np.concatenate([next(iter(dataset[number].values()))[:S] for number in range(len(dataset))])
+        return np.concatenate(
+            [next(iter(dataset[number].values()))[:S] for number in range(len(dataset))]
+        )
 
     return samples
 
@@ -99,7 +118,9 @@ def process():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", READERS)
-def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(name, tmp_path, monkeypatch, process):
+def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(
+    name, tmp_path, monkeypatch, process
+):
     make, module = READERS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -108,8 +129,11 @@ def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(nam
     samples, table, read = make(tmp_path / "cache", monkeypatch), corpus(), 0
     lengths = np.array(table.column("tokens").to_pylist())
     with MMapIndexedDatasetBuilder(tmp_path / "corpus", np.uint16) as builder:
-        for number, length in enumerate(lengths.tolist()):  # its first token, and all others, tell which it is
-            builder.add_document(np.repeat([number + 1, ROWS + number + 1], [min(length, 1), max(length - 1, 0)]))
+        # its first token, and all others, tell which it is
+        for number, length in enumerate(lengths.tolist()):
+            builder.add_document(
+                np.repeat([number + 1, ROWS + number + 1], [min(length, 1), max(length - 1, 0)])
+            )
     base, rules = read_idx(tmp_path / "corpus.idx"), [random_rule(seed) for seed in range(RULES)]
     (tmp_path / "scratch").mkdir()
     selections = select(groups(table, 64), rules, tmp_path / "scratch")
@@ -121,7 +145,8 @@ def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(nam
         expected = np.concatenate([times * (lengths > 0), times * np.maximum(lengths - 1, 0)])
         if (total := expected.sum()) > S:  # of fewer tokens some readers make no sample
             lacking = expected - np.bincount(samples(str(prefix)) - 1, minlength=2 * ROWS)
-            last = 0 if name == "megatron-core" else total - (total - 1) // S * S  # the others leave out what is over
+            # the others leave out what is over
+            last = 0 if name == "megatron-core" else total - (total - 1) // S * S
             assert (lacking.min() >= 0, lacking.sum()) == (True, last), rule
             read += 1
     assert read > RULES / 2

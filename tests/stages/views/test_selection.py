@@ -12,7 +12,16 @@ import pytest
 from nanoset_core.sampling.hashing import hash_bytes, hash_texts, salted
 from nanoset_core.stages.views.conditions import Range, parse_condition
 from nanoset_core.stages.views.ids import Ids
-from nanoset_core.stages.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Where, Without
+from nanoset_core.stages.views.rules import (
+    Budget,
+    Listed,
+    Order,
+    Repeat,
+    Rule,
+    Split,
+    Where,
+    Without,
+)
 from nanoset_core.stages.views.selection import select
 
 ROWS = 1000
@@ -30,7 +39,11 @@ class Chunk:
     def statistics(self):
         quality = [one for one in self.table.column("quality").to_pylist() if one is not None]
         nulls = self.rows - len(quality)
-        return {"quality": Range(min(quality, default=None), max(quality, default=None), nulls, self.rows)}
+        return {
+            "quality": Range(
+                min(quality, default=None), max(quality, default=None), nulls, self.rows
+            )
+        }
 
 
 def corpus(rows: int = ROWS, seed: int = 0) -> pa.Table:
@@ -43,10 +56,16 @@ def corpus(rows: int = ROWS, seed: int = 0) -> pa.Table:
             "byte_offset": pa.array(range(0, 10 * rows, 10), pa.int64()),
             "id": pa.array(ids),
             "tokens": pa.array([random.randrange(20) for _ in range(rows)], pa.int32()),
-            "quality": pa.array([None if random.random() < 0.1 else random.randrange(5) for _ in range(rows)]),
+            "quality": pa.array(
+                [None if random.random() < 0.1 else random.randrange(5) for _ in range(rows)]
+            ),
             "lang": pa.array([random.choice(["en", "de", "fr"]) for _ in range(rows)]),
-            "topic": pa.array([random.choice(["a", "b", None]) for _ in range(rows)]).dictionary_encode(),
-            "score": pa.array([random.choice([None, random.gauss(0, 9)]) for _ in range(rows)], pa.float64()),
+            "topic": pa.array(
+                [random.choice(["a", "b", None]) for _ in range(rows)]
+            ).dictionary_encode(),
+            "score": pa.array(
+                [random.choice([None, random.gauss(0, 9)]) for _ in range(rows)], pa.float64()
+            ),
             "seen": pa.array([random.choice([True, False, None]) for _ in range(rows)]),
         }
     )
@@ -76,7 +95,10 @@ def slowly(table: pa.Table, rule: Rule) -> list[int]:
         if isinstance(step, Repeat):
             whole, part = int(step.times), Fraction(step.times) - int(step.times)
             again = salted(keys, f"repeat {step.name}")
-            times = {n: count * (whole + (int(again[n]) < int(part * 2**64))) for n, count in times.items()}
+            times = {
+                n: count * (whole + (int(again[n]) < int(part * 2**64)))
+                for n, count in times.items()
+            }
         elif isinstance(step, Budget):
             left, kept = step.most, {}
             ranks = salted(keys, "budget").tolist()
@@ -87,11 +109,20 @@ def slowly(table: pa.Table, rule: Rule) -> list[int]:
                 kept[n] = times[n]
             times = kept
         else:
-            times = {n: count for n, count in times.items() if KEPT[type(step)](step, rows[n], n, keys)}
-    given = [n for round_ in range(max(times.values(), default=0)) for n in sorted(times) if times[n] > round_]
+            times = {
+                n: count for n, count in times.items() if KEPT[type(step)](step, rows[n], n, keys)
+            }
+    given = [
+        n
+        for round_ in range(max(times.values(), default=0))
+        for n in sorted(times)
+        if times[n] > round_
+    ]
     if rule.order is not None and rule.order.by is not None:
         sign = -1 if rule.order.descending else 1
-        given.sort(key=lambda n: (rows[n][rule.order.by] is None, sign * (rows[n][rule.order.by] or 0)))
+        given.sort(
+            key=lambda n: (rows[n][rule.order.by] is None, sign * (rows[n][rule.order.by] or 0))
+        )
     return given
 
 
@@ -102,13 +133,18 @@ KEPT = {
     ),
     Listed: lambda step, row, n, keys: (row["id"] in step.ids._texts.to_pylist()) == step.keep,
     Without: lambda step, row, n, keys: n not in step.documents,
-    Split: lambda step, row, n, keys: step.begin <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.end,
+    Split: lambda step, row, n, keys: (
+        step.begin <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.end
+    ),
 }
 
 
 def random_rule(seed: int) -> Rule:
     pick = random.Random(seed)
-    ids = pa.array([f"doc-{pick.randrange(ROWS + 100)}" for _ in range(pick.choice([0, 5, 400]))], pa.large_string())
+    ids = pa.array(
+        [f"doc-{pick.randrange(ROWS + 100)}" for _ in range(pick.choice([0, 5, 400]))],
+        pa.large_string(),
+    )
     where = [
         "quality > 2",
         "lang = 'en'",
@@ -117,7 +153,11 @@ def random_rule(seed: int) -> Rule:
         "not lang = 'en'",
         "seen = true",
     ]
-    where += ["topic = 'b' and score > -2.5", "score < 1 or topic = 'a'", "line < 700 and seen = false"]
+    where += [
+        "topic = 'b' and score > -2.5",
+        "score < 1 or topic = 'a'",
+        "line < 700 and seen = false",
+    ]
     steps = [
         Where("v", parse_condition(pick.choice(where), "v")),
         Listed("v", Ids(ids), bool(pick.randrange(2)), "ids"),
@@ -140,19 +180,34 @@ def test_rules_choose_what_a_loop_over_documents_does(seed, tmp_path):
         expected = slowly(table, rule)
         assert chosen(selection) == expected, rule
         tokens = table.column("tokens").to_pylist()
-        assert (selection.documents, selection.tokens) == (len(expected), sum(tokens[n] for n in expected))
+        assert (selection.documents, selection.tokens) == (
+            len(expected),
+            sum(tokens[n] for n in expected),
+        )
 
 
 @pytest.mark.parametrize("size", [1, 3, 64])
 def test_values_that_a_row_group_lacks_are_found_in_the_next_one(size, tmp_path):
-    texts = [f"topic = '{topic}' and quality {sign} {q}" for topic in "ab" for sign in "=<" for q in range(5)]
-    rules = [Rule((Where("v", parse_condition(text, "v")),)) for text in [*texts, "not topic = 'a'", "quality is null"]]
+    texts = [
+        f"topic = '{topic}' and quality {sign} {q}"
+        for topic in "ab"
+        for sign in "=<"
+        for q in range(5)
+    ]
+    rules = [
+        Rule((Where("v", parse_condition(text, "v")),))
+        for text in [*texts, "not topic = 'a'", "quality is null"]
+    ]
     table = corpus(300)
     found = select(groups(table, size), rules, tmp_path)
     assert [chosen(one) for one in found[:-2]] == [slowly(table, rule) for rule in rules[:-2]]
     columns = {name: table.column(name).to_pylist() for name in ("topic", "quality")}
-    assert chosen(found[-2]) == [number for number, topic in enumerate(columns["topic"]) if topic == "b"]
-    assert chosen(found[-1]) == [number for number, quality in enumerate(columns["quality"]) if quality is None]
+    assert chosen(found[-2]) == [
+        number for number, topic in enumerate(columns["topic"]) if topic == "b"
+    ]
+    assert chosen(found[-1]) == [
+        number for number, quality in enumerate(columns["quality"]) if quality is None
+    ]
 
 
 def test_a_seeded_order_is_a_permutation_that_goes_with_the_documents(tmp_path):
@@ -171,21 +226,28 @@ def test_a_smaller_budget_is_a_subset_and_no_document_changes_sides_by_an_append
     assert before[3] | before[4] == set(range(ROWS))
     assert not before[3] & before[4]
     (tmp_path / "after").mkdir()
-    after = [set(chosen(one)) for one in select(groups(corpus(ROWS + 500), 64), rules, tmp_path / "after")]
+    after = [
+        set(chosen(one))
+        for one in select(groups(corpus(ROWS + 500), 64), rules, tmp_path / "after")
+    ]
     for old, new in zip(before[:3], after[:3], strict=True):
         assert {number for number in new if number < ROWS} <= old
     assert [{number for number in new if number < ROWS} for new in after[3:]] == before[3:]
 
 
 def appended(number: int, rows: int) -> pa.Table:
-    """A file of documents, one in seven of them without an id; it lies among those that were there before."""
+    """A file of documents, one in seven of them without an id; it lies among those that were there
+    before.
+    """
     lines = pa.array(range(1, rows + 1), pa.int64())
     ids = pc.binary_join_element_wise(f"{number}", lines.cast(pa.string()), "-")
     ids = pc.if_else(pa.array(np.arange(rows) % 7 == 3), None, ids)
     file = pa.array([f"{number * 7 % 11:02}.jsonl"]).dictionary_encode()
     file = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), file.dictionary)
     offsets, tokens = pc.multiply(lines, 10), pa.array(np.ones(rows, np.int32))
-    return pa.table({"file": file, "line": lines, "byte_offset": offsets, "id": ids, "tokens": tokens})
+    return pa.table(
+        {"file": file, "line": lines, "byte_offset": offsets, "id": ids, "tokens": tokens}
+    )
 
 
 def sides_of(tables: dict[int, pa.Table], scratch) -> dict[int, np.ndarray]:
@@ -194,7 +256,10 @@ def sides_of(tables: dict[int, pa.Table], scratch) -> dict[int, np.ndarray]:
     parts, first = [], 0
     for number in order:
         table = tables[number]
-        parts += [Chunk(table.slice(low, 1 << 16), first + low) for low in range(0, table.num_rows, 1 << 16)]
+        parts += [
+            Chunk(table.slice(low, 1 << 16), first + low)
+            for low in range(0, table.num_rows, 1 << 16)
+        ]
         first += table.num_rows
     bounds = [0.0, 0.01, 0.5, 1.0]
     rules = [Rule((Split("s", "id", *keep),)) for keep in pairwise(bounds)]
@@ -229,8 +294,18 @@ def test_ids_are_found_by_their_texts_and_those_missing_are_counted():
 
 def test_statistics_never_hide_a_row(tmp_path):
     table = corpus().sort_by("quality")
-    conditions = ["quality = 2", "not quality < 3", "quality is null", "quality is not null", "quality in (0, 4)"]
-    for text in [*conditions, "quality >= 4 and not quality is null", "not (quality = 1 or quality <> 3)"]:
+    conditions = [
+        "quality = 2",
+        "not quality < 3",
+        "quality is null",
+        "quality is not null",
+        "quality in (0, 4)",
+    ]
+    for text in [
+        *conditions,
+        "quality >= 4 and not quality is null",
+        "not (quality = 1 or quality <> 3)",
+    ]:
         condition = parse_condition(text, "where")
         for chunk in groups(table, 50):
             assert condition.mask(chunk.table).any() <= condition.may_hold(chunk.statistics())

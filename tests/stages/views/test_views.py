@@ -70,7 +70,9 @@ def built(tmp_path_factory, tokenizer_file) -> Path:
 
     file = write_project(tmp_path_factory.mktemp("views") / "project", tokenizer_file, CHANGES)
     (file.parent / "drop").mkdir()
-    (file.parent / "drop" / "1.txt").write_text("# a request of May\n" + "\n".join(DROPPED) + "\nnobody\n")
+    (file.parent / "drop" / "1.txt").write_text(
+        "# a request of May\n" + "\n".join(DROPPED) + "\nnobody\n"
+    )
     project = Project.open(file)
     make_corpora(project)
     for name in project.config.views:
@@ -121,7 +123,9 @@ def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(proj
     ]
 
 
-def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(built, tmp_path, monkeypatch):
+def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(
+    built, tmp_path, monkeypatch
+):
     dataset = current_dataset(Project.open(built), "kept")
     assert os.stat(dataset.folder / f"{dataset.facts['prefix']}.bin").st_nlink == 4
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
@@ -153,7 +157,11 @@ def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(pr
         for prefix in (view, whole):
             sources = [TokenSource.of_dataset("some", prefix), code]
             plan = plan_shuffle(sources, PlanSettings(**settings))
-            rows.append(gather(sources, plan.table, np.random.default_rng(0).permutation(plan.table.contexts)))
+            rows.append(
+                gather(
+                    sources, plan.table, np.random.default_rng(0).permutation(plan.table.contexts)
+                )
+            )
         assert np.array_equal(*rows), settings
 
 
@@ -167,10 +175,21 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
     shuffling.finish(project, "shuffled")
     PBIN_DERIVED.make(project, Key("some"))
     held_out.compare_held_out(project, "pretrain")
-    reports = list(verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True))
-    options = [TRAINER_FILES.recipe(project, Key(name), {}).options for name in ("pretrain", "plain")]
-    assert [one.get("views") for one in options] == [["some"], None], "a handoff without views stays as it is"
-    wrong = [finding for report in reports for finding in report.findings if "handoff" not in report.output]
+    reports = list(
+        verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True)
+    )
+    options = [
+        TRAINER_FILES.recipe(project, Key(name), {}).options for name in ("pretrain", "plain")
+    ]
+    assert [one.get("views") for one in options] == [["some"], None], (
+        "a handoff without views stays as it is"
+    )
+    wrong = [
+        finding
+        for report in reports
+        for finding in report.findings
+        if "handoff" not in report.output
+    ]
     assert [(one.severity, one.found) for one in wrong] == [("warning", "train reads it")], (
         "repeats are cut by the split"
     )
@@ -192,16 +211,23 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
 
 def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
     def stale() -> set[str]:
-        inventories = {name: inventory_recipe(survey_corpus(project, name)) for name in corpus_names(project)}
+        inventories = {
+            name: inventory_recipe(survey_corpus(project, name)) for name in corpus_names(project)
+        }
         graph = graph_over(project, inventories)
-        return {name for name in project.config.views if graph.stale_reasons(Node(views.VIEW, Key("web", name)))}
+        return {
+            name
+            for name in project.config.views
+            if graph.stale_reasons(Node(views.VIEW, Key("web", name)))
+        }
 
     assert stale() == set()
     before = current_dataset(project, "held").digest
     (project.config.file.parent / "drop" / "2.txt").write_text("web-7\n")
     assert stale() == {"kept", "some"}
     views.make_view(project, "some")
-    assert (stale(), current_dataset(project, "held").digest) == (set(), before)  # both, in one pass
+    # both, in one pass
+    assert (stale(), current_dataset(project, "held").digest) == (set(), before)
     shutil.rmtree(project.config.file.parent / "drop")
     assert stale() == {"kept", "some"}
     with pytest.raises(MissingError, match=r"views.kept.exclude"):
@@ -238,20 +264,35 @@ def test_two_versions_of_a_view_are_compared(project):
     assert [(place.id, place.file) for place in found.gained.first] == [
         (one, f"part-0/web-{int(one[4:]) // 60}.jsonl") for one in gained[:2]
     ]
-    assert found.gained.tokens - found.lost.tokens == found.new.facts["tokens"] - found.old.facts["tokens"]
-    assert [setting.partition(":")[0] for setting in found.settings] == ["views.kept.exclude", "views.kept.split"]
-    (file.parent / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))  # in front of all others
+    assert (
+        found.gained.tokens - found.lost.tokens
+        == found.new.facts["tokens"] - found.old.facts["tokens"]
+    )
+    assert [setting.partition(":")[0] for setting in found.settings] == [
+        "views.kept.exclude",
+        "views.kept.split",
+    ]
+    # in front of all others
+    (file.parent / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))
     make_corpora(Project.open(file), "web")
     views.make_view(Project.open(file), "kept")
-    result = CliRunner().invoke(nanoset, ["diff", "kept", "--config", str(file), "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        nanoset, ["diff", "kept", "--config", str(file), "--json"], catch_exceptions=False
+    )
     values = json.loads(result.output)
     assert [one["id"] for one in values["gained"]["first"]] == ["new-0", "new-1", "new-2"]
     assert (values["gained"]["documents"], values["lost"]["documents"]) == (3, 0)
     assert [setting.partition(":")[0] for setting in values["settings"]] == ["dataset"]
     both = diff_views(project, before, current_dataset(Project.open(file), "kept"), show=9)
     assert (both.gained.documents, both.lost.documents) == (len(gained) + 3, 2)
-    shown = CliRunner().invoke(nanoset, ["diff", before.digest, both.new.digest, "--config", str(file)]).output
-    assert f"lost: 2 documents, {both.lost.tokens:,} tokens\n  - {found.lost.first[0].file}:" in shown
+    shown = (
+        CliRunner()
+        .invoke(nanoset, ["diff", before.digest, both.new.digest, "--config", str(file)])
+        .output
+    )
+    assert (
+        f"lost: 2 documents, {both.lost.tokens:,} tokens\n  - {found.lost.first[0].file}:" in shown
+    )
 
 
 def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_path):
@@ -266,7 +307,9 @@ def test_a_damaged_view_is_found(project):
     data[34:38] = data[38:42]
     path.write_bytes(data)
     (report,) = verify_project(project, ["kept"])
-    assert [finding.what for finding in report.findings] == ["a sequence of a view is none of its dataset"]
+    assert [finding.what for finding in report.findings] == [
+        "a sequence of a view is none of its dataset"
+    ]
 
 
 def test_ranges_of_a_stream_are_those_of_a_loop(project):
@@ -278,14 +321,18 @@ def test_ranges_of_a_stream_are_those_of_a_loop(project):
     lengths = np.minimum(rng.integers(0, 300, 200), len(tokens) - starts)
     begins, counts = stream.ranges(starts, lengths)
     found = np.concatenate([view.tokens[b : b + c] for b, c in zip(begins, counts, strict=True)])
-    assert np.array_equal(found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)]))
+    assert np.array_equal(
+        found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)])
+    )
 
 
 def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
     from sample_project import write_project
 
     here = outputs_of(built)
-    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    root = {
+        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
+    }
     tokenizer = built.parent / "tokenizer.json"
     file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
     shutil.copytree(built.parent / "drop", file.parent / "drop")
@@ -294,7 +341,9 @@ def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
     for name in ("kept", "held", "some"):
         views.make_view(project, name)
     found = {stored.name for stored in bucket.list("views")}
-    assert found >= {name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))}
+    assert found >= {
+        name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))
+    }
     for name in (name for name in found if name.endswith((".idx", ".bin"))):
         assert bucket.sha256(name) == here[name], name
     assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
@@ -305,7 +354,9 @@ def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_fi
     made = views.make_view(Project.open(project.config.file, rebuild=True), "kept")
     assert (made.digest, made.facts, made.files) == (before.digest, before.facts, before.files)
     text = project.config.file.read_text()
-    project.config.file.write_text(text.replace("order: {seed: 3}", "order: {by: file, descending: true}"))
+    project.config.file.write_text(
+        text.replace("order: {seed: 3}", "order: {by: file, descending: true}")
+    )
     again = Project.open(project.config.file)
     views.make_view(again, "some")
     lines = [place.file for place in origins(again, "some")]
@@ -355,7 +406,10 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         for n in range(120)
     ]
     rule = {"of": "web", "where": "quality >= 3 and lang = 'en'", "order": {"by": "quality"}}
-    settings = {"documents": {"columns": ["quality", "lang"]}, "views": {"good": rule, "plain": {"of": "web"}}}
+    settings = {
+        "documents": {"columns": ["quality", "lang"]},
+        "views": {"good": rule, "plain": {"of": "web"}},
+    }
     file = write_corpus(tmp_path / "p", tokenizer_file, settings)
     for path in (file.parent / "raw" / "web").iterdir():
         path.unlink()
@@ -368,9 +422,16 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     made = columns.keep_columns(project, "web")
     views.make_view(project, "plain")
     view = current_dataset(project, "good")
-    assert view.recipe["parents"] == {"dataset": view.recipe["parents"]["dataset"], "columns": made.digest}
+    assert view.recipe["parents"] == {
+        "dataset": view.recipe["parents"]["dataset"],
+        "columns": made.digest,
+    }
     assert current_dataset(project, "plain").recipe["parents"].keys() == {"dataset"}
-    chosen = sorted((row["quality"], n) for n, row in enumerate(rows) if row["quality"] >= 3 and row["lang"] == "en")
+    chosen = sorted(
+        (row["quality"], n)
+        for n, row in enumerate(rows)
+        if row["quality"] >= 3 and row["lang"] == "en"
+    )
     stored = texts_of(opened(project, "web"))
     assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]
     assert verify_view(project, "web", "good").passed
@@ -383,7 +444,9 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     file.write_text(text.replace("quality >= 3", "grade >= 3"))
     with pytest.raises(ConfigError, match="no such column"):
         views.make_view(Project.open(file), "good")
-    file.write_text(text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]'))
+    file.write_text(
+        text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]')
+    )
     monkeypatch.setattr("nanoset_core.stages.shards.stage.tokenize_corpus", None)
     again = columns.keep_columns(Project.open(file), "web")
     assert [one["name"] for one in again.facts["columns"]] == ["lang", "quality", "id2"]

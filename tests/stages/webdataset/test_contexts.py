@@ -52,7 +52,9 @@ TAILS = st.sampled_from(["drop", "pad", "carry", "pad_always"])
 def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     names = [(f"s{i}", tokens) for i, tokens in enumerate(lengths)]
     ids = {"pad_id": 3 if tail.startswith("pad") else None, "bos_id": 1 if bos else None}
-    table = ContextTable(names, PlanSettings(sequence_length=sequence_length + bos, tail=tail, **ids))
+    table = ContextTable(
+        names, PlanSettings(sequence_length=sequence_length + bos, tail=tail, **ids)
+    )
     rows, dropped = rows_one_by_one(lengths, sequence_length, tail)
     source, start, length = table.locate(np.arange(table.contexts))
     assert list(zip(source.tolist(), start.tolist(), length.tolist(), strict=True)) == rows
@@ -63,7 +65,9 @@ def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
         assert counts.contexts * sequence_length == counts.tokens_used + counts.pad_tokens
         held = sum(min(length, counts.tokens - start) for _, start, length in own)
         assert counts.tokens == held + counts.tokens_carried + counts.tokens_dropped
-    assert table.pad_tokens(np.arange(table.contexts)) == sum(counts.pad_tokens for counts in table.sources)
+    assert table.pad_tokens(np.arange(table.contexts)) == sum(
+        counts.pad_tokens for counts in table.sources
+    )
 
 
 @settings(deadline=None, max_examples=200)
@@ -84,7 +88,9 @@ def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
             sequence_length=sequence_length,
             tail=tail,
             pad_id=3 if tail.startswith("pad") else None,
-            streams=None if tail == "carry" else {f"s{i}": lengths for i, lengths in enumerate(streams)},
+            streams=None
+            if tail == "carry"
+            else {f"s{i}": lengths for i, lengths in enumerate(streams)},
             frequencies={f"s{i}": frequencies[i] for i in range(len(streams))},
         ),
     )
@@ -105,7 +111,9 @@ def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
     files=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), min_size=1, max_size=4),
     sequence_length=st.integers(1, 11),
     tail=st.sampled_from(["drop", "pad", "pad_always"]),
-    frequencies=st.lists(st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.75, 2.0, 3.1]), min_size=4, max_size=4),
+    frequencies=st.lists(
+        st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.75, 2.0, 3.1]), min_size=4, max_size=4
+    ),
     seed=st.integers(0, 1 << 63),
 )
 def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail, frequencies, seed):
@@ -121,13 +129,22 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
             seed=seed,
         ),
     )
-    found = list(zip(*(part.tolist() for part in table.locate(np.arange(table.contexts))), strict=True))
+    found = list(
+        zip(*(part.tolist() for part in table.locate(np.arange(table.contexts))), strict=True)
+    )
     for i, (lengths, counts) in enumerate(zip(files, table.sources, strict=True)):
         begins = np.cumsum([0, *lengths])
-        rows = [(i, int(begins[f]) + start, n) for f, start, n in rows_one_by_one(lengths, sequence_length, tail)[0]]
+        rows = [
+            (i, int(begins[f]) + start, n)
+            for f, start, n in rows_one_by_one(lengths, sequence_length, tail)[0]
+        ]
         own = [place for place in found if place[0] == i]
         repeats, chosen = counts.repeats, counts.chosen
-        assert counts.contexts == len(own) == math.floor(len(rows) * Fraction(str(frequencies[i])) + Fraction(1, 2))
+        assert (
+            counts.contexts
+            == len(own)
+            == math.floor(len(rows) * Fraction(str(frequencies[i])) + Fraction(1, 2))
+        )
         assert own[: repeats * len(rows)] == rows * repeats
         rest = [rows.index(place) for place in own[repeats * len(rows) :]]
         assert len(rest) == chosen
@@ -138,13 +155,18 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
 
 @pytest.mark.parametrize(
     ("changes", "web", "firsts"),
-    [({}, (2, 10, 3, 0, 2), [0, 2, 2, 4]), ({"tail": "pad", "pad_id": 7}, (3, 13, 0, 2, 3), [0, 3, 3, 5])],
+    [
+        ({}, (2, 10, 3, 0, 2), [0, 2, 2, 4]),
+        ({"tail": "pad", "pad_id": 7}, (3, 13, 0, 2, 3), [0, 3, 3, 5]),
+    ],
 )
 def test_counts_per_source(changes, web, firsts):
     sources = [("web", 13), ("empty", 0), ("code", 10)]
     table = ContextTable(sources, PlanSettings(sequence_length=5, **changes))
     counts = (web, (0, 0, 0, 0, 0), (2, 10, 0, 0, 2))
-    assert table.sources == tuple(SourceContexts(*one, *own) for one, own in zip(sources, counts, strict=True))
+    assert table.sources == tuple(
+        SourceContexts(*one, *own) for one, own in zip(sources, counts, strict=True)
+    )
     assert table.first_contexts.tolist() == firsts
 
 
@@ -194,8 +216,13 @@ def cut_one_by_one(streams, width, tail, front):
     block_bytes=st.sampled_from([1, 40, 1 << 20]),
     data=st.data(),
 )
-def test_rows_equal_the_streams_cut_one_by_one(files, dtypes, sequence_length, bos_id, tail, block_bytes, data):
-    sources = [held(f"s{i}", (np.arange(sum(own)) + 1000 * i).astype(dtypes[i])) for i, own in enumerate(files)]
+def test_rows_equal_the_streams_cut_one_by_one(
+    files, dtypes, sequence_length, bos_id, tail, block_bytes, data
+):
+    sources = [
+        held(f"s{i}", (np.arange(sum(own)) + 1000 * i).astype(dtypes[i]))
+        for i, own in enumerate(files)
+    ]
     ends = [np.cumsum(own).tolist() for own in files]
     streams = [
         source.tokens[end - count : end].tolist()

@@ -64,19 +64,30 @@ def test_order_is_sorted_by_key_and_number(contexts, seed):
 
 
 @settings(deadline=None, max_examples=60)
-@given(contexts=st.integers(1, 3000), seed=st.integers(0, MASK), window=st.integers(1, 900), data=st.data())
+@given(
+    contexts=st.integers(1, 3000),
+    seed=st.integers(0, MASK),
+    window=st.integers(1, 900),
+    data=st.data(),
+)
 def test_ranks_and_keys_in_windows_equal_the_whole_order(contexts, seed, window, data):
     begin = data.draw(st.integers(0, contexts))
     end = data.draw(st.integers(begin, contexts))
-    wanted = np.array(data.draw(st.lists(st.integers(0, contexts - 1), max_size=30)), dtype=np.int64)
+    wanted = np.array(
+        data.draw(st.lists(st.integers(0, contexts - 1), max_size=30)), dtype=np.int64
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "WINDOW", window)
         patch.setattr(order, "_CHUNK", 257)
         order._keys_below.cache_clear()
-        assert np.array_equal(ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end])
+        assert np.array_equal(
+            ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end]
+        )
         found = order.keys_at(contexts, seed, wanted)
     assert found.dtype == np.uint64
-    assert np.array_equal(found, context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]])
+    assert np.array_equal(
+        found, context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]]
+    )
 
 
 def test_ranks_may_be_changed_by_the_caller():
@@ -144,7 +155,14 @@ def test_big_numbers_stay_exact():
 
 @pytest.mark.parametrize(
     ("rows", "frequency", "expected"),
-    [(10, 1.0, (1, 0)), (10, 0.7, (0, 7)), (10, 2.25, (2, 3)), (3, 0.1, (0, 0)), (0, 5.5, (5, 0)), (7, 1.999, (1, 7))],
+    [
+        (10, 1.0, (1, 0)),
+        (10, 0.7, (0, 7)),
+        (10, 2.25, (2, 3)),
+        (3, 0.1, (0, 0)),
+        (0, 5.5, (5, 0)),
+        (7, 1.999, (1, 7)),
+    ],
 )
 def test_counts_are_exact(rows, frequency, expected):
     assert sampled_contexts(rows, frequency) == expected

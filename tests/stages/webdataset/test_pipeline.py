@@ -1,4 +1,6 @@
-"""Webdatasets of nanoset.yaml: every form of its settings, and recipes that hold what reaches the bytes alone."""
+"""Webdatasets of nanoset.yaml: every form of its settings, and recipes that hold what reaches the
+bytes alone.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def project(make_project):
 
     def opened(changes=None, **webdatasets):
         sets = {name: COMMON | spec for name, spec in webdatasets.items()}
-        file.write_text(yaml.safe_dump(base | {"webdatasets": sets} | (changes or {}), sort_keys=False))
+        file.write_text(
+            yaml.safe_dump(base | {"webdatasets": sets} | (changes or {}), sort_keys=False)
+        )
         project = Project.open(file)
         if (changes or {}) not in tokenized:
             make_corpora(project)
@@ -75,7 +79,10 @@ def tokens_of(project, corpus):
 
 
 def tars(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.tar"))}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*.tar"))
+    }
 
 
 def test_every_form_of_its_settings(project):
@@ -89,7 +96,9 @@ def test_every_form_of_its_settings(project):
         scarce=weights,
         even={"corpora": ["web"], "even": True, "bos": True, "sequence_length": LENGTH + 1},
     )
-    carried, mixed, shares, scarce, even = (made(opened, name) for name in opened.config.webdatasets)
+    carried, mixed, shares, scarce, even = (
+        made(opened, name) for name in opened.config.webdatasets
+    )
     web, code = rows(opened, "web"), rows(opened, "code")
     assert sorted(rows_of(carried)) == sorted(rows(opened, "web", "code", "books"))
     assert carried.facts["tokens_dropped"] < LENGTH
@@ -126,16 +135,33 @@ def test_engine_memory_workers_and_groups_are_in_no_digest(project):
 
 def test_what_reaches_the_bytes_is_in_the_digest(project):
     half = {"corpora": {"web": 1.0, "code": 0.5}}
-    changes = [{"seed": 1}, {"even": True}, {"tail": "carry"}, {"member": "json.gz"}, half, half | {"mix": "weights"}]
+    changes = [
+        {"seed": 1},
+        {"even": True},
+        {"tail": "carry"},
+        {"member": "json.gz"},
+        half,
+        half | {"mix": "weights"},
+    ]
     changes += [{"corpora": {"web": 1.0, "code": 1.0}}, half | {"mix": "weights", "contexts": 30}]
-    opened = project(**{f"a{i}": {"corpora": ["web", "code"]} | change for i, change in enumerate([{}, *changes])})
-    found = [SHUFFLE_PLAN.recipe(opened, Key(name), {}).options for name in opened.config.webdatasets]
+    opened = project(
+        **{
+            f"a{i}": {"corpora": ["web", "code"]} | change
+            for i, change in enumerate([{}, *changes])
+        }
+    )
+    found = [
+        SHUFFLE_PLAN.recipe(opened, Key(name), {}).options for name in opened.config.webdatasets
+    ]
     assert len({canonical_json(options) for options in found}) == len(changes) + 1
 
 
 def tokshuf_settings(golden_tars):
     return {
-        "tokenizer": {"path": str(golden_tars / "tokenizer" / "tokenizer.json"), "eod": "<|endoftext|>"},
+        "tokenizer": {
+            "path": str(golden_tars / "tokenizer" / "tokenizer.json"),
+            "eod": "<|endoftext|>",
+        },
         "tokenization": {"preset": "tokshuf", "workers": 1, "range_mib": 0.02},
     }
 
@@ -143,7 +169,14 @@ def tokshuf_settings(golden_tars):
 def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden_tars, tmp_path):
     spec = {"corpora": ["web"], "preset": "tokshuf"}
     manifest = made(project(tokshuf_settings(golden_tars), like=spec), "like")
-    arguments = ["--input", tmp_path / "project/raw/web", "--output", tmp_path / "out", "--preset", "tokshuf"]
+    arguments = [
+        "--input",
+        tmp_path / "project/raw/web",
+        "--output",
+        tmp_path / "out",
+        "--preset",
+        "tokshuf",
+    ]
     arguments += [
         "--tokenizer",
         golden_tars / "tokenizer",
@@ -168,7 +201,10 @@ def test_the_preset_tokshuf_wants_its_own_tokens_and_files(project, golden_tars,
         shuffling.make_plan(project(other, like=spec), "like")
     with pytest.raises(ConfigError, match="does not know this tokenizer"):
         shuffling.make_plan(
-            project(settings | {"tokenizer": {"path": "tokenizer.json", "eod": "<|pad|>"}}, like=spec), "like"
+            project(
+                settings | {"tokenizer": {"path": "tokenizer.json", "eod": "<|pad|>"}}, like=spec
+            ),
+            "like",
         )
     opened = project(settings, like=spec)
     (tmp_path / "project/raw/web/zz.jsonl").write_text('{"text": "one more"}\n')
@@ -218,10 +254,16 @@ def test_a_webdataset_whose_manifest_is_damaged_is_made_again(project, text):
     opened = project(all={"corpora": ["web"]})
     manifest = made(opened, "all")
     file = manifest.folder / "manifest.json"
-    expected = {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()}
-    file.write_text(file.read_text().replace('"tokens": ', '"tokens": 1') if text == "altered" else text)
+    expected = {
+        path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()
+    }
+    file.write_text(
+        file.read_text().replace('"tokens": ', '"tokens": 1') if text == "altered" else text
+    )
     assert made(opened, "all").digest == manifest.digest
-    assert {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()} == expected
+    assert {
+        path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()
+    } == expected
 
 
 def test_what_killed_builds_left_beside_a_complete_one_goes(project):
@@ -240,7 +282,9 @@ def test_what_killed_builds_left_beside_a_complete_one_goes(project):
         os.rename(file.name, file.name.replace(f"-{os.getpid()}.", f"-{gone.pid}."))
     (done.folder / ".shards").mkdir()
     sweep(opened)
-    assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
+    assert sorted(path.name for path in done.folder.iterdir()) == sorted(
+        [*before, Path(living.name).name]
+    )
     discard(living)
 
 
@@ -252,7 +296,11 @@ def test_another_build_may_complete_it_between_two_looks(project, monkeypatch):
 
     def find(outputs, recipe):
         looks.append(recipe.stage)
-        return None if looks.count(done.stage) <= 2 and recipe.stage == done.stage else real(outputs, recipe)
+        return (
+            None
+            if looks.count(done.stage) <= 2 and recipe.stage == done.stage
+            else real(outputs, recipe)
+        )
 
     monkeypatch.setattr(type(opened.outputs), "find", find)
     assert shuffling.finish(opened, "plain").digest == done.digest

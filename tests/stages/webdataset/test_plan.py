@@ -17,7 +17,12 @@ def source(name, tokens, dtype=np.uint16):
 
 
 def small_plan(**changes):
-    options = {"sequence_length": 10, "samples_per_shard": 4, "seed": 1234, "member": "npy"} | changes
+    options = {
+        "sequence_length": 10,
+        "samples_per_shard": 4,
+        "seed": 1234,
+        "member": "npy",
+    } | changes
     return plan_shuffle([source("web", 103), source("code", 55)], PlanSettings(**options))
 
 
@@ -80,7 +85,13 @@ def test_frequencies_and_weights():
         {"tail": "carry", "even": True, "samples_per_shard": 6},
         {"bos_id": 4, "frequencies": {"web": 1.75, "code": 0.3}},
         {"weights": {"web": 0.2, "code": 0.3}, "contexts": 9},
-        {"tail": "pad_always", "pad_id": 9, "streams": {"web": [100, 0, 3]}, "preset": "tokshuf", "even": True},
+        {
+            "tail": "pad_always",
+            "pad_id": 9,
+            "streams": {"web": [100, 0, 3]},
+            "preset": "tokshuf",
+            "even": True,
+        },
     ],
 )
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
@@ -124,7 +135,10 @@ def test_a_changed_plan_is_refused(change):
 @pytest.mark.parametrize("sources", [[], [("web", 9)], [("web", 9), ("code", 0)]])
 def test_too_few_tokens_for_a_context(sources):
     with pytest.raises(InputError, match="do not fill a single context"):
-        plan_shuffle([source(*pair) for pair in sources], PlanSettings(sequence_length=10, samples_per_shard=4, seed=1))
+        plan_shuffle(
+            [source(*pair) for pair in sources],
+            PlanSettings(sequence_length=10, samples_per_shard=4, seed=1),
+        )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +166,9 @@ def test_other_sources_than_planned():
 
 
 def test_another_compressor_than_planned():
-    plan = ShufflePlan.from_json(small_plan(member="json.gz").to_json() | {"compressor": "isal 0.0.1"})
+    plan = ShufflePlan.from_json(
+        small_plan(member="json.gz").to_json() | {"compressor": "isal 0.0.1"}
+    )
     with pytest.raises(StaleError, match=r"isal 0\.0\.1"):
         plan.check_compressor()
     small_plan(member="npy").check_compressor()

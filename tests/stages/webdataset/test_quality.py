@@ -37,7 +37,10 @@ def slowly(plan):
         for i in range(1, len(found)):
             pairs += 1
             same += source[i] == source[i - 1]
-            touching += source[i] == source[i - 1] and abs(start[i] - start[i - 1]) <= plan.settings.row_tokens
+            touching += (
+                source[i] == source[i - 1]
+                and abs(start[i] - start[i - 1]) <= plan.settings.row_tokens
+            )
         for i, count in enumerate(counts):
             share, drawn = count / total, len(found)
             variance = drawn * share * (1 - share) * (total - drawn) / (total - 1)
@@ -62,11 +65,16 @@ def test_rank_correlation_is_spearmans():
     order = ranks(900, 3, 0, 900)
     place = np.empty(900)
     place[order] = np.arange(900)
-    assert shuffle_quality(plan).rank_correlation == pytest.approx(np.corrcoef(np.arange(900), place)[0, 1])
+    assert shuffle_quality(plan).rank_correlation == pytest.approx(
+        np.corrcoef(np.arange(900), place)[0, 1]
+    )
 
 
 @settings(max_examples=25, deadline=None)
-@given(counts=st.lists(st.integers(0, 3000), min_size=1, max_size=4).filter(any), seed=st.integers(0, (1 << 64) - 1))
+@given(
+    counts=st.lists(st.integers(0, 3000), min_size=1, max_size=4).filter(any),
+    seed=st.integers(0, (1 << 64) - 1),
+)
 def test_our_order_is_even(counts, seed):
     found = shuffle_quality(plan_of([8 * count for count in counts], seed=seed))
     assert found.even
@@ -80,7 +88,9 @@ def test_expected_neighbours_are_what_chance_gives():
     found = shuffle_quality(plan)
     assert found.neighbours_expected == pytest.approx(chance)
     alike = (source[:, None] == source).sum() - plan.contexts
-    assert found.same_source_expected == pytest.approx(alike / (plan.contexts * (plan.contexts - 1)))
+    assert found.same_source_expected == pytest.approx(
+        alike / (plan.contexts * (plan.contexts - 1))
+    )
 
 
 def test_an_order_that_is_none_is_found_out(monkeypatch):

@@ -60,13 +60,18 @@ def call(*arguments):
 
 
 def made(output, *arguments):
-    outcome = call("--output", output, "--seqlen", LENGTH, "--wds-chunk-size", 16, "--workers", 1, *arguments)
+    outcome = call(
+        "--output", output, "--seqlen", LENGTH, "--wds-chunk-size", 16, "--workers", 1, *arguments
+    )
     assert outcome.exit_code == 0, outcome.output
     return outcome.output
 
 
 def digests(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+    }
 
 
 def tars(folder):
@@ -106,7 +111,11 @@ def test_engines_workers_and_detours_leave_no_trace(raw, pairs, tmp_path, tokeni
     made(tmp_path / "a", *text)
     expected = tars(tmp_path / "a")
     assert len(expected) > 3
-    detours = [("--engine", "tiled"), ("--engine", "buckets", "--scratch", tmp_path / "s"), ("--workers", 2)]
+    detours = [
+        ("--engine", "tiled"),
+        ("--engine", "buckets", "--scratch", tmp_path / "s"),
+        ("--workers", 2),
+    ]
     for number, more in enumerate([*detours, ("--memory", 64)]):
         made(tmp_path / f"b{number}", *text, *more)
         assert tars(tmp_path / f"b{number}") == expected
@@ -117,7 +126,16 @@ def test_engines_workers_and_detours_leave_no_trace(raw, pairs, tmp_path, tokeni
 
 
 def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer_file, monkeypatch):
-    text = ("--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 2, "--scratch", tmp_path / "s")
+    text = (
+        "--tokenizer",
+        tokenizer_file,
+        "--eod",
+        EOD,
+        "--workers",
+        2,
+        "--scratch",
+        tmp_path / "s",
+    )
     for corpus in ("web", "code"):
         made(tmp_path / "alone" / corpus / "tars", "--input", raw / corpus, *text[:-2])
     plainly, other = shuffle_module.plan_shuffle, []
@@ -152,7 +170,9 @@ def test_several_pairs_with_each_tail(pairs, tmp_path, tokenizer_file):
     made(tmp_path / "even", *both, "--even")
     count = plan_of(tmp_path / "even")["contexts"]
     assert rows_of(tmp_path / "even") == rows_of(tmp_path / "drop")[:count]
-    assert 0 < plan_of(tmp_path / "even")["contexts_left_out"] < plan_of(tmp_path / "even")["shards"]
+    assert (
+        0 < plan_of(tmp_path / "even")["contexts_left_out"] < plan_of(tmp_path / "even")["shards"]
+    )
 
 
 def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
@@ -168,7 +188,12 @@ def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
     web, code = (cut(stream(prefix)) for prefix in pairs)
     counts = {"CODE": round(len(code) * 0.25 + 1e-9), "WEB": round(len(web) * 0.5 + 1e-9)}
     chosen = {
-        name: [own[row] for row in Choice(len(own), counts[name], choice_seed(1234, name)).row(np.arange(counts[name]))]
+        name: [
+            own[row]
+            for row in Choice(len(own), counts[name], choice_seed(1234, name)).row(
+                np.arange(counts[name])
+            )
+        ]
         for name, own in (("CODE", code), ("WEB", web))
     }
     assert sorted(rows_of(tmp_path / "out")) == sorted(code * 2 + chosen["CODE"] + chosen["WEB"])
@@ -210,7 +235,17 @@ def test_members_of_tars_without_tokens_are_counted(pairs, tmp_path):
 def test_a_plan_writes_nothing(raw, pairs, tmp_path, tokenizer_file):
     before = sorted(path.name for path in tmp_path.iterdir())
     out = tmp_path / "out"
-    settings = ("--output", out, "--seqlen", LENGTH, "--wds-chunk-size", 16, "--member", "npy", "--plan")
+    settings = (
+        "--output",
+        out,
+        "--seqlen",
+        LENGTH,
+        "--wds-chunk-size",
+        16,
+        "--member",
+        "npy",
+        "--plan",
+    )
     exact = call("--input", *pairs, *settings, "--engine", "buckets", "--memory", 100).output
     made_plan = ("--input", *pairs, "--member", "npy")
     estimated = call("--input", raw, "--tokenizer", tokenizer_file, "--eod", EOD, *settings).output
@@ -231,7 +266,8 @@ def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
     made(out, "--input", *pairs)
     first = digests(out)
     inodes = {path.name: path.stat().st_ino for path in out.iterdir()}
-    (tmp_path / ".out.scratch" / "tokens").mkdir(parents=True)  # as a call leaves it that is killed at its very end
+    # as a call leaves it that is killed at its very end
+    (tmp_path / ".out.scratch" / "tokens").mkdir(parents=True)
     assert "there already" in made(out, "--input", *pairs, "--workers", 2, "--engine", "tiled")
     assert not (tmp_path / ".out.scratch").exists()
     assert {path.name: path.stat().st_ino for path in out.iterdir()} == inodes
@@ -334,9 +370,16 @@ def test_rejected_lines_and_files_are_kept_beside_the_tars(raw, tmp_path, tokeni
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     for _ in range(2):
-        assert "1 line and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
-    rejects = (json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines())
-    assert [(reject["file"], reject["line"]) for reject in rejects] == [("bad.jsonl", 1), ("cut.jsonl.gz", 1)]
+        assert "1 line and 1 file rejected (rejects.jsonl)" in made(
+            tmp_path / "out", *text, *limits
+        )
+    rejects = (
+        json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines()
+    )
+    assert [(reject["file"], reject["line"]) for reject in rejects] == [
+        ("bad.jsonl", 1),
+        ("cut.jsonl.gz", 1),
+    ]
     for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
         with pytest.raises(InputError):
             made(tmp_path / "out", *text, *limits, *strict)
@@ -344,7 +387,14 @@ def test_rejected_lines_and_files_are_kept_beside_the_tars(raw, tmp_path, tokeni
 
 def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_path):
     (tmp_path / "in.json").write_text('{"name": "mine", "num_tokens": 5}')
-    arguments = ("--input", *pairs, "--input-json", tmp_path / "in.json", "--output-json", tmp_path / "o.json")
+    arguments = (
+        "--input",
+        *pairs,
+        "--input-json",
+        tmp_path / "in.json",
+        "--output-json",
+        tmp_path / "o.json",
+    )
     made(tmp_path / "out", *arguments)
     record = json.loads((tmp_path / "o.json").read_bytes())
     assert (record["name"], record["num_tokens"], record["tokenized"]) == ("mine", 5, True)
@@ -368,7 +418,13 @@ def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_p
     assert not (tmp_path / "new.json").exists()
     with pytest.raises(MissingError, match="no such record"):
         made(
-            tmp_path / "new", "--input", *pairs, "--input-json", tmp_path / "none", "--output-json", tmp_path / "p.json"
+            tmp_path / "new",
+            "--input",
+            *pairs,
+            "--input-json",
+            tmp_path / "none",
+            "--output-json",
+            tmp_path / "p.json",
         )
     assert not (tmp_path / "new").exists(), "nothing is made before that"
 
@@ -377,13 +433,18 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "shard.tar")
 
-    inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
+    inputs, options = (
+        find_inputs(pairs),
+        ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1),
+    )
     with monkeypatch.context() as patch:
         patch.setattr(shuffle_module, "write_lists", full)
         with pytest.raises(StorageError, match="disk is full"):
             shuffle(inputs, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()
-    kept = {path.name: path.stat().st_ino for path in (tmp_path / ".out.scratch" / "tars").glob("*.tar")}
+    kept = {
+        path.name: path.stat().st_ino for path in (tmp_path / ".out.scratch" / "tars").glob("*.tar")
+    }
     result = shuffle(inputs, tmp_path / "out", options)
     assert {path.name: path.stat().st_ino for path in result.folder.glob("*.tar")} == kept
     assert not (tmp_path / ".out.scratch").exists()
@@ -413,12 +474,18 @@ def test_settings_that_cannot_be(raw, pairs, tmp_path):
 
 def test_inputs(raw, pairs, tmp_path):
     assert find_inputs([raw]).kind == "text"
-    assert [path.name for path in find_inputs([raw / "web"]).sources[0].files] == ["part-2.jsonl", "part-10.jsonl"]
+    assert [path.name for path in find_inputs([raw / "web"]).sources[0].files] == [
+        "part-2.jsonl",
+        "part-10.jsonl",
+    ]
     assert find_inputs([raw], extension="10.jsonl").sources[0].files == (
         raw / "code/part-10.jsonl",
         raw / "web/part-10.jsonl",
     )
-    assert [source.name for source in find_inputs(pairs).sources] == ["web_text_document", "code_text_document"]
+    assert [source.name for source in find_inputs(pairs).sources] == [
+        "web_text_document",
+        "code_text_document",
+    ]
     (tmp_path / "a.tar").write_bytes(b"")
     for given, error, message in (
         ([pairs[0], raw], ConfigError, "pairs and files"),

@@ -17,7 +17,9 @@ PAD = 50256
 
 
 def row_digests(rows):
-    return sorted(hashlib.sha256(np.asarray(row).astype("<i8").tobytes()).hexdigest() for row in rows)
+    return sorted(
+        hashlib.sha256(np.asarray(row).astype("<i8").tobytes()).hexdigest() for row in rows
+    )
 
 
 def digest_of_any_order(rows):
@@ -25,11 +27,23 @@ def digest_of_any_order(rows):
 
 
 def shuffled(folder, golden_tars, inputs, *arguments):
-    call = ["shuffle", "--input", *map(str, inputs), "--output", str(folder), "--preset", "tokshuf", "--workers", "1"]
+    call = [
+        "shuffle",
+        "--input",
+        *map(str, inputs),
+        "--output",
+        str(folder),
+        "--preset",
+        "tokshuf",
+        "--workers",
+        "1",
+    ]
     call += ["--tokenizer", str(golden_tars / "tokenizer"), "--wds-chunk-size", "24", *arguments]
     outcome = CliRunner().invoke(nanoset, call, catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
-    return list(iterate_shards(folder)), json.loads((folder / "manifest.json").read_bytes())["facts"]["plan"]
+    return list(iterate_shards(folder)), json.loads((folder / "manifest.json").read_bytes())[
+        "facts"
+    ]["plan"]
 
 
 @pytest.mark.parametrize("length", [65, 2049])
@@ -37,7 +51,13 @@ def shuffled(folder, golden_tars, inputs, *arguments):
 def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden_tars, length, member):
     expected = json.loads((golden_tars / f"expected.seqlen{length}.json").read_bytes())
     rows, plan = shuffled(
-        tmp_path / "out", golden_tars, [golden_tars / "input"], "--seqlen", str(length), "--member", member
+        tmp_path / "out",
+        golden_tars,
+        [golden_tars / "input"],
+        "--seqlen",
+        str(length),
+        "--member",
+        member,
     )
     assert len(rows) == expected["contexts"]
     assert sum(map(len, rows)) == expected["tokens"]
@@ -51,10 +71,17 @@ def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden_tars, length
 
 @pytest.mark.parametrize("length", [65, 2049])
 def test_each_file_gives_its_golden_contexts(tmp_path, golden_tars, length):
-    for number, file in enumerate(json.loads((golden_tars / f"expected.seqlen{length}.json").read_bytes())["files"]):
+    for number, file in enumerate(
+        json.loads((golden_tars / f"expected.seqlen{length}.json").read_bytes())["files"]
+    ):
         arguments = ("--seqlen", str(length), "--member", "npy", "--max-rejected-fraction", "1")
-        rows, _ = shuffled(tmp_path / str(number), golden_tars, [golden_tars / "input" / file["file"]], *arguments)
-        assert (len(rows), digest_of_any_order(rows)) == (file["contexts"], file["sha256_of_sorted"]), file["file"]
+        rows, _ = shuffled(
+            tmp_path / str(number), golden_tars, [golden_tars / "input" / file["file"]], *arguments
+        )
+        assert (len(rows), digest_of_any_order(rows)) == (
+            file["contexts"],
+            file["sha256_of_sorted"],
+        ), file["file"]
         assert sum((np.asarray(row) == PAD).all() for row in rows) == file["all_pad"]
 
 
@@ -62,14 +89,18 @@ def test_an_empty_file_gives_a_context_of_padding(tmp_path, golden_tars):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "empty.jsonl").write_bytes(b"")
     (tmp_path / "in" / "one.jsonl").write_bytes(b'{"text": ""}\n')
-    rows, _ = shuffled(tmp_path / "out", golden_tars, [tmp_path / "in"], "--seqlen", "4", "--member", "npy")
+    rows, _ = shuffled(
+        tmp_path / "out", golden_tars, [tmp_path / "in"], "--seqlen", "4", "--member", "npy"
+    )
     assert sorted(row.tolist() for row in rows) == [[0, PAD, PAD, PAD], [PAD] * 4]
 
 
 def test_tokenizers_that_it_knows(golden_tars, tmp_path, tokenizer_file):
     from tokenizers import Tokenizer, models
 
-    assert tokshuf_tokens(golden_tars / "tokenizer" / "tokenizer.json") == TokshufTokens("<|endoftext|>", PAD)
+    assert tokshuf_tokens(golden_tars / "tokenizer" / "tokenizer.json") == TokshufTokens(
+        "<|endoftext|>", PAD
+    )
     with pytest.raises(ConfigError, match="default preset"):
         tokshuf_tokens(tokenizer_file)
     # the ids that tell Llama-3's apart, at their places; its token 0 is an exclamation mark

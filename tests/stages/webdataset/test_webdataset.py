@@ -34,7 +34,10 @@ def sources(tmp_path_factory):
 
 
 def plan_of(sources, member, **changes):
-    return small_plan(sources, **({"sequence_length": LENGTH, "samples_per_shard": 16, "member": member} | changes))
+    return small_plan(
+        sources,
+        **({"sequence_length": LENGTH, "samples_per_shard": 16, "member": member} | changes),
+    )
 
 
 def in_our_order(plan, sources):
@@ -46,14 +49,18 @@ def in_our_order(plan, sources):
             row = stream[start : start + LENGTH]
             if len(row) == LENGTH or plan.settings.tail == "pad":
                 rows.append(row + [plan.settings.pad_id] * (LENGTH - len(row)))
-    numbers = [number for shard in range(plan.shards) for number in plan.shard_contexts(shard).tolist()]
+    numbers = [
+        number for shard in range(plan.shards) for number in plan.shard_contexts(shard).tolist()
+    ]
     assert sorted(numbers) == list(range(len(rows)))
     return [rows[number] for number in numbers]
 
 
 def digests(folder):
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir()) if path.is_file()
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.is_file()
     }
 
 
@@ -69,10 +76,13 @@ def test_webdataset_yields_every_context_once_in_our_order(tmp_path, sources, me
     wds = pytest.importorskip("webdataset")
     urls = str(tmp_path / f"shard-{{00000000..{plan.shards - 1:08d}}}.tar")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves its files to the collector
+        # webdataset leaves its files to the collector
+        warnings.simplefilter("ignore", ResourceWarning)
         samples = list(wds.WebDataset(urls, shardshuffle=False).decode())
         gc.collect()
-    assert [np.asarray(sample[member]).tolist() for sample in samples] == in_our_order(plan, sources)
+    assert [np.asarray(sample[member]).tolist() for sample in samples] == in_our_order(
+        plan, sources
+    )
     assert [sample["__key__"] for sample in samples] == [
         f"{rank // 16:08d}_{rank % 16:08d}" for rank in range(plan.contexts)
     ]
@@ -85,14 +95,18 @@ def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
     plan = plan_of(sources, member)
     write_webdataset(plan, sources, tmp_path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # wids uses its own deprecated defaults, and leaves files to the collector
+        # wids uses its own deprecated defaults, and leaves files to the collector
+        warnings.simplefilter("ignore")
         options = {"cache_dir": str(tmp_path / "cache"), "keep": True, "transformations": []}
         dataset = wids.ShardListDataset(str(tmp_path / "index.json"), **options)
         assert len(dataset) == plan.contexts
         bodies = [dataset[number][f".{member}"].read() for number in range(plan.contexts)]
         del dataset
         gc.collect()
-    found = [read_member(body, TarMember(f"k.{member}", 0, len(body)), "here").tolist() for body in bodies]
+    found = [
+        read_member(body, TarMember(f"k.{member}", 0, len(body)), "here").tolist()
+        for body in bodies
+    ]
     assert found == in_our_order(plan, sources)
 
 
@@ -139,15 +153,26 @@ def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden_tars, member):
     keys = {"num_sequences": "sequences", "bytes": "size_bytes"}
     names = ("num_sequences", "tokens", "pad_tokens", "bytes", "sha256")
     assert rows == [
-        {"shard": f"shard-{fact.shard:08d}"} | {name: getattr(fact, keys.get(name, name)) for name in names}
+        {"shard": f"shard-{fact.shard:08d}"}
+        | {name: getattr(fact, keys.get(name, name)) for name in names}
         for fact in facts
     ]
-    index, theirs = (json.loads((folder / "index.json").read_text()) for folder in (tmp_path, golden_tars / "npy"))
+    index, theirs = (
+        json.loads((folder / "index.json").read_text())
+        for folder in (tmp_path, golden_tars / "npy")
+    )
     assert set(index) == set(theirs)
-    assert (index["__kind__"], index["wids_version"]) == (theirs["__kind__"], theirs["wids_version"])
+    assert (index["__kind__"], index["wids_version"]) == (
+        theirs["__kind__"],
+        theirs["wids_version"],
+    )
     for row, shard in zip(index["shardlist"], facts, strict=True):
-        assert set(row) == set(theirs["shardlist"][0]) - {"md5sum"}  # optional in wids, which checks none
-        assert (row["nsamples"], row["filesize"]) == (shard.sequences, (tmp_path / row["url"]).stat().st_size)
+        # optional in wids, which checks none
+        assert set(row) == set(theirs["shardlist"][0]) - {"md5sum"}
+        assert (row["nsamples"], row["filesize"]) == (
+            shard.sequences,
+            (tmp_path / row["url"]).stat().st_size,
+        )
     found = json.loads((tmp_path / "exp_data.json").read_text())
     assert (found["dataset_url"], found["manifest_url"]) == ("./", "./manifest.jsonl")
     assert (found["name"], found["tokenized"], found["tokenizer"]) == ("nanoset", True, None)

@@ -42,7 +42,9 @@ def least(plan, shards=3):
 
 
 def digests(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tar")}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tar")
+    }
 
 
 def inodes(folder):
@@ -74,7 +76,15 @@ def test_engines_write_the_same_shards(tmp_path, sources, changes):
     for engine in ENGINES[1:] if changes else ENGINES:  # the plainest plan with two processes
         folder, workers = tmp_path / f"{engine}-again", 1 if changes else 2
         assert (
-            write(plan, sources, folder, engine=engine, memory_bytes=workers * least(plan), workers=workers) == expected
+            write(
+                plan,
+                sources,
+                folder,
+                engine=engine,
+                memory_bytes=workers * least(plan),
+                workers=workers,
+            )
+            == expected
         )
         assert digests(folder) == digests(tmp_path / "mmap")
         assert hidden(folder) == []
@@ -92,10 +102,14 @@ def test_what_is_there_is_left_alone(tmp_path, sources, plan, engine):
     facts = write(plan, sources, tmp_path, listener=news.append, **options)
     assert [fact.shard for fact in facts] == list(range(plan.shards))
     assert facts[7] == some[2]
-    assert [one.done for one in news] == sorted(one.done for one in news if one.stage == "buckets") + sorted(
-        one.done for one in news if one.stage == "tars"
+    assert [one.done for one in news] == sorted(
+        one.done for one in news if one.stage == "buckets"
+    ) + sorted(one.done for one in news if one.stage == "tars")
+    assert (news[-1].done, news[-1].total, news[-1].unit) == (
+        plan.shards - 3,
+        plan.shards - 3,
+        "tars",
     )
-    assert (news[-1].done, news[-1].total, news[-1].unit) == (plan.shards - 3, plan.shards - 3, "tars")
     after = inodes(tmp_path)
     for name in ("shard-00000001.tar", "shard-00000007.tar", "shard-00000030.tar"):
         assert after[name] == before[name]
@@ -118,7 +132,9 @@ def test_shards_of_something_else_and_those_whose_markers_are_damaged_are_made_a
     assert digests(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize(("engine", "samples"), [*((engine, 512) for engine in ENGINES), ("mmap", 20_000)])
+@pytest.mark.parametrize(
+    ("engine", "samples"), [*((engine, 512) for engine in ENGINES), ("mmap", 20_000)]
+)
 def test_memory_stays_within_the_budget(tmp_path, engine, samples):
     tokens = np.random.default_rng(0).integers(0, 50_000, 96 * MEBI // 2, dtype=np.uint16)
     source = stored(tmp_path, "web", tokens)
@@ -163,7 +179,9 @@ def test_a_disk_that_fills_up_with_shards(tmp_path, sources, plan, engine, monke
 
 
 class Twice:
-    """An executor as a cluster is one whose workers die just before they would say that they are done."""
+    """An executor as a cluster is one whose workers die just before they would say that they are
+    done.
+    """
 
     def run(self, work, tasks):
         for number, task in reversed(list(enumerate(tasks))):
@@ -273,13 +291,19 @@ write(plan, [source], folder / "out", engine=engine, memory_bytes=sizing.least_b
 """
 
 
-@pytest.mark.parametrize(("engine", "moment"), [*((engine, "shards") for engine in ENGINES), ("buckets", "buckets")])
+@pytest.mark.parametrize(
+    ("engine", "moment"), [*((engine, "shards") for engine in ENGINES), ("buckets", "buckets")]
+)
 def test_a_killed_run_goes_on_to_the_same_shards(tmp_path, engine, moment, pytestconfig):
-    source = stored(tmp_path, "web", np.random.default_rng(1).integers(0, 9999, 100_000).astype(np.uint16))
+    source = stored(
+        tmp_path, "web", np.random.default_rng(1).integers(0, 9999, 100_000).astype(np.uint16)
+    )
 
     def run(when):
         command = [sys.executable, "-c", KILLED, str(tmp_path), engine, when]
-        return subprocess.run(command, check=False, env={"PYTHONPATH": f"{pytestconfig.rootpath}/tests"}).returncode
+        return subprocess.run(
+            command, check=False, env={"PYTHONPATH": f"{pytestconfig.rootpath}/tests"}
+        ).returncode
 
     assert run(moment) == -signal.SIGKILL
     left, out = inodes(tmp_path / "out"), tmp_path / "out"
@@ -317,7 +341,9 @@ def test_buckets_that_fit_the_memory_take_no_scratch(sources, plan):
 def test_the_deprecated_engine_is_auto(sources, plan):
     size = sum(source.bytes for source in sources)
     for available in (10 * size, size // 2):
-        assert choose_engine(plan, available, engine="tiled") == choose_engine(plan, available, engine="auto")
+        assert choose_engine(plan, available, engine="tiled") == choose_engine(
+            plan, available, engine="auto"
+        )
 
 
 def test_the_deprecated_engine_writes_the_same_tars(tmp_path, sources, plan):
@@ -329,4 +355,7 @@ def test_the_deprecated_engine_writes_the_same_tars(tmp_path, sources, plan):
 def test_only_the_deprecated_engine_has_a_warning():
     assert engine_warning("auto", "--engine") is None
     warning = engine_warning("tiled", "--engine")
-    assert warning == "--engine: tiled is deprecated, and auto is used, which writes the same tars: remove it"
+    assert (
+        warning
+        == "--engine: tiled is deprecated, and auto is used, which writes the same tars: remove it"
+    )

@@ -1,4 +1,6 @@
-"""Small tokenizers of every kind that the numpy engine knows, trained on the spot, and text that is hard on them."""
+"""Small tokenizers of every kind that the numpy engine knows, trained on the spot, and text that is
+hard on them.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +66,17 @@ def _neox():
 
     tokenizer = _with_nfc(_trained())
     tokenizer.add_tokens([AddedToken(" " * size, normalized=True) for size in range(24, 1, -1)])
-    tokenizer.add_tokens([AddedToken("[MASK]", normalized=False), AddedToken("[KEEP]", normalized=True)])
+    tokenizer.add_tokens(
+        [AddedToken("[MASK]", normalized=False), AddedToken("[KEEP]", normalized=True)]
+    )
     return tokenizer
 
 
 def _no_alphabet():
     """Bytes that were not in the training text have no token, and vanish."""
-    return _trained(text="".join(c for c in PROSE if c.isascii() and c not in "qQ&"), alphabet=False)
+    return _trained(
+        text="".join(c for c in PROSE if c.isascii() and c not in "qQ&"), alphabet=False
+    )
 
 
 def _llama3():
@@ -84,7 +90,9 @@ def _digits():
     from tokenizers.normalizers import NFKC
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
-    tokenizer = _trained(Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]))
+    tokenizer = _trained(
+        Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+    )
     tokenizer.normalizer = NFKC()
     tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
     return tokenizer
@@ -107,8 +115,12 @@ def _characters(normalizer, pre_tokenizer=None, added=()):
 
     trained = Tokenizer(models.BPE())
     lines = pre_tokenizers.Split(Regex(r"[\n\t\r]+|[。，]"), "isolated")
-    trained.pre_tokenizer = pre_tokenizers.Sequence([lines, pre_tokenizers.Metaspace(prepend_scheme="never")])
-    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False)
+    trained.pre_tokenizer = pre_tokenizers.Sequence(
+        [lines, pre_tokenizers.Metaspace(prepend_scheme="never")]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False
+    )
     trained.train_from_iterator([PROSE * 2 + "<b>\t\tin</b> \n\n\n   (x)); 中文 中文"], trainer)
     trained.pre_tokenizer = pre_tokenizers.Sequence([])
     parsed = json.loads(trained.to_str())
@@ -121,11 +133,18 @@ def _characters(normalizer, pre_tokenizer=None, added=()):
 
 
 TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-SPLIT_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+SPLIT_AT_SPACES = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
 
 
 def _llama2():
-    return _characters({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_SIGNS]})
+    return _characters(
+        {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_SIGNS]}
+    )
 
 
 def _gemma():
@@ -134,7 +153,9 @@ def _gemma():
 
 
 def _metaspace(scheme, split):
-    return _characters(None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
+    return _characters(
+        None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+    )
 
 
 CHARACTER_KINDS = {
@@ -163,7 +184,8 @@ KINDS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _each_probe_once() -> Iterator[None]:
-    """What the library says of every code point depends on a tokenizer's patterns alone: asked once of each.
+    """What the library says of every code point depends on a tokenizer's patterns alone: asked once
+    of each.
 
     The tests of the probes themselves call them where they are.
     """
@@ -185,14 +207,25 @@ def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture
 def changed_tokenizer(tokenizer_files, tmp_path):
-    """A function that writes the tokenizer of a kind, changed by another function and with an added token more."""
+    """A function that writes the tokenizer of a kind, changed by another function and with an added
+    token more.
+    """
 
     def write(kind: str, change=lambda parsed: None, **added) -> Path:
         parsed = json.loads(tokenizer_files[kind].read_bytes())
         change(parsed)
         if added:
-            ids = [*parsed["model"]["vocab"].values(), *(token["id"] for token in parsed["added_tokens"])]
-            flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+            ids = [
+                *parsed["model"]["vocab"].values(),
+                *(token["id"] for token in parsed["added_tokens"]),
+            ]
+            flags = {
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": False,
+            }
             parsed["added_tokens"].append(flags | {"id": max(ids) + 1} | added)
         path = tmp_path / f"changed_{kind}.json"
         path.write_text(json.dumps(parsed))
@@ -229,7 +262,9 @@ def kind(request) -> str:
     return request.param
 
 
-_CORE = list(" \n\r\t'sSrRvVlLeEtTdDmM12!.-aé世ſ\u3000\u00a0\u0301١२🎉\u2028Ж½\u0085\u1680\x1c\ufeff\u200b。，す")
+_CORE = list(
+    " \n\r\t'sSrRvVlLeEtTdDmM12!.-aé世ſ\u3000\u00a0\u0301١२🎉\u2028Ж½\u0085\u1680\x1c\ufeff\u200b。，す"
+)
 _JOINED_WORDS = (
     " the¦'s¦'ll¦'RE¦hello¦ 2024¦ 123456¦Привет¦日本語¦हिन्दी¦\n\n¦\r\n¦ \n  ¦e\u0301¦\u212b¦가¦각¦!!!\n\n¦"
     "a b c d¦x. y¦{\n    \t¦<|endoftext|>¦<|reserved_3|>¦<|end¦\0¦a <mask> b¦it's's'sx¦WE'LL've¦"
@@ -245,7 +280,13 @@ def characters() -> st.SearchStrategy[str]:
 
 @pytest.fixture(scope="session")
 def hard_texts() -> st.SearchStrategy[str]:
-    """Texts of a few pieces: characters of every class, long runs, words, and what goes to the reference."""
-    runs = st.builds(str.__mul__, characters(), st.sampled_from([2, 3, 4, 8, 9, 16, 17, 24, 25, 26, 31, 49, 65, 249]))
+    """Texts of a few pieces: characters of every class, long runs, words, and what goes to the
+    reference.
+    """
+    runs = st.builds(
+        str.__mul__,
+        characters(),
+        st.sampled_from([2, 3, 4, 8, 9, 16, 17, 24, 25, 26, 31, 49, 65, 249]),
+    )
     piece = st.one_of(characters(), characters(), st.sampled_from(_WORDS), runs)
     return st.lists(piece, max_size=12).map("".join)

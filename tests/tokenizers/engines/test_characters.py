@@ -1,4 +1,6 @@
-"""BPE over characters: text cut between characters that no merge joins, and the reference's tokens for all of it."""
+"""BPE over characters: text cut between characters that no merge joins, and the reference's tokens
+for all of it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def pair(known, kind):
 
 
 def test_every_arrangement(pair):
-    assert_same(*pair, ["".join(letters) for letters in product("at ▁中é\n\t)\U0001f389<", repeat=4)])
+    assert_same(
+        *pair, ["".join(letters) for letters in product("at ▁中é\n\t)\U0001f389<", repeat=4)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,9 +51,13 @@ def test_the_beginning_of_a_document(prepend, text, prepared):
 
 def test_text_is_cut_where_nothing_merges_and_only_there(known):
     knowledge, reference = known["gemma"]
-    joined = {(chr(left), chr(right)) for left, right in knowledge.vocabulary.boundary_pairs.tolist()}
+    joined = {
+        (chr(left), chr(right)) for left, right in knowledge.vocabulary.boundary_pairs.tolist()
+    }
     text = "the quick fox's  (x)); Приветствую 日本語 Ж🎉 the"
-    expected = [place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in joined]
+    expected = [
+        place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in joined
+    ]
     assert NumpyEngine(knowledge, reference).piece_begins(text) == expected
     assert len(expected) < len(text)
 
@@ -86,7 +94,9 @@ def test_a_token_across_a_cut_is_not_for_this_engine(tokenizer_files, tmp_path):
 
 @pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split"])
 @pytest.mark.parametrize("character", "\t\n")
-def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(changed_tokenizer, tmp_path, kind, character):
+def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(
+    changed_tokenizer, tmp_path, kind, character
+):
     path = changed_tokenizer(kind, content=character)
     engine = make_engine(path, "numpy", cache=tmp_path)
     reference = make_engine(path, "tokenizers")
@@ -97,7 +107,9 @@ def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(changed_t
 
 @pytest.mark.parametrize("kind", ["llama2", "metaspace"])
 def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, kind):
-    """Text falls apart before all other ▁: as with Gemma's token for the end of one tag and the begin of another."""
+    """Text falls apart before all other ▁: as with Gemma's token for the end of one tag and the
+    begin of another.
+    """
 
     def join(parsed):
         model = parsed["model"]
@@ -114,14 +126,23 @@ def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, k
     assert_same(engine, reference, texts)
 
 
-@pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split", "gemma", "gpt2", "qwen2"])
+@pytest.mark.parametrize(
+    "kind", ["llama2", "metaspace", "metaspace_split", "gemma", "gpt2", "qwen2"]
+)
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word", "normalized"])
 @pytest.mark.parametrize("content", ["<|end|>", "the", "é", "the<|x"])
 def test_added_tokens_of_any_flags(changed_tokenizer, kind, flag, content):
     path = changed_tokenizer(kind, content=content, **{flag: True})
     reference = ReferenceEngine(path)
     known = read_rules(json.loads(path.read_bytes()))
-    texts = ["the <|end|>  fox", " <|end|> <|end|>x", "other x\tthe", "é the é", "e\u0301<|end|>the  the\n", "▁the▁é"]
+    texts = [
+        "the <|end|>  fox",
+        " <|end|> <|end|>x",
+        "other x\tthe",
+        "é the é",
+        "e\u0301<|end|>the  the\n",
+        "▁the▁é",
+    ]
     texts += ["the fox  the <|x the<|x y", "a, b " * 1000 + " <|end|> é the <|x" + " b, a\n" * 1000]
     assert_same(NumpyEngine(known, reference), reference, texts)
 

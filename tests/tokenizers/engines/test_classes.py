@@ -23,7 +23,11 @@ def test_classes_found_in_bulk_are_those_found_one_by_one(pattern):
     edges = np.flatnonzero(np.diff(classes))[::41]
     for point in [*range(0x80), *edges.tolist(), *(edges + 1).tolist()]:
         if not 0xD800 <= point < 0xE000:
-            found = [value for members, value in pattern.classes if are_in(members, np.array([point])).all()]
+            found = [
+                value
+                for members, value in pattern.classes
+                if are_in(members, np.array([point])).all()
+            ]
             assert classes[point] == (found or [pattern.rest])[-1], hex(point)
 
 

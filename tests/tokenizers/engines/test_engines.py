@@ -42,7 +42,9 @@ def small_steps(monkeypatch):
 
 def assert_same_for_any_text(known, kinds, hard_texts):
     """The texts are made once for all kinds: that takes longer than encoding them."""
-    pairs = {kind: (NumpyEngine(*known[kind]), known[kind][1]) for kind in [*kinds, *CHARACTER_KINDS]}
+    pairs = {
+        kind: (NumpyEngine(*known[kind]), known[kind][1]) for kind in [*kinds, *CHARACTER_KINDS]
+    }
 
     @settings(max_examples=80, deadline=None)
     @given(st.lists(hard_texts, max_size=5))
@@ -69,11 +71,15 @@ LONG = {
     "words of every length": " ".join("abcdefghij"[size % 10] * size for size in range(1, 600)),
     "random letters": "".join(chr(97 + number * number % 26) for number in range(3_000)),
     "rulers": "\n".join(character * size for character in "=-*_#~." for size in range(1, 140, 3)),
-    "ideographs without a space": "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(25_000)),
+    "ideographs without a space": "".join(
+        chr(0x4E00 + number * 7919 % 20_000) for number in range(25_000)
+    ),
     "spaces": " " * 25_000 + "x" + "▁" * 500,
     "newlines": "\n" * 3_000 + " \n" * 2_000 + "\t\r\n" * 2_000 + "\t" * 50 + "a\t\t\tb" * 9,
     "digits": "1234567890" * 1_500 + "١٢٣٤" * 500,
-    "every code point": "".join(map(chr, chain(range(1, 0xD800), range(0xE000, 0x20000), range(0x20000, 0x30000, 16)))),
+    "every code point": "".join(
+        map(chr, chain(range(1, 0xD800), range(0xE000, 0x20000), range(0x20000, 0x30000, 16)))
+    ),
     "code points between letters": "a".join(map(chr, range(1, 0x3000))),
     "code points between spaces": " ".join(map(chr, range(1, 0x3000))),
     "marks": "".join("e" + chr(mark) for mark in range(0x300, 0x370)) * 20,
@@ -82,7 +88,16 @@ LONG = {
 }
 
 
-LONG_KINDS = ["neox", "no_alphabet", "qwen2", "digits", "o200k", "deepseek", "gemma", "metaspace_split"]
+LONG_KINDS = [
+    "neox",
+    "no_alphabet",
+    "qwen2",
+    "digits",
+    "o200k",
+    "deepseek",
+    "gemma",
+    "metaspace_split",
+]
 
 
 @pytest.mark.parametrize("kind", LONG_KINDS)
@@ -95,7 +110,17 @@ def test_long_text(pair, text, monkeypatch):
 
 @pytest.mark.parametrize(
     "texts",
-    [[], ["", ""], ["", "a", "", "", "b", ""], [" "], ["\n"], [" \n\t "], ["<|endoftext|>"], ["\0"], ["a"] * 1000],
+    [
+        [],
+        ["", ""],
+        ["", "a", "", "", "b", ""],
+        [" "],
+        ["\n"],
+        [" \n\t "],
+        ["<|endoftext|>"],
+        ["\0"],
+        ["a"] * 1000,
+    ],
 )
 def test_empty_and_small(pair, texts):
     assert_same(*pair, texts)
@@ -103,7 +128,14 @@ def test_empty_and_small(pair, texts):
 
 def test_added_tokens_that_appear_or_vanish_in_normal_form(known):
     engine = NumpyEngine(*known["neox"])
-    for text in ("[MASK]", "[MAS\u212a]", "[KEEP]", "[\u212aEEP]", "<|endoftext|>\u0338", "[KEEP]\u0338"):
+    for text in (
+        "[MASK]",
+        "[MAS\u212a]",
+        "[KEEP]",
+        "[\u212aEEP]",
+        "<|endoftext|>\u0338",
+        "[KEEP]\u0338",
+    ):
         assert_same(engine, known["neox"][1], [f"a {text} b"])
 
 
@@ -115,19 +147,41 @@ def test_added_tokens_that_appear_or_vanish_in_normal_form(known):
         ("qwen2", {"content": ";", "rstrip": True}, "é" * 1200 + "\u037e   x" + "y" * 30),
     ],
 )
-def test_added_tokens_that_lie_across_a_cut_in_normal_form(changed_tokenizer, tmp_path, kind, token, text):
+def test_added_tokens_that_lie_across_a_cut_in_normal_form(
+    changed_tokenizer, tmp_path, kind, token, text
+):
     path = changed_tokenizer(kind, **token, normalized=True)
     engine = make_engine(path, "numpy", cache=tmp_path)
     assert engine.name == "numpy"
     reference = make_engine(path, "tokenizers")
     engine.encode(["the sample"])
-    assert_same(engine, reference, [text, text + "<|endoftext|>", text.replace("，", ",").replace("\u037e", ";")])
+    assert_same(
+        engine,
+        reference,
+        [text, text + "<|endoftext|>", text.replace("，", ",").replace("\u037e", ";")],
+    )
 
 
 def test_documents_do_not_touch(pair):
     """A document's tokens are those it has alone."""
     engine, _ = pair
-    texts = ["it", "'s", " x", "  ", "y", "1", "2345", "\n", "\n", "!", "\n\n", "a ", " b", "<|end", "oftext|>"]
+    texts = [
+        "it",
+        "'s",
+        " x",
+        "  ",
+        "y",
+        "1",
+        "2345",
+        "\n",
+        "\n",
+        "!",
+        "\n\n",
+        "a ",
+        " b",
+        "<|end",
+        "oftext|>",
+    ]
     alone = [engine.encode([text]).ids.tolist() for text in texts]
     together = engine.encode(texts)
     ends = np.cumsum(together.lengths)
@@ -173,7 +227,9 @@ def test_the_canary_notices_a_library_of_newer_unicode(pair, known, kind, canari
     for before, after in newer:
         other = ReferenceEngine.__new__(ReferenceEngine)
         other.__dict__ |= reference.__dict__
-        other.encode = lambda texts, pair=(before, after): encode(reference, [text.replace(*pair) for text in texts])
+        other.encode = lambda texts, pair=(before, after): encode(
+            reference, [text.replace(*pair) for text in texts]
+        )
         assert differing(engine, other, canaries)
 
 
@@ -198,7 +254,9 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=267, initial_alphabet=letters, show_progress=False)
-    tokenizer.train_from_iterator(["あいうえおかきくけこ"[:n] + "🎉🎊"[n % 2] for n in range(11)] * 50, trainer)
+    tokenizer.train_from_iterator(
+        ["あいうえおかきくけこ"[:n] + "🎉🎊"[n % 2] for n in range(11)] * 50, trainer
+    )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     engine = make_engine(tmp_path / "tokenizer.json", "numpy", cache=tmp_path)
     reference = make_engine(tmp_path / "tokenizer.json", "tokenizers")
@@ -210,12 +268,18 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
 @pytest.mark.usefixtures("without_compiled")
 @pytest.mark.parametrize("kind", ["neox", "llama3", "deepseek", "gemma"])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
-    described, told = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern", []
+    described, told = (
+        "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern",
+        [],
+    )
     with caplog.at_level(logging.INFO), hearing(told.append):
         for choice in ("auto", "numpy"):
             engine = make_engine(tokenizer_files[kind], choice, cache=tmp_path)
             assert engine.name == "numpy"
-            assert f"{described} recognised, same tokens as the tokenizers library on test texts" in engine.reason
+            assert (
+                f"{described} recognised, same tokens as the tokenizers library on test texts"
+                in engine.reason
+            )
     assert "numpy engine" in caplog.text
     assert [news.name for news in told] == ["proving the numpy engine for this tokenizer (once)"]
     reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
@@ -242,7 +306,9 @@ def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
 
 
 @pytest.mark.usefixtures("without_compiled")
-def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
+def test_a_failed_canary_falls_back_loudly_and_is_not_kept(
+    tokenizer_files, tmp_path, monkeypatch, caplog
+):
     read_rules = bpe.read_rules
 
     def wrong(*given):
@@ -277,7 +343,9 @@ def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_files, tmp_pat
     tokenizer.save(str(path))
     expected = ReferenceEngine(tokenizer_files["gpt2"])
     for kind in ("tokenizers", "numpy"):
-        assert_same(make_engine(path, kind, cache=tmp_path), expected, ["one two three four five six", ""])
+        assert_same(
+            make_engine(path, kind, cache=tmp_path), expected, ["one two three four five six", ""]
+        )
 
 
 @given(st.lists(st.text(max_size=5)), st.integers(1, 12))
@@ -304,7 +372,12 @@ def test_a_vocabulary_of_bytes_without_merges(changed_tokenizer, tmp_path):
 
 def of_model(tmp_path, vocabulary, merges, **options):
     """The file of a small BPE."""
-    model = {"type": "BPE", "vocab": dict(zip(vocabulary, range(9), strict=False)), "merges": merges, **options}
+    model = {
+        "type": "BPE",
+        "vocab": dict(zip(vocabulary, range(9), strict=False)),
+        "merges": merges,
+        **options,
+    }
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     return path
@@ -329,7 +402,16 @@ def test_a_prefix_that_the_merges_have(tmp_path):
 
 
 def test_a_model_with_such_a_prefix_and_without_merges(tmp_path):
-    model = {"type": "WordPiece", "unk_token": "u", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}
+    model = {
+        "type": "WordPiece",
+        "unk_token": "u",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+    }
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": {**model, "vocab": {"u": 0, "a": 1}}}))
+    path.write_text(
+        json.dumps(
+            {"version": "1.0", "added_tokens": [], "model": {**model, "vocab": {"u": 0, "a": 1}}}
+        )
+    )
     assert make_engine(path).encode(["a"]).ids.tolist() == [1]

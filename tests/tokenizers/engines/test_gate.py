@@ -28,7 +28,9 @@ class Lengths:
         self.number = number
 
     def encode(self, texts):
-        ids = [self.number + len(text if isinstance(text, str) else text.decode()) for text in texts]
+        ids = [
+            self.number + len(text if isinstance(text, str) else text.decode()) for text in texts
+        ]
         return Encoded(np.array(ids, np.int32), np.ones(len(texts), np.int32))
 
 
@@ -37,13 +39,30 @@ def test_text_that_a_normal_form_may_change_is_for_the_fallback():
     nfc = make_gate({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, prepend]}})
     engine = GatedEngine(Lengths(0), nfc, Lengths(1000))
     stable = ["", "plain", "déjà vu", "Привет", "日本語のテキスト 한국어", "“—” 🎉\ufe0f", "é\0é"]
-    of_unicode_3_2 = ["e\u0301", "\u212b", "\u1100\u1161", "か\u3099", "가\u11a7", "\u037e", "\0e\u0301"]
-    others = ["\u2de8\U00011d45", "\U00010f50\u1715", "\U000323af", "\u0378", "\U0001e2ae\u20eb", "\0\u07f3\u07fd"]
+    of_unicode_3_2 = [
+        "e\u0301",
+        "\u212b",
+        "\u1100\u1161",
+        "か\u3099",
+        "가\u11a7",
+        "\u037e",
+        "\0e\u0301",
+    ]
+    others = [
+        "\u2de8\U00011d45",
+        "\U00010f50\u1715",
+        "\U000323af",
+        "\u0378",
+        "\U0001e2ae\u20eb",
+        "\0\u07f3\u07fd",
+    ]
     others += ["e\u1dc4", "\U00011131\U00011127", "\U000105d2"]
     for texts in (stable, of_unicode_3_2):
         assert engine.encode(texts).ids.tolist() == [len(text) for text in texts]
     mixed = [text for pair in zip(stable, others, strict=False) for text in pair] + others
-    assert engine.encode(mixed).ids.tolist() == [len(text) + 1000 * (text in others) for text in mixed]
+    assert engine.encode(mixed).ids.tolist() == [
+        len(text) + 1000 * (text in others) for text in mixed
+    ]
     assert engine.encode([]).ids.tolist() == []
     assert all(normalize("NFC", text) == text for text in stable)
     with pytest.raises(InputError, match="document 1"):
@@ -52,9 +71,17 @@ def test_text_that_a_normal_form_may_change_is_for_the_fallback():
 
 def test_libraries_agree_on_the_normal_form_of_unicode_3_2(tokenizer_files):
     reference = ReferenceEngine(tokenizer_files["neox"])
-    texts = [*marked_texts(20_000, 1), "\u0b47\u0300\u0b3e", "\u1100\u0300\u1161\u0323", "\uf951", "\U0002f868"]
+    texts = [
+        *marked_texts(20_000, 1),
+        "\u0b47\u0300\u0b3e",
+        "\u1100\u0300\u1161\u0323",
+        "\uf951",
+        "\U0002f868",
+    ]
     assert not gate.doubtful_points("NFC")[[*map(ord, set("".join(texts)))]].any()
-    assert [reference.normalise(text) for text in texts] == [normalize("NFC", text) for text in texts]
+    assert [reference.normalise(text) for text in texts] == [
+        normalize("NFC", text) for text in texts
+    ]
 
 
 def test_text_with_an_added_token_is_for_the_fallback():
@@ -63,11 +90,16 @@ def test_text_with_an_added_token_is_for_the_fallback():
     texts = ["a <keep> b", "<keep", "é<x>", "x<s>  y", "x <s>", "é", "", "<kéep>"]
     lengths = [len(text) + 1000 * (text in ("a <keep> b", "é<x>", "x <s>")) for text in texts]
     assert GatedEngine(Lengths(0), gate, Lengths(1000)).encode(texts).ids.tolist() == lengths
-    assert GatedEngine(Lengths(0), gate, Lengths(1000)).encode(["<keep", "é"]).ids.tolist() == [5, 1]
+    assert GatedEngine(Lengths(0), gate, Lengths(1000)).encode(["<keep", "é"]).ids.tolist() == [
+        5,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_faster_fallback_is_made_once_there_is_much_text(tokenizer_files, tmp_path, monkeypatch, is_there):
+def test_a_faster_fallback_is_made_once_there_is_much_text(
+    tokenizer_files, tmp_path, monkeypatch, is_there
+):
     monkeypatch.setattr(gate, "FALLBACK_CHARACTERS", 60)
     texts = [f"e\u0301 word {number} and \u07f3\u07fd more" for number in range(20)] + [""]
     made = []
@@ -93,7 +125,9 @@ def test_a_faster_fallback_is_made_once_there_is_much_text(tokenizer_files, tmp_
 
 
 class Double(ReferenceEngine):
-    """Stands in for the library: the reference, with other tokens for texts of which `is_wrong` is True."""
+    """Stands in for the library: the reference, with other tokens for texts of which `is_wrong` is
+    True.
+    """
 
     name = package = "gigatoken"
     version, is_wrong = "9.9", staticmethod(lambda text: False)
@@ -128,12 +162,21 @@ def double(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["neox", "llama3", "llama2", "strange"])
-def test_auto_takes_it_where_it_is_installed_and_proven(tokenizer_files, changed_tokenizer, double, tmp_path, kind):
+def test_auto_takes_it_where_it_is_installed_and_proven(
+    tokenizer_files, changed_tokenizer, double, tmp_path, kind
+):
     double()
-    path = tokenizer_files.get(kind) or changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(dropout=0.0))
+    path = tokenizer_files.get(kind) or changed_tokenizer(
+        "gpt2", lambda parsed: parsed["model"].update(dropout=0.0)
+    )
     assert make_engine(path, cache=tmp_path).name == "gigatoken"
     assert make_engine(path, "gigatoken", cache=tmp_path).name == "gigatoken"
-    assert make_engine(path, cache=tmp_path, without=[f"gigatoken {installed_version('gigatoken')}"]).name == "numpy"
+    assert (
+        make_engine(
+            path, cache=tmp_path, without=[f"gigatoken {installed_version('gigatoken')}"]
+        ).name
+        == "numpy"
+    )
 
 
 FAULTS = {
@@ -168,7 +211,9 @@ def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, cap
 PanicException = type("PanicException", (BaseException,), {})
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("out of range"), PanicException("as a panic of Rust arrives")])
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("out of range"), PanicException("as a panic of Rust arrives")]
+)
 def test_an_engine_that_fails_is_not_taken(tokenizer_files, double, tmp_path, failure):
     def fail(text):
         raise failure
@@ -198,7 +243,10 @@ def test_a_proof_is_remembered_for_just_this(tokenizer_files, changed_tokenizer,
 def test_normalizers_that_it_was_not_compared_with(changed_tokenizer, double, tmp_path, kind):
     double()
     path = changed_tokenizer(
-        "gpt2", lambda parsed: parsed.update(normalizer={"type": kind, "strip_left": True, "strip_right": True})
+        "gpt2",
+        lambda parsed: parsed.update(
+            normalizer={"type": kind, "strip_left": True, "strip_right": True}
+        ),
     )
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(path, "gigatoken", cache=tmp_path)

@@ -38,7 +38,8 @@ def test_same_tokens(engines, texts):
 def test_same_tokens_of_marked_text(tokenizer_files, tmp_path):
     pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
     ours, reference = (
-        make_engine(tokenizer_files["neox"], kind, cache=tmp_path) for kind in ("gigatoken", "tokenizers")
+        make_engine(tokenizer_files["neox"], kind, cache=tmp_path)
+        for kind in ("gigatoken", "tokenizers")
     )
     assert_same(ours, reference, marked_texts(20_000, 2))
 
@@ -50,7 +51,9 @@ def test_it_is_in_use_and_refuses_what_is_no_text(engines):
 
 
 @pytest.mark.parametrize("content", ["ſ", "<|endoftext|>x"])
-def test_a_token_that_takes_white_space_which_is_another_token(changed_tokenizer, tmp_path, content):
+def test_a_token_that_takes_white_space_which_is_another_token(
+    changed_tokenizer, tmp_path, content
+):
     pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
     path = changed_tokenizer("neox", content=content, lstrip=True, rstrip=True, special=True)
     texts = [f"x  {content}\n {content}{content}y", f"a    {content}    b"]
@@ -62,7 +65,9 @@ def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch)
     def load(path):
         raise RuntimeError("no token for byte 0x51")
 
-    monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=load)))
+    monkeypatch.setitem(
+        sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=load))
+    )
     with pytest.raises(ConfigError, match="cannot be checked") as error:
         make_engine(tokenizer_files["no_alphabet"], "gigatoken", cache=tmp_path)
     assert "byte 0x51" in str(error.value.found)
@@ -75,16 +80,23 @@ def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
     class Library:
         def __init__(self, path) -> None:
             loaded.append(path)
-            self.backend = SimpleNamespace(encode=lambda text: np.arange(len(text), dtype=np.uint32))
+            self.backend = SimpleNamespace(
+                encode=lambda text: np.arange(len(text), dtype=np.uint32)
+            )
 
     sizes = iter([300 << 20, 400 << 20, 600 << 20, 500 << 20, 600 << 20])
-    monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=Library)))
+    monkeypatch.setitem(
+        sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=Library))
+    )
     monkeypatch.setattr(gate, "resident_bytes", lambda: next(sizes))
     monkeypatch.setattr(gate, "_CHECKED_EVERY", 10)
     engine = gate.GigatokenEngine(tokenizer_files["gpt2"])
     counts = []
     for _ in range(6):
         encoded = engine.encode([b"four", b"", b"words"])
-        assert (encoded.ids.tolist(), encoded.lengths.tolist()) == ([*range(4), *range(5)], [4, 0, 5])
+        assert (encoded.ids.tolist(), encoded.lengths.tolist()) == (
+            [*range(4), *range(5)],
+            [4, 0, 5],
+        )
         counts.append(len(loaded))
     assert counts == [1, 1, 1, 2, 2, 2]

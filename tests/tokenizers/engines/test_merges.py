@@ -51,7 +51,9 @@ def test_merging_is_plain_bpe(merges, words):
     ranks = {(left, right): rank for rank, (left, right, _) in enumerate(merges)}
     expected = [plain_bpe(word, ranks, [merge[2] for merge in merges]) for word in words]
     width = -(-max(map(len, words)) // 8) * 8
-    padded = np.frombuffer(b"".join(word.ljust(width, b"\0") for word in words), np.uint8).reshape(-1, width)
+    padded = np.frombuffer(b"".join(word.ljust(width, b"\0") for word in words), np.uint8).reshape(
+        -1, width
+    )
     ids, lengths = Merger(BYTE_TOKENS, PairRanks(*table.T)).merge_words(padded)
     assert lengths.tolist() == [len(tokens) for tokens in expected]
     assert ids.tolist() == [token for tokens in expected for token in tokens]
@@ -80,4 +82,6 @@ def test_ranks_are_a_dict(pairs):
     ranks = PairRanks(left, right, np.arange(len(listed)))
     asked = np.array(listed + [(right, left) for left, right in listed], np.uint64)
     expected = {pair: rank for rank, pair in enumerate(listed)}
-    assert ranks.find(*asked.T).tolist() == [expected.get(tuple(pair), NO_RANK) for pair in asked.tolist()]
+    assert ranks.find(*asked.T).tolist() == [
+        expected.get(tuple(pair), NO_RANK) for pair in asked.tolist()
+    ]

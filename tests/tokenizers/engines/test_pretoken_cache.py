@@ -1,4 +1,6 @@
-"""The pre-token cache against a function from words to tokens, while its tables fill up, overflow and start anew."""
+"""The pre-token cache against a function from words to tokens, while its tables fill up, overflow
+and start anew.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from nanoset_core.tokenizers.engines.pretoken_cache import LONGEST, PretokenCach
 from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 
 NOWHERE = Knowledge("words", "", None)
-letters = st.binary(min_size=1, max_size=20).map(lambda word: bytes(byte % 255 + 1 for byte in word))
-words = st.one_of(letters, st.builds(bytes.__mul__, letters, st.integers(1, 20)), st.sampled_from(sorted(KNOWN)))
+letters = st.binary(min_size=1, max_size=20).map(
+    lambda word: bytes(byte % 255 + 1 for byte in word)
+)
+words = st.one_of(
+    letters, st.builds(bytes.__mul__, letters, st.integers(1, 20)), st.sampled_from(sorted(KNOWN))
+)
 batches = st.lists(st.lists(st.lists(words, max_size=20), max_size=3), min_size=1, max_size=4)
 
 
@@ -53,8 +59,20 @@ def test_memory_is_bounded_when_words_never_come_back(monkeypatch):
     sizes, restarts = [], 0
     for turn in range(40):
         before = known(cache)
-        check(cache, [[word(turn * 100 + number, size) for number in range(25) for size in (6, 12, 30, 60, 300)]])
-        arrays = [*cache._lists.to_arrays().values(), *(table.codes for table in cache._tables.values())]
+        check(
+            cache,
+            [
+                [
+                    word(turn * 100 + number, size)
+                    for number in range(25)
+                    for size in (6, 12, 30, 60, 300)
+                ]
+            ],
+        )
+        arrays = [
+            *cache._lists.to_arrays().values(),
+            *(table.codes for table in cache._tables.values()),
+        ]
         sizes.append(sum(array.nbytes for array in arrays))
         restarts += known(cache) < before
     assert max(sizes) == max(sizes[:10])
@@ -154,7 +172,10 @@ def test_many_write_at_once(kept, tmp_path):
 
 def test_engines_begin_warm_and_give_the_same_tokens(tokenizer_files, tmp_path, monkeypatch):
     monkeypatch.setattr(pretoken_cache, "LEAST_SAVED", 20)
-    texts = [" ".join(f"w{number * 7919 % 10007:o}é" for number in range(start, start + 400)) for start in range(9)]
+    texts = [
+        " ".join(f"w{number * 7919 % 10007:o}é" for number in range(start, start + 400))
+        for start in range(9)
+    ]
     for kind in ("gpt2", "llama3"):
         wanted = make_engine(tokenizer_files[kind], "tokenizers").encode(texts)
         for _ in range(3):
@@ -163,5 +184,8 @@ def test_engines_begin_warm_and_give_the_same_tokens(tokenizer_files, tmp_path, 
             assert found.lengths.tolist() == wanted.lengths.tolist()
     assert len(list(tmp_path.glob("*.words.npz"))) == 2
     without = [f"numpy {installed_version('nanoset-platform')}"]
-    assert make_engine(tokenizer_files["gpt2"], "numpy", cache=tmp_path, without=without).name == "tokenizers"
+    assert (
+        make_engine(tokenizer_files["gpt2"], "numpy", cache=tmp_path, without=without).name
+        == "tokenizers"
+    )
     assert len(list(tmp_path.glob("*.words.npz"))) == 1, "what a wrong engine learnt is gone"

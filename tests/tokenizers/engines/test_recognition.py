@@ -26,7 +26,12 @@ PATTERNS = {
     "seed": patterns.SEED,
 }
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 
 
 def of(*members) -> dict:
@@ -57,7 +62,9 @@ def test_every_kind_is_recognised(parsed, kind):
     rules = read_rules(parsed)
     assert rules.split is PATTERNS.get(kind, patterns.GPT2)
     assert rules.described == f"{rules.split.name} split pattern"
-    assert rules.form == {"neox": "NFC", "qwen2": "NFC", "qwen35": "NFC", "digits": "NFKC"}.get(kind)
+    assert rules.form == {"neox": "NFC", "qwen2": "NFC", "qwen35": "NFC", "digits": "NFKC"}.get(
+        kind
+    )
     assert rules.whole_words == (kind in ("llama3", "o200k"))
     assert "<|endoftext|>" in rules.added_tokens
     assert sorted(rules.runs.get(" ", {})) == (list(range(2, 25)) if kind == "neox" else [])
@@ -77,7 +84,9 @@ def test_vocabulary_is_that_of_the_file(parsed):
     }
     expected = parsed["model"]["vocab"].items()
     assert found == {
-        word: token for word, token in expected if characters[0] not in word and set(word) <= set(characters)
+        word: token
+        for word, token in expected
+        if characters[0] not in word and set(word) <= set(characters)
     }
     vocabulary = parsed["model"]["vocab"]
     for (left, right), row in zip(parsed["model"]["merges"], words.merges.tolist(), strict=True):
@@ -102,7 +111,10 @@ def test_merges_as_strings(gpt2):
         ("pre_tokenizer.trim_offsets", False),
         ("pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}),
         ("pre_tokenizer", of(BYTE_LEVEL)),
-        ("post_processor", {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]}),
+        (
+            "post_processor",
+            {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]},
+        ),
         ("post_processor", {"type": "Sequence", "processors": [BYTE_LEVEL]}),
         ("model.continuing_subword_prefix", ""),
         ("model.end_of_word_suffix", ""),
@@ -125,7 +137,12 @@ def test_settings_that_change_no_token(gpt2, path, value):
         ("gpt2", "version", "2.0", "version"),
         ("gpt2", "surprise", 1, "surprise"),
         ("gpt2", "normalizer", {"type": "NFKD"}, "NFKD"),
-        ("gpt2", "normalizer", {"type": "Sequence", "normalizers": [NFC, {"type": "Lowercase"}]}, "Lowercase"),
+        (
+            "gpt2",
+            "normalizer",
+            {"type": "Sequence", "normalizers": [NFC, {"type": "Lowercase"}]},
+            "Lowercase",
+        ),
         ("gpt2", "normalizer", {"type": "NFC", "more": 1}, "more"),
         ("gpt2", "pre_tokenizer", None, None),
         ("gpt2", "pre_tokenizer.add_prefix_space", True, "add_prefix_space"),
@@ -166,7 +183,12 @@ def test_settings_that_change_no_token(gpt2, path, value):
         ("digits", "added_tokens.0", {"id": 0, "content": "<｜user｜>"}, "user"),
         ("gemma", "normalizer.content", "_", None),
         ("gemma", "normalizer.pattern", {"Regex": " "}, None),
-        ("gemma", "normalizer", {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}]}, None),
+        (
+            "gemma",
+            "normalizer",
+            {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}]},
+            None,
+        ),
         ("gemma", "normalizer", {"type": "NFKC"}, None),
         ("gemma", "normalizer.more", 1, None),
         ("gemma", "pre_tokenizer.behavior", "Removed", None),
@@ -217,7 +239,8 @@ def test_what_is_no_tokenizer(content):
 
 
 @pytest.mark.parametrize(
-    ("entry", "data"), [("Ġa", b" a"), ("<|a b|>", None), ("", b""), ("é", b"\xe9"), ("日", None), ("Ń", b"\xad")]
+    ("entry", "data"),
+    [("Ġa", b" a"), ("<|a b|>", None), ("", b""), ("é", b"\xe9"), ("日", None), ("Ń", b"\xad")],
 )
 def test_bytes_of_an_entry(entry, data):
     assert token_bytes(entry) == data

@@ -46,7 +46,8 @@ def test_pieces_are_the_text(known, kinds, hard_texts):
         ("a, b) c", ["a, b) c"]),
         ("Привет мир\nда", ["Привет", " мир\nда"]),
         ("这是一个测试，然后。す。ン，", ["这是一个测试", "，然后", "。す", "。ン", "，"]),
-        ("\u3000 \u00a0 \u2003 x", ["\u3000 \u00a0 \u2003 x"]),  # white space before a space: no piece begins there
+        # white space before a space: no piece begins there
+        ("\u3000 \u00a0 \u2003 x", ["\u3000 \u00a0 \u2003 x"]),
         ("!。\n", ["!。\n"]),
     ],
 )
@@ -70,14 +71,32 @@ def test_fallback_text(text, expected):
 
 def test_several_forbidden_bytes():
     fallback = FallbackText([], b"\0qQ\xf0")
-    assert {text for text in ("a", "iq", "Q", "🎉", "é", "\0") if text.encode() in fallback} == {"iq", "Q", "🎉", "\0"}
+    assert {text for text in ("a", "iq", "Q", "🎉", "é", "\0") if text.encode() in fallback} == {
+        "iq",
+        "Q",
+        "🎉",
+        "\0",
+    }
 
 
 @pytest.mark.parametrize(
     ("spans", "texts"),
     [
-        (MARKS_AFTER_SLASHES, {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False}),
-        (LONE_HAN_SIGNS, {"二〇二〇": False, "中〇〡": False, "1〇": True, "〇": True, "⼀": True, "中。": False}),
+        (
+            MARKS_AFTER_SLASHES,
+            {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False},
+        ),
+        (
+            LONE_HAN_SIGNS,
+            {
+                "二〇二〇": False,
+                "中〇〡": False,
+                "1〇": True,
+                "〇": True,
+                "⼀": True,
+                "中。": False,
+            },
+        ),
     ],
 )
 def test_what_depends_on_all_that_is_before(spans, texts):
@@ -129,7 +148,9 @@ def test_the_library_leaves_alone_what_python_calls_normal():
     from tokenizers.normalizers import NFC
 
     library = NFC()
-    text = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.characters(categories=["Mn", "Mc"])))
+    text = st.text(
+        st.one_of(st.characters(exclude_categories=["Cs"]), st.characters(categories=["Mn", "Mc"]))
+    )
 
     @settings(max_examples=500, deadline=None)
     @given(text)

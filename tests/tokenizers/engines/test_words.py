@@ -1,4 +1,6 @@
-"""The hash table against a dict, with room for many collisions; lists of tokens against lists of lists."""
+"""The hash table against a dict, with room for many collisions; lists of tokens against lists of
+lists.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def keys_of(width: int) -> st.SearchStrategy[tuple[int, ...]]:
 @pytest.mark.parametrize("width", [1, 2, 4, 31])
 def test_table_is_a_dict(width):
     @settings(max_examples=60, deadline=None)
-    @given(st.lists(st.lists(keys_of(width), unique=True, max_size=40), max_size=4), st.lists(keys_of(width)))
+    @given(
+        st.lists(st.lists(keys_of(width), unique=True, max_size=40), max_size=4),
+        st.lists(keys_of(width)),
+    )
     def check(insertions, queries):
         table, twin = WordTable.empty(width, 8), {}
         for keys in insertions:
@@ -31,7 +36,9 @@ def test_table_is_a_dict(width):
             table.insert(columns(new, width), values)
             twin.update(zip(new, values.tolist(), strict=True))
         asked = queries + list(twin)
-        assert table.find(columns(asked, width)).tolist() == [twin.get(key, ABSENT) for key in asked]
+        assert table.find(columns(asked, width)).tolist() == [
+            twin.get(key, ABSENT) for key in asked
+        ]
         assert table.count == len(twin)
 
     check()
@@ -41,7 +48,10 @@ def test_table_grows_and_keeps_everything():
     table = WordTable.empty(1, 4)
     keys = np.random.default_rng(0).permutation(np.arange(1, 20_001)).astype(np.uint64)
     for begin in range(0, len(keys), 3_000):
-        table.insert(keys[None, begin : begin + 3_000], np.arange(begin, min(begin + 3_000, len(keys)), dtype=np.int32))
+        table.insert(
+            keys[None, begin : begin + 3_000],
+            np.arange(begin, min(begin + 3_000, len(keys)), dtype=np.int32),
+        )
     np.testing.assert_array_equal(table.find(keys[None]), np.arange(len(keys)))
     assert table.find(np.arange(30_000, 31_000, dtype=np.uint64)[None]).max() == ABSENT
     assert len(table.codes) == 1 << 16  # at most half full
@@ -69,7 +79,10 @@ def test_unique_keys(width):
 
 
 token_lists = st.lists(
-    st.lists(st.one_of(st.integers(0, 2**20 + 2), st.integers(0, 2**31 - 1)), min_size=1, max_size=6), max_size=30
+    st.lists(
+        st.one_of(st.integers(0, 2**20 + 2), st.integers(0, 2**31 - 1)), min_size=1, max_size=6
+    ),
+    max_size=30,
 )
 
 
@@ -90,7 +103,10 @@ def test_gathered_lists_are_those_added(first, dropped, second, random):
     every = first + second
     numbered = [len(tokens) > 1 or tokens[0] >= 2**20 for tokens in every]
     assert len(lists) == sum(numbered)
-    assert all(number or code == tokens[0] for number, code, tokens in zip(numbered, codes, every, strict=True))
+    assert all(
+        number or code == tokens[0]
+        for number, code, tokens in zip(numbered, codes, every, strict=True)
+    )
     chosen = [random.randrange(len(every)) for _ in range(50)] if every else []
     ids, lengths = lists.gather(codes[chosen])
     assert ids.tolist() == [token for number in chosen for token in every[number]]

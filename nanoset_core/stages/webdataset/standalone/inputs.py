@@ -67,7 +67,9 @@ class ShuffleInputs:
         return {source.name: source.frequency for source in self.sources}
 
     def state(self) -> list[list[object]]:
-        """Return what changes when an input changes: of each file its path, size, and time of change or ETag."""
+        """Return what changes when an input changes: of each file its path, size, and time of
+        change or ETag.
+        """
         connections = CONNECTIONS if any_remote(self.files) else 1
         stats = in_parallel(lambda file: file.stat(), self.files, connections)
         state: list[list[object]] = []
@@ -78,7 +80,9 @@ class ShuffleInputs:
         return state
 
     def here(self, folder: Path) -> ShuffleInputs:
-        """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
+        """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text
+        where it is.
+        """
         if self.kind == "text" or not any_remote(self.files):
             return self
         # Copies are in the order of all files: hand each source its own.
@@ -100,16 +104,19 @@ def find_inputs(
     sampling: Sampling | None = None,
     output: Location | None = None,
 ) -> ShuffleInputs:
-    """Find the sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
+    """Find the sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text,
+    or of tars.
 
-    Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this machine.
+    Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this
+    machine.
 
     Args:
-        paths: Prefixes, files and folders, read in natural order; a folder that holds tars is one of tars.
+        paths: Prefixes, files and folders, read in natural order; a folder that holds tars is one
+            of tars.
         extension: Take the files of folders with this ending. None: texts, or `.tar`.
         shuffle_only: The input is tars.
-        sampling: Groups files into sources, with their frequencies. None: all files are one source, `input`, and each
-            pair is one.
+        sampling: Groups files into sources, with their frequencies. None: all files are one source,
+            `input`, and each pair is one.
         output: A folder below one of these, of which no file is an input.
 
     Raises:
@@ -272,7 +279,8 @@ def _contents(folder: Location, output: Location | None) -> Contents:
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
-    """Check that there is no text among tars, except the lists and indexes that tools leave beside them.
+    """Check that there is no text among tars, except the lists and indexes that tools leave beside
+    them.
 
     Raises:
         ConfigError: There is text.

@@ -1,4 +1,6 @@
-"""The settings of one call of `nanoset shuffle`, and those of tokenizing and planning that follow from them."""
+"""The settings of one call of `nanoset shuffle`, and those of tokenizing and planning that follow
+from them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class ShuffleOptions(RejectOptions):
         cuts_otherwise = self.tail != "drop" or bool(self.context_bos)
         drop_cuts = "leave --tail and --context-bos out"
         if kind == "text" and not has_tokenizer:
-            raise self._error(kind, "text needs a tokenizer", "--tokenizer", "name its file, or its folder")
+            raise self._error(
+                kind, "text needs a tokenizer", "--tokenizer", "name its file, or its folder"
+            )
         if self.tail == "pad" and (self.pad is None or not has_tokenizer):
             remedy = 'name --tokenizer and --pad "<|padding|>", or use --tail drop'
             raise self._error(kind, "padding needs a pad token", "--tail pad", remedy)
@@ -93,11 +97,14 @@ class ShuffleOptions(RejectOptions):
             raise self._error(kind, what, "--context-bos", "name it with --tokenizer")
 
     def _error(self, kind: InputKind, what: str, where: str, remedy: str) -> ConfigError:
-        return ConfigError(what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy)
+        return ConfigError(
+            what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy
+        )
 
 
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
-    """Return how text is tokenized before it is shuffled; `check` has made sure that there is a tokenizer.
+    """Return how text is tokenized before it is shuffled; `check` has made sure that there is a
+    tokenizer.
 
     Raises:
         ConfigError: With the preset tokshuf: tokshuf-rust does not know the tokenizer.

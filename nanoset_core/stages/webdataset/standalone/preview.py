@@ -39,7 +39,9 @@ _SAMPLE_FILES = 8
 _SAMPLE_BYTES = 1 << 20
 """Bytes read of each of them."""
 _TOKEN_COPIES = {"datasets": 0, "tars": 1, "text": 2}
-"""How often the tokens of an input are in the scratch: text is tokenized into parts that are then joined."""
+"""How often the tokens of an input are in the scratch: text is tokenized into parts that are then
+joined.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ class _Sample:
 
 
 def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _Sample:
-    """Tokenize the first documents of a file; all of it if it is compressed or a table, which cannot be cut."""
+    """Tokenize the first documents of a file; all of it if it is compressed or a table, which
+    cannot be cut.
+    """
     is_whole = not is_cuttable(file.path)
     batches = read_documents(
         folder,

@@ -7,8 +7,8 @@ This is the rule of OpenLM's `tokenize_shuffle.py`, `--default_dataset_yaml`::
     - {source: CODE, markers: [stack]}
     sampling_frequencies: {CC: 0.5, CODE: 2.0}
 
-A file belongs to the first source of which a marker is part of its path. Files of no source, and sources without a
-frequency, are left out.
+A file belongs to the first source of which a marker is part of its path. Files of no source, and
+sources without a frequency, are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Sampling:
 
     sources: tuple[SamplingSource, ...]
     """In order: a file belongs to the first that fits."""
-    sampling_frequencies: Mapping[str, Annotated[float, Range(0, 1e6)]] = field(default_factory=FrozenDict)
+    sampling_frequencies: Mapping[str, Annotated[float, Range(0, 1e6)]] = field(
+        default_factory=FrozenDict
+    )
     """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: Location) -> str | None:
@@ -75,7 +77,9 @@ def load_sampling(path: Path) -> Sampling:
         ConfigError: It is not such a file.
     """
     try:
-        value, _ = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
+        value, _ = read_yaml(
+            path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml"
+        )
         sampling: Sampling = parse(Sampling, value, "", path)
     except OSError as error:
         raise MissingError(

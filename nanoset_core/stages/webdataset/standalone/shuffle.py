@@ -60,12 +60,16 @@ class Shuffled:
 
     @property
     def lost(self) -> Sequence[str]:
-        """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
+        """Which files of text could not be read to their end, how much of the input that is, and
+        runs of zero bytes.
+        """
         return tuple(self.manifest.facts.get("lost", ()))
 
     @property
     def passed_over(self) -> str | None:
-        """How many members of the tars that were read hold no tokens, with an example; None if all do."""
+        """How many members of the tars that were read hold no tokens, with an example; None if all
+        do.
+        """
         text: str | None = self.manifest.facts.get("passed_over")
         return text
 
@@ -109,21 +113,24 @@ def shuffle(
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
-    Until then everything is in `.<output>.scratch` beside it (of a bucket: below TMPDIR). The next call continues a
-    call that was killed, with any number of workers and any engine. The same call on the same inputs does nothing. In a
-    bucket the manifest comes last.
+    Until then everything is in `.<output>.scratch` beside it (of a bucket: below TMPDIR). The next
+    call continues a call that was killed, with any number of workers and any engine. The same call
+    on the same inputs does nothing. In a bucket the manifest comes last.
 
     Args:
         inputs: The sources.
         output: The folder; it must be missing or empty, or hold what such a call made.
         options: The settings.
-        scratch: Where to put tokens and bucket files, in a folder of this output's own. None: beside the output.
+        scratch: Where to put tokens and bucket files, in a folder of this output's own. None:
+            beside the output.
         listener: Progress callback.
-        overwrite: Whether the result of a call with other inputs or settings may be replaced. A call that is killed
-            while it replaces leaves the old folder, the new one, or none and the new one in the scratch.
+        overwrite: Whether the result of a call with other inputs or settings may be replaced. A
+            call that is killed while it replaces leaves the old folder, the new one, or none and
+            the new one in the scratch.
 
     Raises:
-        ConfigError: Options exclude each other, the output holds something else, or another call is writing it.
+        ConfigError: Options exclude each other, the output holds something else, or another call is
+            writing it.
     """
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
@@ -169,7 +176,9 @@ def shuffle(
 
 
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
-    """Return where the tars go; a bucket needs a folder on this machine meanwhile, which `stack` removes."""
+    """Return where the tars go; a bucket needs a folder on this machine meanwhile, which `stack`
+    removes.
+    """
     if isinstance(output, Path):
         return TarsFolder(output, work / "tars", FileAccess(output), output)
     room = stack.enter_context(temporary_folder(output.name))
@@ -188,7 +197,9 @@ def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
     """Return what the tars are made from."""
-    recipe_options = {key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS}
+    recipe_options = {
+        key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS
+    }
     if options.tokenizer is not None:
         recipe_options["tokenizer"] = tokenizer_facts(options.tokenizer).fingerprint
     recipe_options["compressor"] = compressor_identity() if options.member == "json.gz" else None
@@ -197,7 +208,9 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
-    """Return the result of the same call, if it is whole; rejected lines are judged again under another policy."""
+    """Return the result of the same call, if it is whole; rejected lines are judged again under
+    another policy.
+    """
     with contextlib.suppress(NanosetError):
         manifest = tars.manifest()
         if manifest is None or manifest.digest != recipe.digest or manifest.damage() is not None:

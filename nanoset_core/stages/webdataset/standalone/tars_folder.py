@@ -1,4 +1,6 @@
-"""Where the tars of one call go: a local folder, which appears by a rename, or a folder of a bucket."""
+"""Where the tars of one call go: a local folder, which appears by a rename, or a folder of a
+bucket.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nanoset_core.storage.location import Location
 
 STAGE = "webdatasets"
 _PUBLISHING = ".begun"
-"""Object that marks a folder of a bucket to which a call publishes, or was publishing when it was killed."""
+"""Object that marks a folder of a bucket to which a call publishes, or was publishing when it was
+killed.
+"""
 _FLAGS = {
     "sequence_length": "--seqlen",
     "samples_per_shard": "--wds-chunk-size",
@@ -56,7 +60,9 @@ class TarsFolder:
         return read_manifest(self.folder, self.access)
 
     def interrupted(self) -> str | None:
-        """Return the digest of the result that a call was publishing to a bucket when it was killed."""
+        """Return the digest of the result that a call was publishing to a bucket when it was
+        killed.
+        """
         if isinstance(self.output, Path):
             return None
         data = self.place.store.read(_PUBLISHING)
@@ -102,12 +108,18 @@ class TarsFolder:
         )
 
     def _check_not_replaced(self, earlier: Manifest, names: frozenset[str], recipe: Recipe) -> None:
-        """Check that an earlier result is of the same input and settings, and that there are no other files."""
+        """Check that an earlier result is of the same input and settings, and that there are no
+        other files.
+        """
         if earlier.digest != recipe.digest:
             differences: list[str] = []
             if earlier.recipe["parents"] != recipe.parents:
-                differences.append("it was made of other files, or they were moved or written again since")
-            differences += flag_differences(earlier.recipe["options"], recipe.to_json()["options"], _FLAGS)
+                differences.append(
+                    "it was made of other files, or they were moved or written again since"
+                )
+            differences += flag_differences(
+                earlier.recipe["options"], recipe.to_json()["options"], _FLAGS
+            )
             raise ConfigError(
                 "an output of other input or settings is there already",
                 where=self.output,
@@ -126,8 +138,8 @@ class TarsFolder:
     def publish(self, manifest: Manifest) -> Manifest:
         """Put the draft in place of an earlier result, and return its manifest there.
 
-        A local folder is replaced by a rename. To a bucket the tars are sent first, then the lists that name them, and
-        the manifest last.
+        A local folder is replaced by a rename. To a bucket the tars are sent first, then the lists
+        that name them, and the manifest last.
         """
         if isinstance(self.output, Path):
             fsync_folder(self.draft)
@@ -143,7 +155,8 @@ class TarsFolder:
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
 
-        # From here on the folder is neither the old result nor the new one: readers must find no list.
+        # From here on the folder is neither the old result nor the new one: readers must find no
+        # list.
         store.put(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
             store.delete(name)

@@ -69,7 +69,9 @@ def _tokenize(
     folder: Path,
     listener: ProgressCallback,
 ) -> PreparedTokens:
-    """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
+    """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream
+    of its own.
+    """
     settings = text_options(options)
     sources: list[TokenSource] = []
     streams: dict[str, Sequence[int]] = {}
@@ -104,7 +106,9 @@ def _decode_tars(
     surveys = survey_sources(inputs, options)
     sources: list[TokenSource] = []
     for source, survey in zip(inputs.sources, surveys, strict=True):
-        path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)
+        path = flatten_tars(
+            survey, folder / source.name, workers=options.processes, listener=listener
+        )
         sources.append(TokenSource.of_file(source.name, path, survey.dtype))
     return PreparedTokens(
         tuple(sources),
@@ -114,7 +118,8 @@ def _decode_tars(
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
-    """Return what the tars of each source hold; all contexts must have the length and dtype of the first.
+    """Return what the tars of each source hold; all contexts must have the length and dtype of the
+    first.
 
     Raises:
         ConfigError: Another length is requested than the contexts have.

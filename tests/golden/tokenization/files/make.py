@@ -1,9 +1,10 @@
-"""Makes small tokenizers of each kind of file, and the tokens that each kind's own library gives for TEXTS.
+"""Makes small tokenizers of each kind of file, and the tokens that each kind's own library gives
+for TEXTS.
 
     python make.py
 
-Run with sentencepiece 0.2.3, tiktoken 0.14.0, mistral-common 1.13.1, tokenizers 0.23.3, transformers 5.23.0 and
-megatron-core 0.16.1.
+Run with sentencepiece 0.2.3, tiktoken 0.14.0, mistral-common 1.13.1, tokenizers 0.23.3,
+transformers 5.23.0 and megatron-core 0.16.1.
 """
 
 import base64
@@ -48,11 +49,14 @@ def trained_ranks():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        [PROSE] * 3, trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False)
+        [PROSE] * 3,
+        trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False),
     )
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    byte_of = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    byte_of = {chr(byte): byte for byte in printable} | {
+        chr(256 + n): byte for n, byte in enumerate(others)
+    }
     words = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     long = [bytes(byte_of[character] for character in word) for word, _ in words if len(word) > 1]
     tokenizer.add_special_tokens(["<|endoftext|>"])
@@ -72,7 +76,9 @@ def main():
     gpt2 = GPT2Tokenizer(vocab=str(HERE / "vocab.json"), merges=str(HERE / "merges.txt"))
     expected["vocab.json"] = [gpt2(text).input_ids for text in TEXTS]
 
-    (HERE / "ranks.tiktoken").write_bytes(b"".join(base64.b64encode(w) + b" %d\n" % n for n, w in enumerate(words)))
+    (HERE / "ranks.tiktoken").write_bytes(
+        b"".join(base64.b64encode(w) + b" %d\n" % n for n, w in enumerate(words))
+    )
     ranks = {word: rank for rank, word in enumerate(words)}
     patterns = {
         "cl100k": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -94,18 +100,29 @@ def main():
     }
     for name, regex in patterns.items():
         special = {"<|endoftext|>": len(words), "<|im_end|>": len(words) + 1}
-        encoding = tiktoken.Encoding(name, pat_str=regex, mergeable_ranks=ranks, special_tokens=special)
+        encoding = tiktoken.Encoding(
+            name, pat_str=regex, mergeable_ranks=ranks, special_tokens=special
+        )
         texts = [unicodedata.normalize("NFC", text) for text in TEXTS] if name == "qwen2" else TEXTS
-        expected[f"ranks.tiktoken {name}"] = [encoding.encode(text, allowed_special="all") for text in texts]
+        expected[f"ranks.tiktoken {name}"] = [
+            encoding.encode(text, allowed_special="all") for text in texts
+        ]
 
     entries = [
-        {"rank": rank, "token_bytes": base64.b64encode(word).decode(), "token_str": word.decode(errors="replace")}
+        {
+            "rank": rank,
+            "token_bytes": base64.b64encode(word).decode(),
+            "token_str": word.decode(errors="replace"),
+        }
         for rank, word in enumerate(words)
     ]
     (HERE / "megatron.json").write_text(json.dumps(entries))
     for pattern in ("v1", "v2"):
         own = TikTokenTokenizer(
-            str(HERE / "megatron.json"), pattern=pattern, num_special_tokens=20, vocab_size=len(words) + 10
+            str(HERE / "megatron.json"),
+            pattern=pattern,
+            num_special_tokens=20,
+            vocab_size=len(words) + 10,
         )
         expected[f"megatron.json {pattern}"] = [own.text_to_ids(text) for text in TEXTS]
 
@@ -124,7 +141,12 @@ def main():
 
     (HERE / "prose.txt").write_text(PROSE)
     (HERE / "rules.tsv").write_text("BD\t31 2F 32\nFB01\t66 69\n9\t20\nA\t20\n")
-    common = {"input": str(HERE / "prose.txt"), "minloglevel": 2, "hard_vocab_limit": False, "character_coverage": 1.0}
+    common = {
+        "input": str(HERE / "prose.txt"),
+        "minloglevel": 2,
+        "hard_vocab_limit": False,
+        "character_coverage": 1.0,
+    }
     sentencepiece.SentencePieceTrainer.train(
         model_prefix=str(HERE / "bpe"), model_type="bpe", vocab_size=560, byte_fallback=True,
         normalization_rule_name="identity", remove_extra_whitespaces=False, user_defined_symbols=["[USER]"], **common,
@@ -138,7 +160,9 @@ def main():
         path.with_suffix(".vocab").unlink()
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         expected[path.name] = [processor.encode(text) for text in TEXTS]
-        legacy = SentencePieceTokenizer(str(path), special_tokens=["<s>", "<mask>", "<unk>"], legacy=True)
+        legacy = SentencePieceTokenizer(
+            str(path), special_tokens=["<s>", "<mask>", "<unk>"], legacy=True
+        )
         expected[f"{path.name} legacy"] = [legacy.text_to_ids(text) for text in TEXTS]
     (HERE / "prose.txt").unlink()
     (HERE / "rules.tsv").unlink()
