@@ -29,8 +29,8 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-import s3_server  # of the tests
-from sample_project import encoded
+from helpers import s3_server  # of the tests
+from helpers.sample_project import encoded
 
 RAW = "raw text"
 CONFIG = """\

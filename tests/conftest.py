@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from locations import GOLDEN_FILES
-from sample_project import tokenizer_json, write_project
+
+from helpers.locations import GOLDEN_FILES
+from helpers.sample_project import tokenizer_json, write_project
 
 # The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search
 # looks for new ones.
@@ -143,7 +144,7 @@ def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An S3Store below a prefix of a new bucket."""
-    import s3_server
+    from helpers import s3_server
 
     with s3_server.s3_server() as endpoint:
         for name, value in s3_server.CREDENTIALS.items():

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
-from sample_project import FEWER
+
+from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
+from helpers.sample_project import FEWER
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = ("nanoset_core", "nanoset_assets", "benchmarks", "docs")

@@ -10,10 +10,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster_history import quick_history  # noqa: F401 - for all tests of this room
-from sample_platform import Platform, build_template, copy_template
-from sample_project import CONFIG, write_raw
 
+from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
+from helpers.sample_platform import Platform, build_template, copy_template
+from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.stages.dataset import verify as verifying
 
 

@@ -6,9 +6,9 @@ import time
 
 import dagster as dg
 import pytest
-from sample_platform import Platform, age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs, stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.project.project import Project

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pytest
-from sample_project import CONFIG, FEWER, jsonl, sentences
 
+from helpers.sample_project import CONFIG, FEWER, jsonl, sentences
 from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build, selected
 from nanoset_assets.checks import VerificationError

@@ -14,9 +14,9 @@ import pytest
 # there only.
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import deserialize_value, serialize_value
-from sample_platform import Platform
 
 import nanoset_assets
+from helpers.sample_platform import Platform
 from nanoset_assets.build import build
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions

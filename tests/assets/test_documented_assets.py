@@ -54,7 +54,7 @@ PARTITIONS = {
 @pytest.fixture(scope="module")
 def definitions(tmp_path_factory, tokenizer_file):
     """A project with assets of every kind."""
-    from sample_project import write_project
+    from helpers.sample_project import write_project
 
     file = write_project(tmp_path_factory.mktemp("everything") / "project", tokenizer_file)
     text = file.read_text().replace("    seed: 7\n", "    seed: 7\n    held_out: warn\n")

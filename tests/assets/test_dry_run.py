@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, sentences
 
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.build import build, dry_run
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError

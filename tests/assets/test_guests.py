@@ -8,9 +8,9 @@ import shutil
 import socket
 
 import dagster as dg
-from sample_platform import Platform, age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets import stale_sensor
 from nanoset_assets.build import build
 from nanoset_assets.names import Names

@@ -11,9 +11,9 @@ import sys
 
 import dagster as dg
 import pytest
-from dagster_history import close_databases
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from helpers.dagster_history import close_databases
 from nanoset_assets.build import build
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
 from nanoset_assets.names import Names

@@ -10,9 +10,9 @@ import time
 import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from sample_platform import Platform, age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR

@@ -15,9 +15,9 @@ import dagster as dg
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
-from sample_platform import age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets import NanosetComponent, build_definitions
 from nanoset_assets.overview import OVERVIEW
 from nanoset_core.errors import ConfigError, MissingError, NanosetError

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_project import build_all, jsonl, sentences
 
+from helpers.sample_project import build_all, jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.ui import shards as shards_page

@@ -13,9 +13,9 @@ from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraph
 from dagster._core.definitions.partitions.subset.default import DefaultPartitionsSubset
 from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from sample_platform import age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.build import build
 from nanoset_core.project.project import Project
 

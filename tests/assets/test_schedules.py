@@ -10,9 +10,9 @@ import shutil
 import dagster as dg
 import pytest
 from dagster._core.errors import ScheduleExecutionError
-from sample_platform import Platform, age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.schedule import SCHEDULE

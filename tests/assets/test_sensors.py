@@ -12,9 +12,9 @@ import time
 
 import dagster as dg
 import pytest
-from sample_platform import Platform, age
-from sample_project import jsonl, sentences
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs
 from nanoset_assets import raw_text_sensor as sensors
 from nanoset_assets.build import USER_TAG

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from sample_project import build_all, encoded, sentences
 from tokenizers import AddedToken, Tokenizer, models
 
+from helpers.sample_project import build_all, encoded, sentences
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import init

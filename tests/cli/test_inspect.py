@@ -2,8 +2,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import terminal
 from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError

@@ -9,11 +9,11 @@ import os
 import signal
 import time
 
-import dask_cluster
 import pytest
-from child_processes import check_interrupted, interrupt, start_forked, start_nanoset
-from sample_project import write_corpus
 
+from helpers import dask_cluster
+from helpers.child_processes import check_interrupted, interrupt, start_forked, start_nanoset
+from helpers.sample_project import write_corpus
 from nanoset_core.cli import main
 
 MANY = "shards/web/*/manifest.json"

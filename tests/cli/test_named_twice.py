@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_pairs import write_pair
-from sample_project import EOD, jsonl, sentences
 
+from helpers.sample_pairs import write_pair
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import CONFIG, write_raw
 
+from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.terminal import print_json, print_rows

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, build_all, jsonl, sentences
 
+from helpers.sample_project import EOD, build_all, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
 

@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
-from pseudo_terminal import run_in_terminal
 from rich.cells import cell_len
 
+from helpers.pseudo_terminal import run_in_terminal
 from nanoset_core.cli import progress
 from nanoset_core.cli.progress import Watch, bar_line, progress_bars
 from nanoset_core.execution.progress import Progress, note

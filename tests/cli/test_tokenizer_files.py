@@ -8,8 +8,8 @@ from itertools import chain
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import free_ports, running, until
+
+from helpers.daemons import free_ports, running, until
 
 PASSWORD = "a password with 'quotes' and @:/%"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from child_processes import start_forked
-from daemons import free_ports, running, until
 from live.dagster_dev import loaded, query
-from sample_project import jsonl, sentences
 
+from helpers.child_processes import start_forked
+from helpers.daemons import free_ports, running, until
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_core.project.project import Project

@@ -14,13 +14,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from child_processes import check_interrupted, interrupt, start_nanoset, wait_until
-from chosen_server import CREDENTIALS, chosen_server
-from dask_cluster import within
-from s3_server import new_bucket
-from sample_project import build_all, tree, write_corpus
-from slurm_cluster import Slurm, slurm
 
+from helpers.child_processes import check_interrupted, interrupt, start_nanoset, wait_until
+from helpers.chosen_server import CREDENTIALS, chosen_server
+from helpers.dask_cluster import within
+from helpers.s3_server import new_bucket
+from helpers.sample_project import build_all, tree, write_corpus
+from helpers.slurm_cluster import Slurm, slurm
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.partition_sets import register
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG

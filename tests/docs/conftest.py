@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import build_all, jsonl, sentences
 
+from helpers.sample_project import build_all, jsonl, sentences
 from nanoset_core.cli.entry import nanoset
 
 TOP = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ import time
 
 import dagster as dg
 import pytest
-from child_processes import members, start_forked, wait_until
-from sample_platform import build_template, copy_template
-from sample_project import jsonl, sentences, tree, write_project
 
+from helpers.child_processes import members, start_forked, wait_until
+from helpers.sample_platform import build_template, copy_template
+from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 from project.versions.changing import change_web
-from sample_project import build_all, tree
 
+from helpers.sample_project import build_all, tree
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import (

@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import build_all
 
+from helpers.sample_project import build_all
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset

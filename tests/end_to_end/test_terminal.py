@@ -11,7 +11,8 @@ import sys
 import unicodedata
 
 import pytest
-from pseudo_terminal import COLUMNS, run_in_terminal
+
+from helpers.pseudo_terminal import COLUMNS, run_in_terminal
 
 SECONDS = 2.0
 """Within which a terminal shows something new."""
@@ -35,7 +36,7 @@ TIMES = re.compile(r" \d+:\d\d:\d\d ETA (\d+:\d\d:\d\d|-:--:--)$")
 @pytest.fixture(scope="module")
 def screen(tmp_path_factory, tokenizer_file):
     """What a build shows one of whose steps takes five seconds without a report."""
-    from sample_project import write_project
+    from helpers.sample_project import write_project
 
     config = write_project(tmp_path_factory.mktemp("terminal") / "project", tokenizer_file)
     return run_in_terminal([sys.executable, "-c", SLOW_BUILD, str(config)])
@@ -80,7 +81,7 @@ def test_a_plan_comes_first_and_nothing_of_the_bars_stays(screen):
 
 
 def test_without_a_terminal_there_are_lines_without_control_characters(tmp_path, tokenizer_file):
-    from sample_project import write_project
+    from helpers.sample_project import write_project
 
     config = write_project(tmp_path / "project", tokenizer_file)
     command = [sys.executable, "-c", SLOW_BUILD.replace("sleep(5)", "sleep(0)"), str(config)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
-from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
 
+from helpers.sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project

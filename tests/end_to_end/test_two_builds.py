@@ -14,8 +14,8 @@ import sys
 import time
 
 import pytest
-from sample_project import outputs_of
 
+from helpers.sample_project import outputs_of
 from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_core.storage.owners import Owner
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_processes import start_nanoset, wait_until
-from dask_cluster import running, within
-from sample_project import build_all, make_corpora, tree
 
+from helpers.child_processes import start_nanoset, wait_until
+from helpers.dask_cluster import running, within
+from helpers.sample_project import build_all, make_corpora, tree
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from child_processes import start, wait_until
 
+from helpers.child_processes import start, wait_until
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import run_tasks
 

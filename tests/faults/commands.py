@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from child_processes import members, wait_until
 from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
 from faults.uses import USES, Use, commands, make_world
 
+from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from faults.formats import Format
-from sample_project import encoded
 
+from helpers.sample_project import encoded
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset

@@ -14,8 +14,8 @@ from typing import Any
 
 from faults.mutations import mutate, mutate_json
 from faults.runner import Kind, Trial, forked, seeded
-from sample_project import tokenizer_json
 
+from helpers.sample_project import tokenizer_json
 from nanoset_core.errors import NanosetError
 
 HEAD, COLUMNS = ("format",), ("refused", "unharmed", "as written")

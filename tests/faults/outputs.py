@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from faults.formats import Format
-from sample_project import CONFIG, EOD, build_all, sentences, write_raw
 
+from helpers.sample_project import CONFIG, EOD, build_all, sentences, write_raw
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import load_nanoset

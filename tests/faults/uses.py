@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer_json
 
+from helpers.sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer_json
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin

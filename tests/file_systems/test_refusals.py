@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
-from sample_project import FEWER, run_stages, tree
 
+from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
+from helpers.sample_project import FEWER, run_stages, tree
 from nanoset_core.project.project import Project
 
 AFTERWARDS = """

@@ -1,3 +1,3 @@
 """Dagster's history of all tests of this room."""
 
-from dagster_history import quick_history  # noqa: F401
+from helpers.dagster_history import quick_history  # noqa: F401

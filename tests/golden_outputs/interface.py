@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 from golden_outputs.projects import GOLDEN
-from sample_project import Project
 
 import nanoset_core
+from helpers.sample_project import Project
 from nanoset_core.cli import nanoset
 
 FILE = GOLDEN / "interface.json"

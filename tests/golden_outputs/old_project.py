@@ -13,8 +13,8 @@ from typing import Any
 import dagster as dg
 import numpy as np
 from golden_outputs.command import run
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_assets.definitions import defs
 from nanoset_core import MMapIndexedDataset, PackedDataset, load_nanoset
 from nanoset_core.loading.shard_reader import ShardReader

@@ -33,7 +33,8 @@ from golden_outputs.command import run
 from golden_outputs.commands import run_commands
 from golden_outputs.projects import PROJECTS, make_project
 from golden_outputs.record import FILE, record, writers
-from s3_server import CREDENTIALS
+
+from helpers.s3_server import CREDENTIALS
 
 
 def main(what: str = "outputs", *words: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from golden_outputs.command import run
 from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
-from s3_server import new_bucket, requests_answered, s3_server
+
+from helpers.s3_server import new_bucket, requests_answered, s3_server
 
 FILE = GOLDEN / "requests.json"
 COMMANDS = (

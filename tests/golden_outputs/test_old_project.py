@@ -17,8 +17,8 @@ import dagster as dg
 import pytest
 from golden_outputs.command import run
 from golden_outputs.old_project import COMMITS, defined, golden, printed, read, unpack
-from sample_project import tree
 
+from helpers.sample_project import tree
 from nanoset_assets.step_job import STEP_JOB
 
 # Their nanoset.yaml has the key `packed`, the former name of `pbin`.

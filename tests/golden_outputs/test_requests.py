@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from golden_outputs.requests import FILE, requests_sent
-from s3_server import CREDENTIALS
+
+from helpers.s3_server import CREDENTIALS
 
 SLACK = {"build": 1.15}
 """A build looks again at what it saw some seconds ago: more often on a busy machine."""

@@ -1,5 +1,5 @@
 """The built project of all tests of this room."""
 
-from built_project import built, copy, project
+from helpers.built_project import built, copy, project
 
 __all__ = ["built", "copy", "project"]

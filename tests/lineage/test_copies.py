@@ -2,8 +2,8 @@
 
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, make_corpora, sentences, write_project
 
+from helpers.sample_project import jsonl, make_corpora, sentences, write_project
 from nanoset_core.cli import nanoset
 from nanoset_core.lineage import copies
 from nanoset_core.lineage.copies import find_copies

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from sample_project import make_corpora, write_project
 
+from helpers.sample_project import make_corpora, write_project
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import MissingError
 from nanoset_core.lineage.documents import Lineage

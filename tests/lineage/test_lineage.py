@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sample_project import make_corpora
 
+from helpers.sample_project import make_corpora
 from nanoset_core.errors import FormatError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage

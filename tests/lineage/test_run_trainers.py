@@ -17,8 +17,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from trainer_sources import source_file
 
+from helpers.trainer_sources import source_file
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage.run import Run, RunPart, explain_step
 from nanoset_core.loading.builder import NanosetBuilder

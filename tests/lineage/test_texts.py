@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from sample_project import jsonl, sentences
 
+from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from sample_project import make_corpora
 
+from helpers.sample_project import make_corpora
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daemons import running, until
 from websockets.sync.client import ClientConnection, connect
+
+from helpers.daemons import running, until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FIND = """(() => {

@@ -24,11 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import ceph_server
-import dask_cluster
-import s3_server
-import slurm_cluster
-
+from helpers import ceph_server, dask_cluster, s3_server, slurm_cluster
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.storage.s3 import S3Store
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from daemons import free_ports, running, until
+from helpers.daemons import free_ports, running, until
 
 REPOSITORY = Path(__file__).parents[2]
 _LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from sample_project import write_raw
+from helpers.sample_project import write_raw
 
 HOST = '''
 """An executor, a resource, a job, names and automation of the host's own."""

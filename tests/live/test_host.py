@@ -11,10 +11,11 @@ import time
 
 import dagster as dg
 import pytest
-from daemons import until
 from live.browser import browsing, chromium
 from live.dagster_dev import REPOSITORY, dagster_dev
 from live.host import write_host
+
+from helpers.daemons import until
 
 PAGE = "/assets/lake/web_dedup"
 FOLLOWING = [

@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from daemons import until
 from live.browser import Browser, browsing, chromium
 from live.dagster_dev import dagster_dev
 from live.host import write_host
+
+from helpers.daemons import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 200_000

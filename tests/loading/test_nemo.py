@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 from stages.packs.test_writing import write_packs
-from trainer_sources import source_file
 
+from helpers.trainer_sources import source_file
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.builder import NanosetBuilder

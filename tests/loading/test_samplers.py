@@ -8,8 +8,8 @@ import pytest
 from golden.megatron.cases import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading import samplers
 from nanoset_core.loading.samplers import (

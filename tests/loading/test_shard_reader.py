@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_sources import plan_of, read_shard, stored, write_webdataset
 
+from helpers.token_sources import plan_of, read_shard, stored, write_webdataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import iterate_members

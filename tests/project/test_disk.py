@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sample_project import build_all
 
+from helpers.sample_project import build_all
 from nanoset_core.errors import StorageError
 from nanoset_core.project import disk
 from nanoset_core.project.disk import check_disk, disk_need

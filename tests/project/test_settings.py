@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.project.project import Project

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.project import first_config as first

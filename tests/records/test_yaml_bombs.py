@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sample_project import CONFIG
 
+from helpers.sample_project import CONFIG
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import load_config

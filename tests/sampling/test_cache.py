@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 import pytest
-from sample_pairs import GROWING, write_pair
 
+from helpers.sample_pairs import GROWING, write_pair
 from nanoset_core.errors import MissingError, SampleIndexError, StaleError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import open_split

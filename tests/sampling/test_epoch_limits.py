@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_pairs import write_pair
 
+from helpers.sample_pairs import write_pair
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.coverage import coverage

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_pairs import write_pair as write
 
+from helpers.sample_pairs import write_pair as write
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SampleIndexError
 from nanoset_core.formats.indexed.layout import write_idx
 from nanoset_core.loading.builder import NanosetBuilder

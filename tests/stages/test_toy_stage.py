@@ -10,9 +10,9 @@ import shutil
 import dagster as dg
 import pytest
 from project.versions.changing import change_web
-from sample_platform import Platform, age
-from sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
 
+from helpers.sample_platform import Platform, age
+from helpers.sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
 from nanoset_assets.asset_names import check_asset_names
 from nanoset_assets.asset_table import SHAPES, AssetShape
 from nanoset_assets.build import build

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import s3_server
-import swift_server
-from ceph_server import ceph_server
-from chosen_server import CREDENTIALS, chosen_server
-from dagster_history import quick_history  # noqa: F401 - for all tests of this room
-from sample_project import build_all, write_project
 
+from helpers import s3_server, swift_server
+from helpers.ceph_server import ceph_server
+from helpers.chosen_server import CREDENTIALS, chosen_server
+from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
+from helpers.sample_project import build_all, write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dask_cluster import OWN_MOUNTS, can_hide
-from s3_server import objects
-from sample_project import build_all, jsonl, outputs_of, sentences
 
+from helpers.dask_cluster import OWN_MOUNTS, can_hide
+from helpers.s3_server import objects
+from helpers.sample_project import build_all, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
@@ -33,7 +33,7 @@ from nanoset_core.storage.s3 import S3Store
 SCRATCH_MIB = 4
 BUILD_AND_VERIFY = r"""
 import sys
-from sample_project import build_all
+from helpers.sample_project import build_all
 from nanoset_core.project.verify import verify_project
 project = build_all(sys.argv[1])
 reports = [report for deep in (False, True) for report in verify_project(project, deep=deep)]

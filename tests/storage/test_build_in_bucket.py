@@ -14,9 +14,9 @@ import sys
 import dagster as dg
 import numpy as np
 import pytest
-from s3_server import MEMORY, objects, upload_raw
-from sample_project import build_all, outputs_of
 
+from helpers.s3_server import MEMORY, objects, upload_raw
+from helpers.sample_project import build_all, outputs_of
 from nanoset_assets.build import build
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import s3_server
 from click.testing import CliRunner, Result
-from sample_project import EOD, jsonl, sentences
 from storage.answering import answering, say
 from storage.conftest import total
 
+from helpers import s3_server
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import (
     ConfigError,

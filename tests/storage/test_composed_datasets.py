@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import s3_server
-from sample_project import jsonl, outputs_of
 from storage.conftest import total, with_root
 
+from helpers import s3_server
+from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import collect, plan_gc

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import s3_server
 from click.testing import CliRunner
 
+from helpers import s3_server
 from nanoset_core.cli import nanoset
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from s3_server import new_bucket, upload_raw
-from sample_project import (
+
+from helpers.s3_server import new_bucket, upload_raw
+from helpers.sample_project import (
     EOD,
     FEWER,
     build_all,
@@ -29,8 +30,7 @@ from sample_project import (
     write_project,
     write_raw,
 )
-from web_server import web_server
-
+from helpers.web_server import web_server
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import (
     ConfigError,
@@ -322,8 +322,8 @@ def test_a_host_that_is_not_there_is_named(web, monkeypatch):
 
 def test_without_rights_it_says_so(tmp_path, monkeypatch):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr("web_server._Handler.do_HEAD", lambda to: to.send_error(403))
-    monkeypatch.setattr("web_server._Handler.do_GET", lambda to: to.send_error(403))
+    monkeypatch.setattr("helpers.web_server._Handler.do_HEAD", lambda to: to.send_error(403))
+    monkeypatch.setattr("helpers.web_server._Handler.do_GET", lambda to: to.send_error(403))
     with web_server(tmp_path) as server:
         for error in refusals(FilesystemStore(server.url)):
             assert "http:// refuses" in str(error)

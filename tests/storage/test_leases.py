@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-import s3_server
-from child_processes import wait_until
 from click.testing import CliRunner
 
+from helpers import s3_server
+from helpers.child_processes import wait_until
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect, plan_gc

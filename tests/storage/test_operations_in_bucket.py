@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-import s3_server
 from click.testing import CliRunner
-from sample_project import build_all, outputs_of
 
+from helpers import s3_server
+from helpers.sample_project import build_all, outputs_of
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
 from nanoset_core.errors import ConfigError, NanosetError

@@ -8,11 +8,11 @@ import os
 import shutil
 
 import pytest
-from s3_server import MEMORY, objects, upload_raw
-from sample_project import jsonl as lines
-from sample_project import make_corpora, sentences, write_raw
 from storage.turns import rounds
 
+from helpers.s3_server import MEMORY, objects, upload_raw
+from helpers.sample_project import jsonl as lines
+from helpers.sample_project import make_corpora, sentences, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora

@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import s3_server
 
+from helpers import s3_server
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot

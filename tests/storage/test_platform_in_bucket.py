@@ -6,10 +6,10 @@ import time
 
 import dagster as dg
 import pytest
-import s3_server
-from sample_platform import Platform
-from sample_project import jsonl, sentences
 
+from helpers import s3_server
+from helpers.sample_platform import Platform
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.buckets import bucket_resources
 from nanoset_core.storage.s3 import S3Store
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3_server import requests_answered
-from sample_project import EOD
 from storage.answering import answering, say
 
+from helpers.s3_server import requests_answered
+from helpers.sample_project import EOD
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.project.settings import load_config
 from nanoset_core.storage import s3_reading, s3_requests

@@ -10,9 +10,9 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import bytes_answered, upload_raw
-from sample_project import EOD, jsonl
 
+from helpers.s3_server import bytes_answered, upload_raw
+from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output

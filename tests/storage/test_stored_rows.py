@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sample_project import make_corpora, tree
 
+from helpers.sample_project import make_corpora, tree
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from s3_server import upload_raw
-from sample_project import EOD, jsonl, make_corpora, sentences
 
+from helpers.s3_server import upload_raw
+from helpers.sample_project import EOD, jsonl, make_corpora, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import Lineage

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-import s3_server
-from sample_project import build_all
 
+from helpers import s3_server
+from helpers.sample_project import build_all
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot

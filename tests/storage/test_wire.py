@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chosen_server import SERVER
 from storage.conftest import total
-from token_sources import plan_of, stored, write
 
+from helpers.chosen_server import SERVER
+from helpers.token_sources import plan_of, stored, write
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading import BlockFile

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from child_processes import wait_until
-from dask_cluster import Cluster, can_hide, running
-from s3_server import objects, restore, upload_raw
-from sample_project import build_all, outputs_of
 
+from helpers.child_processes import wait_until
+from helpers.dask_cluster import Cluster, can_hide, running
+from helpers.s3_server import objects, restore, upload_raw
+from helpers.sample_project import build_all, outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import dask
 from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs

@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from child_processes import start_forked
-from chosen_server import CREDENTIALS
-from s3_server import new_bucket, objects, upload_raw, versions
-from sample_project import (
+from helpers.child_processes import start_forked
+from helpers.chosen_server import CREDENTIALS
+from helpers.s3_server import new_bucket, objects, upload_raw, versions
+from helpers.sample_project import (
     FEWER,
     build_all,
     jsonl,
@@ -29,7 +29,6 @@ from sample_project import (
     tokenizer_json,
     write_project,
 )
-
 from nanoset_core.project.gc import collect
 from nanoset_core.storage.leases import FOLDER
 from nanoset_core.storage.s3 import S3Store

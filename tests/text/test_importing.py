@@ -4,8 +4,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.text.importing import ImportFacts, import_parquet

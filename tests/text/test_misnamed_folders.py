@@ -4,8 +4,8 @@ over silently.
 
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, sentences, write_corpus
 
+from helpers.sample_project import jsonl, sentences, write_corpus
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.project.first_config import write_config

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.importing import import_parquet

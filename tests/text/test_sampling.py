@@ -3,8 +3,8 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sample_project import encoded, jsonl
 
+from helpers.sample_project import encoded, jsonl
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.sampling import keys_of, measure
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import InputError
 from nanoset_core.text import documents as documents_module
 from nanoset_core.text.documents import read_documents

@@ -11,9 +11,9 @@ from functools import cache
 
 import dagster as dg
 import pytest
-from sabotage import Sabotaged, Shortened, poison, sabotaged
-from sample_project import jsonl, run_stages, sentences, tree, write_project
 
+from helpers.sabotage import Sabotaged, Shortened, poison, sabotaged
+from helpers.sample_project import jsonl, run_stages, sentences, tree, write_project
 from nanoset_assets.build import build
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.root import OutputRoot

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine, patterns

@@ -10,8 +10,8 @@ import shutil
 
 import numpy as np
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.tokenizers import files, knowledge, tokenizer
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.knowledge import (

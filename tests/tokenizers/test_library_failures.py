@@ -7,8 +7,8 @@ from copy import deepcopy
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.distrust import Audit

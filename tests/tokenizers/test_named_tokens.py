@@ -11,8 +11,8 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine

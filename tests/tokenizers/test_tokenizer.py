@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.engines import reference
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files.source import byte_characters

@@ -21,14 +21,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from dask_cluster import Cluster, can_hide, running
 from faults.interruptions.places import Attempt, Place, start
 from faults.interruptions.proxy import Plan, Store
 from faults.interruptions.subject import Subject, differences, rewrite, visible, write_subject
 from faults.runner import Skipped
-from s3_server import Kept, new_bucket, restore, upload_raw
-from sample_project import jsonl
 
+from helpers.dask_cluster import Cluster, can_hide, running
+from helpers.s3_server import Kept, new_bucket, restore, upload_raw
+from helpers.sample_project import jsonl
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining

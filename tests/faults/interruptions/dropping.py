@@ -14,8 +14,8 @@ from faults.interruptions.places import Attempt, start
 from faults.interruptions.proxy import Plan, Store
 from faults.interruptions.subject import Subject, build_stages
 from faults.runner import Child
-from s3_server import snapshot
 
+from helpers.s3_server import snapshot
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest, read_manifest
 from nanoset_core.project.gc import collect

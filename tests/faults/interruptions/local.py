@@ -19,7 +19,8 @@ from pathlib import Path
 from faults.interruptions.places import Attempt, LocalPlace, Place, start
 from faults.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
 from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
-from sample_project import encoded, sentences
+
+from helpers.sample_project import encoded, sentences
 
 _ROOMY = "size=64m"
 _PATIENCE = 60.0

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from chosen_server import CREDENTIALS, chosen_server
+from helpers.chosen_server import CREDENTIALS, chosen_server
 
 ANSWERS = {
     "500": (500, "InternalError"),

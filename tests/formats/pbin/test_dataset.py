@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin

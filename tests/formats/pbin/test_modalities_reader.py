@@ -7,8 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.raw_index import create_raw_index

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.formats.pbin import pickle_codec, raw_index
 from nanoset_core.formats.pbin.pickle_codec import decode_index, encode_index, read_slowly

@@ -17,8 +17,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import REPOSITORY
 
+from helpers.locations import REPOSITORY
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import (
     MAX_MEMBER_BYTES,

@@ -7,9 +7,9 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
-from token_sources import read_shard
 
+from helpers.locations import GOLDEN_FILES
+from helpers.token_sources import read_shard
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.formats.tars import tar_input
 from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers, iterate_members

@@ -1,8 +1,8 @@
 """The built project of all tests of this room, and datasets of given sequences."""
 
 import numpy as np
-from built_project import built, copy, project
 
+from helpers.built_project import built, copy, project
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 

@@ -5,8 +5,8 @@ import pickle
 import shutil
 
 import pytest
-from built_project import one, poke
 
+from helpers.built_project import one, poke
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
 from nanoset_core.stages.dataset import token_ranges as ranges

@@ -10,8 +10,8 @@ import shlex
 import click
 import pytest
 from click.testing import CliRunner
-from locations import REPOSITORY
 
+from helpers.locations import REPOSITORY
 from nanoset_core.cli import nanoset
 from nanoset_core.project.template import schema_text
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from project.versions.changing import build, rebuild
-from sample_project import CONFIG, write_raw
 
+from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.project.project import Project
 
 

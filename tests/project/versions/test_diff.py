@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project.versions.changing import build, change_web
-from sample_project import jsonl, make_corpora, sentences
 
+from helpers.sample_project import jsonl, make_corpora, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset

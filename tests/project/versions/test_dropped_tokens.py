@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from project.versions.changing import build, change_web, rebuild
-from sample_project import jsonl, sentences, tree
 
+from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
-from child_processes import wait_until
 from click.testing import CliRunner
 from project.versions.changing import build, change_web, rebuild
-from sample_project import jsonl, make_corpora, sentences, tree
 
+from helpers.child_processes import wait_until
+from helpers.sample_project import jsonl, make_corpora, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError

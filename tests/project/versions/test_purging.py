@@ -16,9 +16,9 @@ import tarfile
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from locations import REPOSITORY
-from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
 
+from helpers.locations import REPOSITORY
+from helpers.sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purging
@@ -458,7 +458,7 @@ def test_a_damaged_record_is_named(project):
 
 
 def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
-    import s3_server
+    from helpers import s3_server
 
     root = {
         "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from project.versions.changing import build, change_web
-from sample_project import build_all, jsonl, sentences, tree
 
+from helpers.sample_project import build_all, jsonl, sentences, tree
 from nanoset_assets.asset_names import label_of
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables

@@ -2,8 +2,8 @@
 
 import pytest
 from click.testing import CliRunner
-from sample_project import build_all
 
+from helpers.sample_project import build_all
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.find import find_document

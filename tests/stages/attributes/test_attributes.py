@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sample_project import jsonl, make_corpora, outputs_of, write_corpus
 
+from helpers.sample_project import jsonl, make_corpora, outputs_of, write_corpus
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons

@@ -9,8 +9,8 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sample_project import encoded, write_corpus
 
+from helpers.sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import columns_of
 from nanoset_core.stages.columns.stage import COLUMNS, keep_columns

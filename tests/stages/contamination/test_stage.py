@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sample_project import WORDS, jsonl, make_corpora, outputs_of, write_corpus
 
+from helpers.sample_project import WORDS, jsonl, make_corpora, outputs_of, write_corpus
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project

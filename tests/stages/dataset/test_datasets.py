@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from sample_project import make_corpora, write_project
 
+from helpers.sample_project import make_corpora, write_project
 from nanoset_core.errors import MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import Datasets, current_dataset, dataset_of

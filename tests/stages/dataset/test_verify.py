@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from built_project import poke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project.verify.conftest import write_sequences as write
 
+from helpers.built_project import poke
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, bin_path, idx_path

@@ -144,8 +144,7 @@ def test_where_links_are_refused_tokens_are_copied(tmp_path, monkeypatch):
 
 
 def test_within_a_bucket_no_token_passes_through_the_client(tmp_path, bucket, monkeypatch):
-    import s3_server
-
+    from helpers import s3_server
     from nanoset_core.storage.location import location
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)

@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from sample_project import write_project
 from stages.exports.test_stage import CHANGES, build
 
+from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, StaleError
 from nanoset_core.project.graph import graph_over

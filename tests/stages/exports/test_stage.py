@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from sample_project import jsonl, make_corpora, sentences, write_project
 
+from helpers.sample_project import jsonl, make_corpora, sentences, write_project
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.graph import graph_over

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.stages.handoff.data_args import (

@@ -9,9 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from locations import GOLDEN_FILES
-from sample_project import write_project
 
+from helpers.locations import GOLDEN_FILES
+from helpers.sample_project import write_project
 from nanoset_core.cli.commands.map import command
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import load_config

@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from built_project import one, whats
 
+from helpers.built_project import one, whats
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
 from nanoset_core.stages.handoff.stage import write_handoff

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sample_project import jsonl, make_corpora, sentences, write_corpus
 
+from helpers.sample_project import jsonl, make_corpora, sentences, write_corpus
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project

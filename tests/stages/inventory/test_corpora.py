@@ -11,8 +11,8 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, jsonl, run_stages, sentences
 
+from helpers.sample_project import EOD, jsonl, run_stages, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.lineage.explain import explain_sample

@@ -9,8 +9,8 @@ import os
 import time
 
 import pytest
-from sample_project import jsonl, sentences
 
+from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import (

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import make_corpora, write_project
 from sampling.slow_corpora import slow_coverage
 
+from helpers.sample_project import make_corpora, write_project
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError

@@ -8,8 +8,8 @@ import hashlib
 
 import pytest
 from click.testing import CliRunner
-from sample_pairs import GROWING, write_pair
 
+from helpers.sample_pairs import GROWING, write_pair
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading.builder import NanosetBuilder

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import make_corpora, write_project
 
+from helpers.sample_project import make_corpora, write_project
 from nanoset_assets.ui.packs import packs_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
-from sample_project import EOD, jsonl, sentences
 
+from helpers.locations import GOLDEN_FILES
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import main, nanoset
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormerNameWarning
 from nanoset_core.project.settings import load_config

@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from built_project import one, poke, whats
 
+from helpers.built_project import one, poke, whats
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.project import Project

@@ -8,8 +8,8 @@ import json
 import pytest
 import zstandard
 from click.testing import CliRunner
-from sample_project import EOD, jsonl, sentences
 
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts

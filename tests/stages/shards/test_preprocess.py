@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, jsonl, sentences, tree
 
+from helpers.sample_project import EOD, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError

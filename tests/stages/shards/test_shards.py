@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from locations import GOLDEN_FILES
 
+from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Progress, hearing
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_project import jsonl, make_corpora, write_project
 
+from helpers.sample_project import jsonl, make_corpora, write_project
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project

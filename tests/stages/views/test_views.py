@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import jsonl, make_corpora, outputs_of, sentences, write_corpus
 
+from helpers.sample_project import jsonl, make_corpora, outputs_of, sentences, write_corpus
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
@@ -66,7 +66,7 @@ DROPPED = ("web-3", "web-5", "web-100")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, tokenizer_file) -> Path:
     """A project with views that are built, and nothing after them; not to be written to."""
-    from sample_project import write_project
+    from helpers.sample_project import write_project
 
     file = write_project(tmp_path_factory.mktemp("views") / "project", tokenizer_file, CHANGES)
     (file.parent / "drop").mkdir()
@@ -327,7 +327,7 @@ def test_ranges_of_a_stream_are_those_of_a_loop(project):
 
 
 def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
-    from sample_project import write_project
+    from helpers.sample_project import write_project
 
     here = outputs_of(built)
     root = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_sources import held, stored
 
+from helpers.token_sources import held, stored
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.stages.webdataset import gathering
 from nanoset_core.stages.webdataset.contexts import ContextTable, SourceContexts

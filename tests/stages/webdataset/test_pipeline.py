@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from sample_project import make_corpora
 
+from helpers.sample_project import make_corpora
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError

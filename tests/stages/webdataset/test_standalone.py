@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, jsonl, sentences
 
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
-from token_sources import plan_of as small_plan
-from token_sources import read_shard, stored, write, write_webdataset
 
+from helpers.token_sources import plan_of as small_plan
+from helpers.token_sources import read_shard, stored, write, write_webdataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import TarMember
 from nanoset_core.loading.shard_reader import iterate_shards

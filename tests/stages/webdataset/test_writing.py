@@ -8,8 +8,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from token_sources import plan_of, stored, write
 
+from helpers.token_sources import plan_of, stored, write
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.execution.processes import free_memory
 from nanoset_core.stages.webdataset import buckets, sizing, writing
@@ -266,7 +266,7 @@ def test_a_spill_file_that_something_else_wrote_to(tmp_path, sources, plan, monk
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from token_sources import plan_of, write
+from helpers.token_sources import plan_of, write
 from nanoset_core.stages.webdataset import buckets, sizing, writing
 from nanoset_core.stages.webdataset.sources import TokenSource
 

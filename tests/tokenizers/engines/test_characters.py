@@ -8,8 +8,8 @@ import json
 from itertools import product
 
 import pytest
-from pretoken_words import assert_same
 
+from helpers.pretoken_words import assert_same
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from pretoken_words import assert_same
 
+from helpers.pretoken_words import assert_same
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.execution.progress import hearing
 from nanoset_core.tokenizers import engines as bpe

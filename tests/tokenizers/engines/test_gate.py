@@ -7,8 +7,8 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
-from pretoken_words import marked_texts
 
+from helpers.pretoken_words import marked_texts
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.distrust import Audit

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pretoken_words import assert_same, marked_texts
 
+from helpers.pretoken_words import assert_same, marked_texts
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenizers.engines import gate, make_engine
 

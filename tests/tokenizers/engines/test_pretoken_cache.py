@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pretoken_words import KNOWN, check, encode, encode_long, known, laid_out, seed
 
+from helpers.pretoken_words import KNOWN, check, encode, encode_long, known, laid_out, seed
 from nanoset_core.tokenizers.engines import make_engine, pretoken_cache
 from nanoset_core.tokenizers.engines.pretoken_cache import LONGEST, PretokenCache
 from nanoset_core.tokenizers.knowledge import Knowledge, installed_version

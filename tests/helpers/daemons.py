@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from child_processes import wait_until
+from helpers.child_processes import wait_until
 
 START_SECONDS = 90
 _MARK = "NANOSET_LIVE_TEST"

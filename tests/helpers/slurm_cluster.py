@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from child_processes import wait_until
-from daemons import free_ports
+
+from helpers.child_processes import wait_until
+from helpers.daemons import free_ports
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "srun")
 START_SECONDS = 60

@@ -8,9 +8,8 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import s3_server
-import swift_server
-from ceph_server import ceph_server
+from helpers import s3_server, swift_server
+from helpers.ceph_server import ceph_server
 
 SERVER = os.environ.get("S3_SERVER", "moto")
 CREDENTIALS = s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})

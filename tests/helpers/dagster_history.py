@@ -18,7 +18,8 @@ VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
 _MOST_ENGINES = 16
 _ENGINES: dict[Any, Any] = {}
 QUICK_COMMAND = (
-    "import dagster_history; dagster_history.quicken(); from nanoset_core.cli import main; main()"
+    "from helpers.dagster_history import quicken; quicken();"
+    " from nanoset_core.cli import main; main()"
 )
 """Python that is the `nanoset` command with such a history."""
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import free_ports, run, running, wait_for
+
+from helpers.daemons import free_ports, run, running, wait_for
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "an-example-secret"}
 """An account and its user, which is how Swift's S3 API names who asks."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import dagster_history
+from helpers import dagster_history
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Found = TypeVar("Found")
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import free_ports, run, running, wait_for
-from s3_server import CREDENTIALS
+
+from helpers.daemons import free_ports, run, running, wait_for
+from helpers.s3_server import CREDENTIALS
 
 TOOLS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 _CONFIGURATION = """[global]

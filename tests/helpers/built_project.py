@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sample_project import CONFIG, build_all, jsonl, write_raw
 
+from helpers.sample_project import CONFIG, build_all, jsonl, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import Report
 

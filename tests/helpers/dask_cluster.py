@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from child_processes import wait_until
+from helpers.child_processes import wait_until
 
 ALLOWED_DEATHS = 1
 """how many workers a task may take with it before it is given up"""
@@ -103,7 +103,7 @@ class Cluster:
         self, what: str, *arguments: str, hidden: Path | None = None
     ) -> subprocess.Popen[bytes]:
         # not through the current folder, which is another
-        paths = [str(Path(__file__).parents[1]), *sys.path]
+        paths = [str(Path(__file__).parents[2]), *sys.path]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(ALLOWED_DEATHS),
