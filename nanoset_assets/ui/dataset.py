@@ -53,7 +53,7 @@ def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
 
 
 def readers_text(project: Project, dataset: str) -> str:
-    """Return which outputs of nanoset.yaml read a corpus, view or packs, in a sentence."""
+    """Return which outputs of nanoset.yaml read a dataset, in a sentence."""
     config = project.config
     readers = [*_trainer_inputs(config, dataset), *_derived_outputs(config, dataset)]
     if not readers:
@@ -76,7 +76,7 @@ def _trainer_inputs(config: ProjectConfig, dataset: str) -> list[str]:
 
 
 def _derived_outputs(config: ProjectConfig, dataset: str) -> list[str]:
-    """Return which exports, packs and views are made from a dataset."""
+    """Return which exports and derived datasets are made from a dataset."""
     sections: dict[str, Mapping[str, Any]] = {
         "export": config.exports,
         "packs": config.packs,

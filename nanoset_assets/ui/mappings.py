@@ -93,9 +93,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return the epochs of the corpora; outputs of earlier versions have only those of their views
-    and packs.
-    """
+    """Return the epochs of the corpora, or of the single datasets in outputs of earlier versions."""
     members = facts["members"]
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
     least = f"{min(epochs):.2f}"

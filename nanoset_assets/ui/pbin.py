@@ -1,4 +1,4 @@
-"""The page of `packed_dataset` and `packed`: Modalities' .pbin of a corpus, view or packs."""
+"""The page of `packed_dataset` and `packed`: Modalities' .pbin of a dataset."""
 
 from __future__ import annotations
 

@@ -117,9 +117,7 @@ class DocumentOrigin:
 
     @property
     def dataset_document(self) -> int:
-        """Number in the dataset that was read, or that packs were made of: the view's if there is
-        one.
-        """
+        """Number in the view if the document was read through one, else in the corpus."""
         return self.document if self.view_document is None else self.view_document
 
 
@@ -135,15 +133,15 @@ class ShardRow(NamedTuple):
 class Lineage:
     """The documents of a dataset by number, by id and by line.
 
-    Numbers are those of the corpus or view. Documents of packs have the numbers of what was packed.
+    Numbers are those of the corpus or view. Documents of a packed dataset have the numbers that
+    they had in the dataset that was packed.
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        """Open the documents of the dataset of a corpus, a view or packs.
+        """Open the documents of a dataset.
 
         Raises:
-            MissingError: Its shards, or what a view was chosen from or packs were made of, are
-                gone.
+            MissingError: Its shards, or a dataset that it was made from, were deleted.
         """
         outputs = dataset.outputs
         self._numbered = dataset.unpacked
@@ -230,7 +228,7 @@ class Lineage:
         once.
 
         Args:
-            documents: Numbers in the dataset: of a view, or of packs of a view, those in the view.
+            documents: Numbers in the dataset, or in the dataset that was packed.
 
         Raises:
             SampleIndexError: The dataset has no such document.

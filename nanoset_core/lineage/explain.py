@@ -208,7 +208,7 @@ def piece_origins(
             of the first span, if all spans are of one sample.
 
     Returns:
-        The origins of each span; in packs, a span may hold pieces of several documents.
+        The origins of each span. A span of a packed dataset may hold pieces of several documents.
     """
     sequences = dataset.sequences
     if isinstance(offsets, int):

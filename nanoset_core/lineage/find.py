@@ -36,7 +36,7 @@ class DocumentName(NamedTuple):
     line: int | None = None
     """1-based; of a table the row."""
     number: int | None = None
-    """In its corpus, from 0, whatever views or packs the nanoset reads."""
+    """In its corpus, from 0, even if the nanoset reads a dataset derived from the corpus."""
     corpus: str | None = None
     """Look in this one only."""
 

@@ -197,7 +197,7 @@ class Split(NamedTuple):
             reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
         elif n_held < origin.tokens:
             reasons.append(
-                f"{origin.tokens - n_held:,} of its {origin.tokens:,} tokens are left out of packs"
+                f"packing left out {origin.tokens - n_held:,} of its {origin.tokens:,} tokens"
             )
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))

@@ -92,8 +92,7 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
 
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
-    """Yield the current outputs that hold documents with some ids: corpora, views, packs, splits
-    and webdatasets.
+    """Yield the current outputs that hold documents with some ids: datasets, splits and webdatasets.
 
     Outputs that are not built hold nothing, and damaged ones are errors. Samples are looked for of
     up to MAX_PLACED documents of a dataset.

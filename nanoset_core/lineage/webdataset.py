@@ -266,7 +266,7 @@ class Tars:
         if n_seen == origin.tokens:
             return None
         if n_seen == n_held:
-            return "they are left out of packs"
+            return "packing left them out"
         tail = "they lie in a tail that does not fill a context"
         if self.plan.table.sources[source].frequency < 1:
             return f"not all contexts of this corpus are taken, or {tail}"

@@ -106,8 +106,8 @@ def collate_varlen(
     Args:
         samples: dictionaries with `tokens`, `labels` and `loss_mask`, and `cu_seqlens` unless
             `eod_token` is given.
-        eod_token: documents end at this token, whatever `cu_seqlens` says: within packs, for
-            example.
+        eod_token: documents end at this token, whatever `cu_seqlens` says, for example if several
+            documents were packed into one sample.
         mask_ends: leave out of the loss the last token of a document, whose label is the first one
             of the next; at the end of a sample only `eod_token` tells whether a document ends.
         convert: what the arrays are passed through, such as torch.from_numpy.

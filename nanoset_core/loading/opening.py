@@ -141,7 +141,7 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
     ends = set()
     for member in plan.members:
         manifest = outputs.manifest_at(Path(member.prefix).parent)
-        # a view or packs, framed as what they are of
+        # A derived dataset has the end token of the dataset that it was made from.
         while manifest is not None and "corpus" in manifest.facts:
             corpus = manifest.facts["corpus"]
             of, digest = manifest.facts.get("of", corpus), manifest.recipe["parents"]["dataset"]

@@ -38,8 +38,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
     Args:
         project: The project.
-        first: A digest, or the name of a corpus, view or packs; of packs, what they are made from
-            is compared.
+        first: A digest or the name of a dataset. For a packed dataset, the versions of the
+            dataset that it was packed from are compared.
         second: A digest; None if `first` is a name.
 
     Raises:
@@ -49,9 +49,7 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     """
     outputs = project.outputs
     if second is None:
-        name = first
-        if name in project.config.packs:
-            name = project.config.packs[name].of
+        name = project.config.unpacked_name(first)
         stage = VIEW if name in project.config.views else DATASET
         pair = _previous_and_current(
             outputs, stage.layout.folder, check_corpus_name(name, "CORPUS")

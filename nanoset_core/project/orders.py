@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
-from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.views.settings import ViewOrderSpec, ViewSpec, chain_of
 
 _CUT = (
@@ -32,22 +31,18 @@ _BUDGET = (
 )
 
 
-def sorting_of(
-    views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], name: str
-) -> ViewOrderSpec | None:
-    """Return the order by a column in which a trainer finds the documents of a corpus, view or
-    packs.
+def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None:
+    """Return the order by a column in which a trainer finds the documents of a dataset.
 
     Args:
         views: Name → settings of each view.
-        packs: Name → settings of each packs.
-        name: Name of the corpus, view or packs.
+        name: Name of the dataset.
 
     Returns:
-        The order, or None: documents are in the order of the raw text, shuffled by a seed, or laid
-        into packs.
+        The order, or None: the dataset is no view, or its documents are in the order of the raw
+        text or shuffled by a seed.
     """
-    if name in packs or name not in views:
+    if name not in views:
         return None
 
     order: ViewOrderSpec | None = None
@@ -60,9 +55,7 @@ def sorting_of(
     return order
 
 
-def nanoset_order_warnings(
-    spec: NanosetSpec, views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec]
-) -> Iterator[str]:
+def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> Iterator[str]:
     """Yield a warning for each sorted view whose order spoils the splits of a nanoset or is lost in
     training.
 
@@ -70,7 +63,7 @@ def nanoset_order_warnings(
     cut the dataset.
     """
     for view in spec.corpora:
-        order = sorting_of(views, packs, view)
+        order = sorting_of(views, view)
         if order is None:
             continue
 
@@ -99,19 +92,17 @@ def keeps_order(spec: NanosetSpec) -> bool:
 
 
 def reordering_warnings(
-    corpora: Sequence[str], views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], what: str
+    views: Mapping[str, ViewSpec], names: Sequence[str], what: str
 ) -> Iterator[str]:
-    """Yield a warning for each sorted view among some corpora whose documents an output puts into
-    another order.
+    """Yield a warning for each sorted view whose documents an output puts into another order.
 
     Args:
-        corpora: Names of what the output is made of.
         views: Name → settings of each view.
-        packs: Name → settings of each packs.
+        names: Names of the datasets that the output is made from.
         what: What the output does, as a clause.
     """
-    for view in corpora:
-        order = sorting_of(views, packs, view)
+    for view in names:
+        order = sorting_of(views, view)
         if order is not None:
             yield _REORDERED.format(view=view, column=order.by, what=what)
 
@@ -120,7 +111,7 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
     """Yield a warning if a view is sorted by a column and has a budget, which does not follow that
     order.
     """
-    order = sorting_of(views, {}, name)
+    order = sorting_of(views, name)
     if order is None or isinstance(views[name].order, str):
         return
     for view in chain_of(views, name):

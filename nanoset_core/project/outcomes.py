@@ -61,9 +61,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from; of views and packs also what those are made
-    from.
-    """
+    """Return what the outputs of a row are made from, directly or through derived datasets."""
     inputs: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -139,7 +137,7 @@ def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str
 
 
 def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
-    """Return digests of what a version was made from, also by way of views and packs."""
+    """Return digests of what a version was made from, directly or through derived datasets."""
     outputs = graph.project.outputs
     folder = outputs.folder / node.stage.layout.folder / node.name
     manifest: Manifest | None = None

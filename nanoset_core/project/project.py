@@ -203,9 +203,7 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return a name, and those of the views, packs and corpora that the output of that name is made
-    from.
-    """
+    """Return a name, and the names of all datasets that the output with that name is made from."""
     config = project.config
     names = {name}
     if name in config.nanosets:

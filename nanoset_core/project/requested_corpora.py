@@ -26,15 +26,14 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that nanoset.yaml names no corpus that does not exist, and gives no view or packs the
-    name of one.
+    """Check that all corpora in nanoset.yaml exist, and that no derived dataset has the name of one.
 
     Args:
         config: The configuration.
         known: The corpora of the raw folder.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: A corpus does not exist, or shares its name with a derived dataset.
     """
     for name in config.derived:
         if name in known:
@@ -55,22 +54,13 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
-    """Return the error for a view, or packs, with the name of a corpus.
-
-    The two are told apart because the message names the key of nanoset.yaml, and each has its own.
-    """
-    if name in config.views:
-        return ConfigError(
-            "a view and a corpus share a name",
-            where=f"{config.file}: views.{name}",
-            found=name,
-            remedy="rename the view",
-        )
+    """Return the error for a derived dataset with the name of a corpus."""
+    section = config.section_of(name)
     return ConfigError(
-        "packs and a corpus share a name",
-        where=f"{config.file}: packs.{name}",
+        f"a corpus and an entry of `{section}` share a name",
+        where=f"{config.file}: {section}.{name}",
         found=name,
-        remedy="rename packs",
+        remedy=f"rename the entry of `{section}`",
     )
 
 

@@ -118,7 +118,7 @@ class ProjectConfig:
     exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
     """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
     pbin: tuple[str, ...] = ()
-    """Corpora, views and packs that are also written as Modalities' .pbin."""
+    """Datasets that are also written as Modalities' .pbin: corpora, views and packs."""
     packed: tuple[str, ...] = ()
     """Deprecated: the former name of `pbin`."""
     token_target: Annotated[int, Range(1)] | None = None
@@ -186,6 +186,18 @@ class ProjectConfig:
         a corpus can.
         """
         return {**self.views, **self.packs} if self.packs else self.views
+
+    def section_of(self, name: str) -> str:
+        """Return the key of nanoset.yaml under which a derived dataset is configured."""
+        return "packs" if self.is_packed(name) else "views"
+
+    def is_packed(self, name: str) -> bool:
+        """Return whether a name is that of a packed dataset."""
+        return name in self.packs
+
+    def unpacked_name(self, name: str) -> str:
+        """Return the name of what a packed dataset was packed from, or any other name itself."""
+        return self.packs[name].of if self.is_packed(name) else name
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents; keys of its own take precedence."""

@@ -69,8 +69,9 @@ class Target:
         return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a pattern selects it, or what it belongs to: web, pretrain/train, pre*,
-        x/packs.
+        """Return whether a pattern selects it or what it belongs to.
+
+        Examples of patterns: `web`, `pretrain/train`, `pre*`, `web/packed`.
         """
         subject = self.name.partition("/")[0]
         by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"

@@ -1,8 +1,8 @@
 """Count what a split reads of each corpus, whichever datasets of the blend contain its documents.
 
-A blend may read a corpus through several datasets: the corpus itself, views of it, packs. These are
-its *members*. A document may be in several of them, or in a view several times. All numbers here
-follow from one definition:
+A blend may read a corpus through several datasets: that of the corpus itself, and ones that were
+chosen or packed from it. These are its *members*. A document may be in several of them, or in a
+view several times. All numbers here follow from one definition:
 
     The **epochs of a document** are the sum over all members of: its copies among the rows that the
     split has of the member, times the epochs that the split takes of these rows.
@@ -52,7 +52,7 @@ class CorpusParts:
 
     corpus: str
     members: tuple[str, ...]
-    """Names of the corpus, views and packs through which the split reads it."""
+    """Names of the datasets through which the split reads it."""
     prefixes: tuple[str, ...]
     """Prefixes of the members' datasets."""
     parts: tuple[CorpusPart, ...]
@@ -113,11 +113,11 @@ class CorpusCoverage:
 
     corpus: str
     members: tuple[str, ...]
-    """Names of the corpus, views and packs through which it is read."""
+    """Names of the datasets through which it is read."""
     tokens_available: int
     """Tokens that the members contain in the split, each document counted once."""
     tokens: int
-    """Tokens that the split takes; the padding of packs is not among them."""
+    """Tokens that the split takes, without padding."""
     unique_tokens: int
     """Tokens taken that the run has not read before, neither in this split nor in an earlier phase."""
     repeated_tokens: int

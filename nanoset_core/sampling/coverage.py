@@ -43,7 +43,7 @@ class MemberCoverage:
     samples_built: int
     """Samples that its index files contain; what is not taken is surplus."""
     tokens_taken: int
-    """Tokens of the samples that are taken of it, including the padding of packs."""
+    """Tokens of the samples that are taken of it, including padding if documents were packed into samples."""
     epochs: float
     """Samples taken over samples of one epoch; if an epoch has no sample, tokens over tokens."""
     max_epochs: float | None

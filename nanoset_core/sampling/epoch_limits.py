@@ -34,9 +34,7 @@ class ExceededLimit:
     limit: float
     """How often it may be read."""
     holders: tuple[str, ...] = ()
-    """If documents have several copies: names of the corpus, views and packs that contain those
-    read most often.
-    """
+    """If documents have several copies: names of the datasets that contain those read most often."""
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Open a dataset by its name or by its manifest, whether it is that of a corpus, a view or packs."""
+"""Open a dataset by its name or by its manifest, whether it is a corpus, a view or packs."""
 
 from __future__ import annotations
 

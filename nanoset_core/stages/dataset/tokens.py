@@ -1,6 +1,6 @@
 """The .bin of an output: open it, fetch it, copy it within a bucket, and write another one.
 
-Datasets of corpora, views and packs have one, and so have some exports. In a bucket a .bin may be
+Every dataset has one, and so have some exports. In a bucket a .bin may be
 far larger than this machine's disk, so it is read in ranges, copied within the bucket, and uploaded
 while it is written.
 """

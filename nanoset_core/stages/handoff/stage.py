@@ -103,7 +103,7 @@ class HandoffStage(BoundToMachine, Advising):
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         spec = config.nanosets[key.subject]
-        yield from nanoset_order_warnings(spec, config.views, config.packs)
+        yield from nanoset_order_warnings(config.views, spec)
         yield from evaluation_warnings(spec)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:

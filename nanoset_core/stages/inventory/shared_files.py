@@ -68,7 +68,7 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
 
     Args:
         project: The project, whose folders of raw text are listed.
-        names: Corpora, views and packs that are read together.
+        names: Names of the datasets that are read together.
         where: The key of nanoset.yaml that names them.
 
     Raises:

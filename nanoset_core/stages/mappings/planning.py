@@ -168,8 +168,7 @@ class NanosetContext(NanosetLookup):
                 planned.
 
         Raises:
-            MissingError: A dataset that a view was chosen from, or that packs were made of, was
-                deleted.
+            MissingError: A dataset that one of these was made from was deleted.
         """
         plan = planned.plan
         if plan is None:

@@ -56,7 +56,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return what a split reads of each corpus, through all views and packs of it.
+    """Return what a split reads of each corpus, through all datasets that contain its documents.
 
     Columns that say nothing about any of the corpora are left out.
 

@@ -21,7 +21,7 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.mappings.mix_settings import Mix, unweighted
-from nanoset_core.stages.packs.settings import PackingSpec
+from nanoset_core.stages.packing import PackingSpec
 from nanoset_core.storage.paths import expanded
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
@@ -146,8 +146,7 @@ class NanosetSpec:
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
     """How often documents of a corpus may be read at most, for all corpora or for some; absent =
-    any number of times. All members of the blend that hold a document (the corpus, views, packs)
-    count."""
+    any number of times. If several members of the blend contain a document, all of them count."""
     on_exhaustion: Policy = "raise"
     """What happens where a corpus would be read more often than `max_epochs`."""
     held_out: Literal["warn", "block"] | None = None
@@ -167,7 +166,7 @@ class NanosetSpec:
     datatrove.
     """
     packing: PackingSpec | None = None
-    """Lay documents whole into samples: its corpora are read as `packs` of `sequence_length`."""
+    """Fit whole documents into samples by best-fit packing, rather than concatenate and cut them."""
     trainer_path: str | None = None
     """How the trainer spells the output root; goes into its cache names. Absent = the root's
     absolute path.

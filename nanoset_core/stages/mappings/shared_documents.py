@@ -1,13 +1,12 @@
-"""Count which documents of a corpus several datasets of a blend contain: the corpus itself, views
-of it, and packs.
+"""Count which documents of a corpus several datasets of a blend contain.
 
 Training on two of them reads the documents that they have in common twice, which neither of them
 shows.
 
-A view's `.idx` points into the tokens of its corpus, and the pieces of packs name the documents
-that were packed. So the tokens that a dataset contains of each document are counted without reading
-a token. Documents are counted in ranges, so that the memory stays bounded however large the corpus
-is.
+A view's `.idx` points into the tokens of its corpus, and a packed dataset stores which document
+each piece is from. So the tokens that a dataset contains of each document are counted without
+reading a token. Documents are counted in ranges, so that the memory stays bounded however large the
+corpus is.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class SharedDocuments:
             rows_by_prefix: Prefix → (start, stop) of the sequences of the dataset that count.
 
         Raises:
-            MissingError: A dataset that a view was chosen from, or that packs were made of, was
-                deleted.
+            MissingError: A dataset that one of these was made from was deleted.
         """
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
@@ -161,11 +159,12 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A dataset may contain only the first tokens of a document, as packs do that truncate it: these
-    tokens have one copy more in that dataset than the others. If several datasets contain a part of
+    A dataset may contain only the first tokens of a document, if it was truncated to fit into a
+    sample: these tokens have one copy more in that dataset than the others. If several datasets
+        contain a part of
     one document, all parts are taken to start at its first token. That is exact for truncated
     documents. It is not for a document whose pieces are divided between two splits, but at most as
-    many documents are as there are packs at the border of a split.
+    many documents as fit into the samples at the border of a split are affected.
 
     Args:
         contained: int64, shape (n_documents, n_datasets): tokens that each dataset contains of each

@@ -25,7 +25,8 @@ from nanoset_core.sampling.mixture import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
 from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
-from nanoset_core.stages.packs.settings import DEFAULT_SEED, PackingSpec, PacksSpec
+from nanoset_core.stages.packing import DEFAULT_SEED, PackingSpec
+from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import TokenizerSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 

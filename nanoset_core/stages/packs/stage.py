@@ -93,9 +93,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         source = config.packs[self.layout.name_of(key)].of
-        return reordering_warnings(
-            [source], config.views, config.packs, "packs have an order of their own"
-        )
+        return reordering_warnings(config.views, [source], "packs have an order of their own")
 
 
 PACKS = PacksStage()

@@ -1,6 +1,4 @@
-"""The stage `pbin`: the dataset of a corpus, view or packs → one `.pbin`, the file that Modalities
-trains on.
-"""
+"""The stage `pbin`: a dataset → one `.pbin`, the file that Modalities trains on."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ current.
 
 
 class PbinStage(Stage):
-    """The dataset of a view, or packs, as one `.pbin`."""
+    """A derived dataset as one `.pbin`."""
 
     layout = Layout(FOLDER, uploaded_first=(".pbin",))
     kind = "packed"

@@ -101,7 +101,7 @@ def make_pbin_once(
     """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made from the
     same input before.
 
-    From text, the bytes are those of Modalities' `pack_encoded_data` if that packs every line: with
+    From text, the bytes are those of Modalities' `pack_encoded_data` if no line is left out: with
     the special tokens that the tokenizer adds, and the end-of-document token after each document
     that does not end in it. A document without tokens, or a line that is not a document, is left
     out on its own; rejected lines are listed in `<stem>_rejects.jsonl` next to the output. A call

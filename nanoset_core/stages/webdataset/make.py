@@ -17,9 +17,8 @@ from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
-from nanoset_core.stages.datasets import current_dataset, dataset_of
+from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
-from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.stage import check_recipe
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
@@ -94,7 +93,7 @@ def make_plan(project: Project, name: str) -> Manifest:
 
 
 def _datasets(project: Project, name: str) -> dict[str, Manifest]:
-    """Return the current dataset of each corpus, view and packs of a webdataset."""
+    """Return the current version of each dataset that a webdataset reads."""
     return {corpus: current_dataset(project, corpus) for corpus in project.webdataset(name).names}
 
 
@@ -247,7 +246,7 @@ def finish(project: Project, name: str) -> Manifest:
     """Write the lists that name a webdataset's tars, and make it current.
 
     Raises:
-        MissingError: A tar has not been written, or packs that the plan was made of were deleted.
+        MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
@@ -277,7 +276,7 @@ def _complete(
         digest_by_source: The dataset that each source of the plan is.
 
     Raises:
-        MissingError: A tar has not been written, or packs that the plan was made of were deleted.
+        MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
     folder = project.outputs.place(recipe)
     facts = _written_facts(project, recipe, range(plan.shards))
@@ -291,8 +290,8 @@ def _complete(
             remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )
 
-    # To a plan, the padding within packs is tokens; the lists count it as padding.
-    padding = PackPadding(plan, _padding_of_packs(project, plan, digest_by_source))
+    # To a plan, the padding within a packed dataset is tokens; the lists count it as padding.
+    padding = PackPadding(plan, _padding_by_source(project, plan, digest_by_source))
     tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
     sources = padding.counted_sources()
     manifest_facts = {
@@ -318,26 +317,33 @@ def _complete(
     return project.outputs.finalize(recipe, manifest_facts, files)
 
 
-def _padding_of_packs(
-    project: Project,
-    plan: ShufflePlan,
-    digest_by_source: Mapping[str, str],
+def _padding_by_source(
+    project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]
 ) -> dict[int, NDArray[np.int64]]:
-    """Return, for each source that consists of packs, the padding of each pack.
+    """Return the padding of each sequence of the packed datasets that a plan reads.
+
+    Args:
+        project: The project.
+        plan: Of the tars.
+        digest_by_source: Name of each source of the plan → digest of the version that it reads.
+
+    Returns:
+        Number of the source → padding tokens of each of its sequences, shape (n_sequences,).
 
     Raises:
-        MissingError: The packs that the plan was made of were deleted.
+        MissingError: A packed dataset was deleted.
     """
-    padding: dict[int, NDArray[np.int64]] = {}
+    padding_by_source: dict[int, NDArray[np.int64]] = {}
     for number, source in enumerate(plan.table.sources):
-        if source.name in project.config.packs:
-            packs = project.outputs.version(
-                PACKS.layout.folder,
-                source.name,
-                digest_by_source[source.name],
-                "the packs that the tars were made of are gone",
-            )
-            padding_of_source = dataset_of(project.outputs, packs).padding()
-            if padding_of_source is not None:
-                padding[number] = padding_of_source
-    return padding
+        if not project.config.is_packed(source.name):
+            continue
+        manifest = project.outputs.version(
+            dataset_node(project.config, source.name).stage.layout.folder,
+            source.name,
+            digest_by_source[source.name],
+            "a packed dataset that the tars were made from was deleted",
+        )
+        padding = dataset_of(project.outputs, manifest).padding()
+        if padding is not None:
+            padding_by_source[number] = padding
+    return padding_by_source

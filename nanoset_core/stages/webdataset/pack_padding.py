@@ -1,5 +1,6 @@
-"""Count the padding within packs, which a plan counts as tokens: to it, a pack is a row like any
-other.
+"""Count the padding inside the sequences of packed datasets.
+
+A plan of tars counts this padding as tokens, since to a plan every sequence is the same.
 """
 
 from __future__ import annotations
@@ -20,21 +21,19 @@ _CHUNK_CONTEXTS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackPadding:
-    """The padding within the packs of a plan."""
+    """The padding inside the packed datasets that a plan reads."""
 
     plan: ShufflePlan
     by_source: Mapping[int, NDArray[np.int64]]
-    """Number of a source that consists of packs → tokens of each pack that are padding, shape
-    (packs,).
-    """
+    """Number of a packed source → padding tokens of each of its sequences, shape (n_sequences,)."""
 
     def counted(self, facts: TarFacts) -> TarFacts:
-        """Return the facts of a tar with the padding within its packs counted as padding."""
+        """Return the facts of a tar in which this padding is counted as padding."""
         padding = self._padding(self.plan.shard_contexts(facts.shard))
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of the sources with the padding within packs counted as padding."""
+        """Return the counts of the sources in which this padding is counted as padding."""
         table = self.plan.table
         sources = list(table.sources)
         # By chunks, since a source may have more contexts than memory holds.
@@ -53,13 +52,18 @@ class PackPadding:
         return tuple(sources)
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return the padding within packs of some contexts, int64, shape (contexts,)."""
+        """Return the sum of the padding in some contexts.
+
+        Args:
+            contexts: Numbers of the contexts; int64, shape (n_contexts,).
+        """
         if not self.by_source:
             return 0
         places = self.plan.table.locate(contexts)
         padding = 0
-        for number, padding_of_packs in self.by_source.items():
-            # Every row of packs is one pack, since both have one length.
-            packs = places.starts[places.sources == number] // self.plan.settings.row_tokens
-            padding += int(padding_of_packs[packs].sum())
+        for number, padding_of_sequences in self.by_source.items():
+            # Packed sequences are as long as a row of the plan, so each row is one sequence.
+            starts = places.starts[places.sources == number]  # first token of each row
+            sequences = starts // self.plan.settings.row_tokens
+            padding += int(padding_of_sequences[sequences].sum())
         return padding

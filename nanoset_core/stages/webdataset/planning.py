@@ -33,7 +33,7 @@ def settings_of(
     Args:
         project: The project.
         spec: Its section of nanoset.yaml.
-        datasets: Name → manifest of each of its corpora, views and packs.
+        datasets: Name → manifest of each dataset that it reads.
 
     Raises:
         ConfigError: With the preset tokshuf: another tokenizer, or a view.

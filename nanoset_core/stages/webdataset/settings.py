@@ -16,7 +16,7 @@ from nanoset_core.formats.tars.members import MemberKind
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.records.parsing import out_of_range
 from nanoset_core.records.settings import Range
-from nanoset_core.stages.packs.settings import PackingSpec
+from nanoset_core.stages.packing import PackingSpec
 
 if TYPE_CHECKING:
     from nanoset_core.stages.shards.settings import TokenizationSpec, TokenizerSpec
@@ -76,7 +76,7 @@ class WebdatasetSpec:
     are left out.
     """
     packing: PackingSpec | None = None
-    """Lay documents whole into contexts: its corpora are read as `packs` of a context's length."""
+    """Fit whole documents into contexts by best-fit packing, rather than concatenate and cut them."""
     groups: Annotated[int, Range(1, 1000)] = 4
     """Number of Dagster partitions that write the tars; does not change them."""
     engine: ShuffleEngine = "auto"

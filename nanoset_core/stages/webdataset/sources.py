@@ -113,7 +113,7 @@ class TokenSource:
         """Return a source of a dataset that was built.
 
         Args:
-            dataset: The dataset of a corpus, a view or packs.
+            dataset: The dataset.
             is_stored: Whether its tokens stay in their store.
         """
         manifest = dataset.manifest

@@ -106,7 +106,7 @@ class PlanStage(Planned, Advising):
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterator[str]:
         spec = config.webdatasets[key.subject]
         shuffled = "its contexts are shuffled into the tars"
-        yield from reordering_warnings(spec.names, config.views, config.packs, shuffled)
+        yield from reordering_warnings(config.views, spec.names, shuffled)
         warning = engine_warning(spec.engine, f"{STAGE}.{key.subject}.engine")
         if warning is not None:
             yield warning
@@ -138,8 +138,8 @@ class TarsStage(InParts, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Return the size of one group of tars.
 
-        Views and packs count as empty: how many documents a view chooses is not known before it is
-        built.
+        Derived datasets count as empty: how many documents a view chooses is not known before it
+        is built.
         """
         spec = project.webdataset(key.subject)
         tokens_by_corpus = dict.fromkeys(spec.names, 0.0)

@@ -329,7 +329,7 @@ def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
         *(Key(one, f"{one}-packs-64-carry") for one in ("code", "held")),
     ]
     assert config.trains_on("code")
-    with pytest.raises(ConfigError, match="packs and a corpus share a name"):
+    with pytest.raises(ConfigError, match="entry of `packs` share a name"):
         check_requested_corpora(config, ["web", "code", "held", "own"])
 
 

@@ -127,7 +127,7 @@ def test_packs_of_a_sorted_view_are_warned_of_and_are_in_no_order(config):
     (name,) = loaded.packs
 
     assert "order of their own" in next(iter(PACKS.settings_warnings(loaded, Key("web", name))))
-    assert sorting_of(loaded.views, loaded.packs, name) is None
+    assert sorting_of(loaded.views, name) is None
     assert warnings_of(loaded) == []
 
 

@@ -371,7 +371,7 @@ def origins(project: Project, name: str):
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ("held: {of: web", "code: {of: web", "a view and a corpus share a name"),
+        ("held: {of: web", "code: {of: web", "share a name"),
         ("some: {of: kept", "some: {of: some", "this view is of itself, by way of others"),
         ("keep: [0, 0.1]", "keep: [0.1, 0.1]", "a share must have a beginning below its end"),
         ("tokens: 5e3", "tokens: 5e3, documents: 3", "a budget is of tokens or of documents"),
