@@ -95,10 +95,10 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 
 
 def _preflight(handoff: Handoff) -> str:
-    """Return preflight.py with what it looks for in place of its empty constants."""
+    """Return the text of preflight.py with the indexes of this handoff in its constants."""
     samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
     indexes = {name: list(files) for name, files in handoff.indexes.items()}
-    # Its own lines are replaced, so that it is a script that can be checked and tested as it is.
+    # The module is a complete script with empty constants, so that linters and tests can read it.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,
@@ -107,7 +107,7 @@ def _preflight(handoff: Handoff) -> str:
     text = inspect.getsource(preflight)
     for line, value in value_by_line.items():
         constant, _, _ = line.partition("=")
-        text = text.replace(line, f"{constant}= {pformat(value, width=120)}")
+        text = text.replace(line, f"{constant}= {pformat(value, width=100)}")
     return text
 
 

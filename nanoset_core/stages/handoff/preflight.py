@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
-"""Say whether Megatron-LM will find its index files, before a job is queued.
+"""Check that Megatron-LM will find its index files, before a job waits in the queue for a cluster.
 
-Run it where the trainer runs, with the trainer's options (those of arguments.txt beside it are
-added):
+Megatron-LM names each index file after a hash of a JSON description: the dataset, the split, the
+sequence length, the seed and the identifiers of the tokenizer. If one option of the run differs,
+the trainer looks for other files and spends the first hour of the job on building them.
+
+Run this script in the trainer's environment, with the trainer's options:
 
     python preflight.py --tokenizer-type HuggingFaceTokenizer --tokenizer-model /models/llama
 
-It needs the standard library and what the trainer has: its tokenizer is built by Megatron-LM
-itself. Exit codes: 0, every index file will be found; 1, some will not, and the lines that
-nanoset.yaml needs are printed, or an option is given of which it does not know which index files it
-asks for; 2, it cannot tell.
+It adds the options of arguments.txt, which is in the same folder, and compares what they ask for
+with the files. It needs nothing but the standard library and Megatron-LM, which builds the
+tokenizer, since only Megatron-LM knows its tokenizer's identifiers.
+
+Exit codes:
+    0: Megatron-LM will find every index file.
+    1: It will not. The script prints the lines of nanoset.yaml that have to change. Or an option
+       was given whose index files the script cannot predict.
+    2: The check failed, for example because Megatron-LM could not build the tokenizer.
 """
 
 from __future__ import annotations
@@ -22,19 +30,24 @@ import os
 import sys
 from typing import Any
 
+# The next three constants are filled in when this script is written next to arguments.txt.
 NANOSET = ""
 INDEXES: dict[str, list[str]] = {}
-"""Description → the other files of each index; these three are filled in when this file is written."""
+"""File with the description of each index → the other files of that index."""
 SAMPLES: dict[str, int | None] = {}
-"""Split that has data → the samples it was built for; None for one epoch. Empty for a phase."""
+"""Split that has data → number of samples its index was built for, or None for one epoch.
 
-_KEYS = {"seq_length": "sequence_length", "seed": "seed", "split": "split"}
-"""Option that decides which index files are looked for → the key of nanoset.yaml that sets it."""
-_SCHEDULE = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
-_NAMED = ("data_args_path", "per_split_data_args_path")
-_DATA = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
-_TRANSITIONS = "phase_transition_iterations"
-_RUN: dict[str, int | None] = {
+Empty for a phase of a longer run, whose samples do not follow from the options of one job.
+"""
+
+KEY_BY_OPTION = {"seq_length": "sequence_length", "seed": "seed", "split": "split"}
+"""Option that is part of the description of an index → its key in nanoset.yaml."""
+
+DATA_OPTIONS = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
+DATA_FILE_OPTIONS = ("data_args_path", "per_split_data_args_path")
+PHASE_OPTION = "phase_transition_iterations"
+
+DEFAULT_BY_RUN_OPTION = {
     "train_iters": 0,
     "train_samples": 0,
     "global_batch_size": 0,
@@ -43,39 +56,43 @@ _RUN: dict[str, int | None] = {
     "start_eval_at_iter": 0,
     "eval_global_batch_size": 0,
 }
-"""Option of which the numbers of samples are made → Megatron-LM's default; 0 where it has none."""
-_RUN_SWITCHES = ("skip_train", "full_validation")
-_UNKNOWN = (
-    *(
-        "rampup_batch_size",
-        "step_batch_size_schedule",
-    ),  # samples of an iteration change during the run
-    *(
-        "mid_level_dataset_surplus",
-        "multiple_validation_sets",
-    ),  # other samples of a corpus in a blend
-    *(
-        "mock_data",
-        "fim_data",
-        "sft",
-        "perform_rl_step",
-    ),  # other datasets, with other indexes or none
-    *("yaml_cfg", "use_checkpoint_args"),  # options from elsewhere
+"""Option from which Megatron-LM computes numbers of samples → its default, or 0 without one."""
+RUN_SWITCHES = ("skip_train", "full_validation")
+
+UNPREDICTABLE_OPTIONS = (
+    # The number of samples of an iteration changes during the run.
+    "rampup_batch_size",
+    "step_batch_size_schedule",
+    # A blend takes another number of samples of each corpus.
+    "mid_level_dataset_surplus",
+    "multiple_validation_sets",
+    # Other dataset classes, with other indexes or none.
+    "mock_data",
+    "fim_data",
+    "sft",
+    "perform_rl_step",
+    # Options are read from elsewhere.
+    "yaml_cfg",
+    "use_checkpoint_args",
 )
-"""Options that change which indexes are asked for, in ways that are not computed here."""
-_TEXTS = (
-    *("split", _TRANSITIONS, "data_cache_path", *_NAMED),
-    *(
-        "tokenizer_type",
-        "tokenizer_model",
-        "tokenizer_metadata",
-        "vocab_file",
-        "merge_file",
-        "tiktoken_pattern",
-    ),
-    *("chat_template", "tokenizer_prompt_format", "sft_tokenizer_prompt_format"),
+"""Options that change which indexes Megatron-LM asks for, in ways that are not computed here."""
+
+TEXT_OPTIONS = (
+    "split",
+    PHASE_OPTION,
+    "data_cache_path",
+    *DATA_FILE_OPTIONS,
+    "tokenizer_type",
+    "tokenizer_model",
+    "tokenizer_metadata",
+    "vocab_file",
+    "merge_file",
+    "tiktoken_pattern",
+    "chat_template",
+    "tokenizer_prompt_format",
+    "sft_tokenizer_prompt_format",
 )
-_NUMBERS = _RUN | {
+DEFAULT_BY_NUMBER_OPTION = DEFAULT_BY_RUN_OPTION | {
     "seq_length": None,
     "seed": None,
     "vocab_size": None,
@@ -84,227 +101,323 @@ _NUMBERS = _RUN | {
     "null_tokenizer_eod_id": None,
     "null_tokenizer_pad_id": -1,
 }
-_SWITCHES = (
-    *(
-        *_RUN_SWITCHES,
-        "tokenizer_sentencepiece_legacy",
-        "trust_remote_code",
-        "legacy_tokenizer",
-        "use_gigatoken",
-    ),
-    *("tokenizer_hf_use_fast", "tokenizer_hf_include_special_tokens"),
-    *("tokenizer_hf_no_use_fast", "tokenizer_hf_no_include_special_tokens"),
+SWITCHES = (
+    *RUN_SWITCHES,
+    "tokenizer_sentencepiece_legacy",
+    "trust_remote_code",
+    "legacy_tokenizer",
+    "use_gigatoken",
+    "tokenizer_hf_use_fast",
+    "tokenizer_hf_include_special_tokens",
+    "tokenizer_hf_no_use_fast",
+    "tokenizer_hf_no_include_special_tokens",
 )
-_LISTS = ("tokenizer_special_tokens", "tiktoken_special_tokens", *_DATA, *_UNKNOWN)
-_BUILDERS = (
+LIST_OPTIONS = (
+    "tokenizer_special_tokens",
+    "tiktoken_special_tokens",
+    *DATA_OPTIONS,
+    *UNPREDICTABLE_OPTIONS,
+)
+
+TOKENIZER_MODULES = (
     "megatron.core.tokenizers.utils.build_tokenizer",
     "megatron.core.tokenizers.text.utils.build_tokenizer",
 )
-_UNUSED = {
+"""Modules with `build_tokenizer`, in newer and in older versions of megatron-core."""
+BUILD_ARGUMENTS = {
     "rank": 0,
     "make_vocab_size_divisible_by": 128,
     "tensor_model_parallel_size": 1,
     "pad_vocab_size": False,
 }
+"""Arguments that `build_tokenizer` reads although they do not change the identifiers."""
 
 
 def main() -> int:
-    """Compare the run's options with those that the index files were built for; return the exit
-    code.
-    """
+    """Compare the options of a run with those of the index files, and return the exit code."""
     folder = os.path.dirname(os.path.abspath(__file__))
     try:
         with open(os.path.join(folder, "arguments.txt"), encoding="utf-8") as file:
-            built = file.read().split()
-        was, now = _options(built), _options(built + sys.argv[1:])
-        unknown = [
-            name
-            for name in (*_UNKNOWN, *([_TRANSITIONS] if SAMPLES else []))
-            if getattr(now, name) is not None
-        ]
-        if unknown:
-            flags = ", ".join(map(_flag, unknown))
-            _say(
-                f"It does not know which indexes Megatron-LM asks for with {flags}: leave that out here."
+            built_arguments = file.read().split()
+        built = parse_options(built_arguments)
+        run = parse_options(built_arguments + sys.argv[1:])
+
+        unpredictable = unpredictable_options(run)
+        if unpredictable:
+            flags = ", ".join(flag_of(name) for name in unpredictable)
+            say(
+                f"This script cannot predict the indexes that Megatron-LM uses with {flags}.",
+                "Run it without, to check everything else.",
             )
             return 1
-        return _found(now, [*_different(was, now), *_samples(now)], _identifiers(now))
-    except Exception as error:  # noqa: BLE001 — whatever keeps Megatron-LM from building its tokenizer here
-        _say(
-            f"It cannot tell: {str(error) or type(error).__name__}",
-            "Give the trainer's options, in its environment.",
+
+        changes = changed_settings(built, run)
+        changes += changed_samples(run)
+        return report(run, changes, tokenizer_identifiers(run))
+    except Exception as error:  # noqa: BLE001 — Megatron-LM's tokenizers raise errors of any type
+        reason = str(error) or type(error).__name__
+        say(
+            f"The check failed: {reason}",
+            "Run it in the trainer's environment, with the trainer's options.",
         )
         return 2
 
 
-def _found(now: argparse.Namespace, lines: list[str], identifiers: Any) -> int:
-    """Say which indexes will be found, and what nanoset.yaml needs for the others; return the exit
-    code.
+def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int:
+    """Print which indexes Megatron-LM will find, and return the exit code.
+
+    Args:
+        run: The options of the run.
+        changes: Lines of nanoset.yaml that have to change because of other options.
+        identifiers: The identifiers of the run's tokenizer.
     """
-    cache = now.data_cache_path
-    files = [name for description, others in INDEXES.items() for name in (description, *others)]
-    if lost := [name for name in files if not os.path.isfile(os.path.join(cache, name))]:
-        _say(
-            f"{len(lost)} of {len(files)} index files are not there, such as {os.path.join(cache, lost[0])}"
-        )
-        _say(
-            "Run `nanoset build`, or set trainer_path in nanoset.yaml to where the trainer finds the output root."
-        )
-        return 1
-    tokenizer = {"tokenizer": identifiers}
-    run = {"sequence_length": now.seq_length, "random_seed": now.seed, "split": now.split}
-    missing = [name for name in INDEXES if not _is_found(cache, name, run | tokenizer)]
-    if not all(_is_found(cache, name, tokenizer) for name in INDEXES):
-        lines.append(_line("tokenizer_identifiers", identifiers, "trainer"))
-    if missing or lines:
-        _say(f"{len(missing) or 'Some'} of {len(INDEXES)} indexes will be built again.")
-        _say(
-            "In nanoset.yaml:", "", "nanosets:", f"  {NANOSET}:", *(f"    {line}" for line in lines)
+    cache = run.data_cache_path
+
+    # Without the files themselves, the options do not matter.
+    files: list[str] = []
+    for description, other_files in INDEXES.items():
+        files += [description, *other_files]
+    missing_files = [name for name in files if not os.path.isfile(os.path.join(cache, name))]
+    if missing_files:
+        example = os.path.join(cache, missing_files[0])
+        say(
+            f"{len(missing_files)} of {len(files)} index files are missing, such as {example}",
+            "Run `nanoset build`. If the trainer finds the output root under another path, set",
+            "trainer_path in nanoset.yaml to that path.",
         )
         return 1
-    _say(f"All {len(INDEXES)} indexes will be found in {cache}.")
+
+    # Look at the tokenizer alone first, to know whether it is one of the reasons.
+    tokenizer_fields = {"tokenizer": identifiers}
+    if not all(matches_name(cache, name, tokenizer_fields) for name in INDEXES):
+        changes.append(yaml_line("tokenizer_identifiers", identifiers, "trainer"))
+
+    fields = {
+        "tokenizer": identifiers,
+        "sequence_length": run.seq_length,
+        "random_seed": run.seed,
+        "split": run.split,
+    }
+    renamed = [name for name in INDEXES if not matches_name(cache, name, fields)]
+    if renamed or changes:
+        # Other numbers of samples rebuild indexes whose description stays as it is.
+        count = str(len(renamed)) if renamed else "Some"
+        say(
+            f"{count} of {len(INDEXES)} indexes will be rebuilt by the trainer.",
+            "To build them in advance, change nanoset.yaml:",
+            "",
+            "nanosets:",
+            f"  {NANOSET}:",
+        )
+        for line in changes:
+            say(f"    {line}")
+        return 1
+
+    say(f"Megatron-LM will find all {len(INDEXES)} indexes in {cache}.")
     return 0
 
 
-def _say(*lines: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+def say(*lines: str) -> None:
+    """Print lines."""
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the command-line spelling of an option."""
     return f"--{name.replace('_', '-')}"
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    """Return the options that are known here, those of the tokenizer as every version of
-    Megatron-LM names them.
+def parse_options(words: list[str]) -> argparse.Namespace:
+    """Return the options that matter here, and ignore all others.
+
+    The result also has the attributes that `build_tokenizer` of any version of Megatron-LM reads.
+
+    Raises:
+        argparse.ArgumentError: An option lacks its value, or a number is none.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
-    for name in _TEXTS:
-        parser.add_argument(_flag(name))
-    for name, default in _NUMBERS.items():
-        parser.add_argument(_flag(name), type=int, default=default)
-    for name in _SWITCHES:
-        parser.add_argument(_flag(name), action="store_true")
-    for name in _LISTS:
-        parser.add_argument(_flag(name), nargs="*")
+    for name in TEXT_OPTIONS:
+        parser.add_argument(flag_of(name))
+    for name, default in DEFAULT_BY_NUMBER_OPTION.items():
+        parser.add_argument(flag_of(name), type=int, default=default)
+    for name in SWITCHES:
+        parser.add_argument(flag_of(name), action="store_true")
+    for name in LIST_OPTIONS:
+        parser.add_argument(flag_of(name), nargs="*")
     parser.add_argument(
         "--no-tokenizer-sentencepiece-ignore-extra-whitespaces",
         "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
         dest="tokenizer_sentencepiece_ignore_extra_whitespaces",
         action="store_false",
     )
-    found = parser.parse_known_args(words)[0]
-    found.tokenizer_special_tokens = found.tokenizer_special_tokens or found.tiktoken_special_tokens
-    found.tiktoken_special_tokens = found.tokenizer_special_tokens
-    found.special_tokens, found.metadata_path = (
-        found.tokenizer_special_tokens,
-        found.tokenizer_metadata,
-    )
-    vars(found).update(_UNUSED, padded_vocab_size=found.vocab_size or 1)
-    return found
+    options, _ = parser.parse_known_args(words)
+
+    # Versions of Megatron-LM have different names for the same two values.
+    special_tokens = options.tokenizer_special_tokens or options.tiktoken_special_tokens
+    options.tokenizer_special_tokens = special_tokens
+    options.tiktoken_special_tokens = special_tokens
+    options.special_tokens = special_tokens
+    options.metadata_path = options.tokenizer_metadata
+
+    options.padded_vocab_size = options.vocab_size or 1
+    for name, value in BUILD_ARGUMENTS.items():
+        setattr(options, name, value)
+    return options
 
 
-def _different(was: argparse.Namespace, now: argparse.Namespace) -> list[str]:
+def unpredictable_options(run: argparse.Namespace) -> list[str]:
+    """Return the options of a run whose effect on the indexes is not computed here."""
+    names = list(UNPREDICTABLE_OPTIONS)
+    if SAMPLES:
+        # A nanoset without phases was built for one run without transitions.
+        names.append(PHASE_OPTION)
+    return [name for name in names if getattr(run, name) is not None]
+
+
+def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list[str]:
     """Return a line of nanoset.yaml for each option that asks for other index files.
 
+    Args:
+        built: The options for which the index files were built.
+        run: The options of the run.
+
     Raises:
-        ValueError: the data are given otherwise than by arguments.txt, or --split is spelled
-            otherwise.
+        ValueError: The run names other data than arguments.txt, or spells --split with spaces.
     """
-    changed = [name for name, value in vars(now).items() if getattr(was, name) != value]
-    if other := [_flag(name) for name in (*_NAMED, *_DATA) if name in changed]:
-        raise ValueError(f"arguments.txt names the data: leave {', '.join(other)} out")
-    if " " in (now.split or ""):
+    changed = [name for name, value in vars(run).items() if getattr(built, name) != value]
+
+    data_flags = [flag_of(name) for name in (*DATA_FILE_OPTIONS, *DATA_OPTIONS) if name in changed]
+    if data_flags:
+        raise ValueError(f"arguments.txt names the data: leave {', '.join(data_flags)} out")
+    if " " in (run.split or ""):
         raise ValueError(
             "Megatron-LM hashes --split as it is spelled: leave its spaces out, as arguments.txt does"
         )
-    lines = [_line(key, getattr(now, name)) for name, key in _KEYS.items() if name in changed]
-    if SAMPLES:
-        return lines
-    run = [name for name in (*_RUN, *_RUN_SWITCHES, _TRANSITIONS) if name in changed]
-    return lines + [f"# {_flag(name)}: change schedule, or phases" for name in run]
+
+    lines: list[str] = []
+    for name, key in KEY_BY_OPTION.items():
+        if name in changed:
+            lines.append(yaml_line(key, getattr(run, name)))
+    if not SAMPLES:
+        # In a phase, samples follow from the schedule of all phases together.
+        for name in (*DEFAULT_BY_RUN_OPTION, *RUN_SWITCHES, PHASE_OPTION):
+            if name in changed:
+                lines.append(f"# {flag_of(name)}: change schedule, or phases")
+    return lines
 
 
-def _samples(now: argparse.Namespace) -> list[str]:
-    """Return a line of nanoset.yaml if Megatron-LM will ask for other numbers of samples than there
-    are.
+def changed_samples(run: argparse.Namespace) -> list[str]:
+    """Return a line of nanoset.yaml if the run asks for other numbers of samples than were built.
 
-    Source: main (d98e8a64) `megatron/training/training.py` (get_train_valid_test_num_samples,
-        update_train_iters).
+    Source: Megatron-LM main (d98e8a64), `megatron/training/training.py`
+    (get_train_valid_test_num_samples, update_train_iters).
 
     Raises:
-        ValueError: an option is missing without which these cannot be told, or is no such number.
+        ValueError: The run lacks an option from which the numbers are computed, or it is invalid.
     """
     if not SAMPLES:
         return []
-    batch, interval, steps = now.global_batch_size, now.eval_interval, now.eval_iters
-    if not (now.train_iters or now.train_samples) or not batch:
+    batch = run.global_batch_size
+    interval = run.eval_interval
+    if not (run.train_iters or run.train_samples) or not batch:
         raise ValueError(
             "the samples depend on --global-batch-size, and --train-iters or --train-samples"
         )
     if interval < 1:
         raise ValueError(
-            f"--eval-interval has to be 1 or more, since Megatron-LM divides by it, and is {interval}"
+            "--eval-interval has to be 1 or more, since Megatron-LM divides by it, "
+            f"and is {interval}"
         )
-    train, test = (
-        now.train_iters * batch or now.train_samples,
-        steps * (now.eval_global_batch_size or batch),
-    )
-    iterations = train // batch
-    points = (
-        1
-        if now.skip_train
-        else max(iterations // interval + 1 - now.start_eval_at_iter // interval, 0)
-    )
-    asked = {"train": train, "valid": None if now.full_validation else points * test, "test": test}
-    if all(asked[split] in (0, count) for split, count in SAMPLES.items()):
+
+    # The numbers of samples that Megatron-LM asks for. Full validation takes one epoch.
+    train_samples = run.train_iters * batch or run.train_samples
+    iterations = train_samples // batch
+    samples_per_evaluation = run.eval_iters * (run.eval_global_batch_size or batch)
+    evaluations = iterations // interval + 1 - run.start_eval_at_iter // interval
+    if run.skip_train:
+        evaluations = 1
+    samples_by_split: dict[str, int | None] = {
+        "train": train_samples,
+        "valid": max(evaluations, 0) * samples_per_evaluation,
+        "test": samples_per_evaluation,
+    }
+    if run.full_validation:
+        samples_by_split["valid"] = None
+
+    # A split that asks for no samples needs no index.
+    if all(samples_by_split[split] in (0, built) for split, built in SAMPLES.items()):
         return []
-    schedule = dict(zip(_SCHEDULE, (iterations, batch, interval, steps), strict=True))
-    test = steps * batch
-    if asked == {
+
+    # A plain run is best described by `schedule`; one with other evaluations only by `samples`.
+    scheduled_test_samples = run.eval_iters * batch
+    scheduled_samples = {
         "train": iterations * batch,
-        "valid": (iterations // interval + 1) * test,
-        "test": test,
-    }:
-        return [_line("schedule", schedule, "samples")]
-    return [
-        _line("samples", {split: asked[split] for split in SAMPLES if asked[split]}, "schedule")
-    ]
+        "valid": (iterations // interval + 1) * scheduled_test_samples,
+        "test": scheduled_test_samples,
+    }
+    if samples_by_split == scheduled_samples:
+        schedule = {
+            "iterations": iterations,
+            "global_batch_size": batch,
+            "eval_interval": interval,
+            "eval_iters": run.eval_iters,
+        }
+        return [yaml_line("schedule", schedule, "samples")]
+    samples = {split: samples_by_split[split] for split in SAMPLES if samples_by_split[split]}
+    return [yaml_line("samples", samples, "schedule")]
 
 
-def _line(key: str, value: Any, other: str = "") -> str:
-    return f"{key}: {json.dumps(value)}" + (
-        f"   # in place of {other}, if that is there" if other else ""
-    )
+def yaml_line(key: str, value: Any, replaced_key: str = "") -> str:
+    """Return a line of nanoset.yaml; a comment says which key has to be removed in its favour."""
+    line = f"{key}: {json.dumps(value)}"
+    if replaced_key:
+        line += f"   # replaces {replaced_key}: remove that key if you have it"
+    return line
 
 
-def _identifiers(options: argparse.Namespace) -> Any:
-    if not options.legacy_tokenizer:
-        for name in _BUILDERS:
+def tokenizer_identifiers(run: argparse.Namespace) -> Any:
+    """Return what Megatron-LM puts into descriptions for the tokenizer of a run."""
+    if not run.legacy_tokenizer:
+        for name in TOKENIZER_MODULES:
             try:
                 module = importlib.import_module(name)
             except ModuleNotFoundError as error:
-                if not name.startswith(error.name or " "):
+                # This version of megatron-core lacks the module. An error about any other module
+                # says that the installation is broken.
+                is_other_version = error.name is not None and name.startswith(error.name)
+                if not is_other_version:
                     raise
                 continue
-            return module.build_tokenizer(options).unique_identifiers
-    return (
-        importlib.import_module("megatron.training.tokenizer")
-        .build_tokenizer(options)
-        .unique_identifiers
-    )
+            return module.build_tokenizer(run).unique_identifiers
+
+    module = importlib.import_module("megatron.training.tokenizer")
+    return module.build_tokenizer(run).unique_identifiers
 
 
-def _is_found(cache: str, name: str, run: dict[str, Any]) -> bool:
-    """Return whether the trainer's hash, with its own tokenizer and options, names the files that
-    are there.
+def matches_name(cache: str, name: str, fields: dict[str, Any]) -> bool:
+    """Return whether an index keeps its name if fields of its description are replaced.
+
+    The name starts with the MD5 of the description, so Megatron-LM finds the files only if the
+    description that it makes for the run is the same.
+
+    Args:
+        cache: Folder of the index files.
+        name: Name of the file with the description.
+        fields: Field of the description → its value in the run.
     """
     with open(os.path.join(cache, name), encoding="utf-8") as file:
         description = json.load(file)
-    for one in description.get("datasets", (description,)):
-        one.update((key, value) for key, value in run.items() if one.get(key) is not None)
+
+    # The description of a blend contains those of its datasets, which have the fields.
+    for dataset in description.get("datasets", [description]):
+        for field, value in fields.items():
+            if dataset.get(field) is not None:
+                dataset[field] = value
+
     text = json.dumps(description, indent=4)
-    return name.startswith(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest())
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+    return name.startswith(digest)
 
 
 if __name__ == "__main__":

@@ -87,14 +87,14 @@ def asked(folder: Path, core: Path | None, *words: str) -> tuple[int, str]:
 
 
 def pasted(said: str) -> dict[str, Any]:
-    """The settings that it prints, without those that they are in place of."""
-    lines = said.partition("In nanoset.yaml:\n")[2]
+    """Return the settings that the script prints, and None for the keys that they replace."""
+    lines = said.partition("change nanoset.yaml:\n")[2]
     changes = yaml.safe_load(lines)["nanosets"]["pretrain"]
-    return changes | {
-        line.split("in place of ")[1].split(",")[0]: None
-        for line in lines.split("\n")
-        if "#" in line
-    }
+    for line in lines.split("\n"):
+        _, mark, comment = line.partition("# replaces ")
+        if mark:
+            changes[comment.partition(":")[0]] = None
+    return changes
 
 
 def test_what_is_right_and_what_is_not(made, core):
@@ -116,7 +116,7 @@ def test_what_is_right_and_what_is_not(made, core):
         ),
         *("--split", "8,1,1"),
     )
-    assert (code, "indexes will be built again" in said) == (1, True)
+    assert (code, "indexes will be rebuilt" in said) == (1, True)
     changes = pasted(said)
     assert changes.keys() == {
         *(
@@ -215,7 +215,8 @@ def test_options_whose_indexes_are_not_known(made, core):
         code, said = asked(folder, None, *words.split())
         assert (code, said) == (
             1,
-            f"It does not know which indexes Megatron-LM asks for with {flag}: leave that out here.\n",
+            f"This script cannot predict the indexes that Megatron-LM uses with {flag}.\n"
+            "Run it without, to check everything else.\n",
         )
 
 
@@ -286,14 +287,15 @@ def test_numbers_that_are_none(made, core, words, said):
     found = asked(made(), core, *words.split())
     assert found == (
         2,
-        f"It cannot tell: {said}\nGive the trainer's options, in its environment.\n",
+        f"The check failed: {said}\n"
+        "Run it in the trainer's environment, with the trainer's options.\n",
     )
 
 
 def test_files_that_are_not_where_the_trainer_looks(made, core, tmp_path):
     folder = made()
     code, said = asked(folder, core, "--data-cache-path", str(tmp_path))
-    assert (code, "index files are not there" in said, str(tmp_path) in said) == (1, True, True)
+    assert (code, "index files are missing" in said, str(tmp_path) in said) == (1, True, True)
     cache = folder.parents[1] / "cache"
     lost = next(cache.glob("*BlendedDataset-valid-dataset_index.npy"))
     lost.unlink()
