@@ -25,8 +25,9 @@ from nanoset_core.text.pieces import (
     open_raw,
     status_of,
 )
+from nanoset_core.text.record_batches import TooFarError
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.tables import TooFarError, read_table
+from nanoset_core.text.tables import read_table
 
 MOST_LINE_BYTES = 64 << 20
 """Longer lines are not held in memory."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.columns import RowProblem, column_at, locate, texts_at
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.importing import NotJsonError
 from nanoset_core.text.lines import LineBlock, read_lines
@@ -28,7 +29,7 @@ from nanoset_core.text.parsing import (
 from nanoset_core.text.pieces import Piece, SourceRange, StoredPiece, too_large
 from nanoset_core.text.rejects import NO_OFFSET, FaultError, Reject, excerpt
 from nanoset_core.text.table_ids import TableIds, escaped_count, ids_of
-from nanoset_core.text.tables import Why, column_at, locate, read_table, texts_at
+from nanoset_core.text.tables import read_table
 from nanoset_core.text.values import from_json, narrowed
 
 BATCH_BYTES = 1 << 20
@@ -297,7 +298,7 @@ class RowReader:
         count the rows.
         """
         try:
-            self._texts = [locate(schema, key, text=True) for key in self._fields.texts]
+            self._texts = [locate(schema, key, is_text=True) for key in self._fields.texts]
         except NotADocumentError as error:
             self._error = error
             return []
@@ -330,10 +331,10 @@ class RowReader:
         # A row is a document if it has a text at each key; why it has none is said of the first
         # such key.
         columns = [texts_at(rows, names, self._max_text_bytes) for names in self._texts]
-        bad: dict[int, Why] = {}
-        for _, bad_of_column, _ in reversed(columns):
-            bad |= bad_of_column
-        all_texts = cast(list[str], columns[0][0])
+        bad: dict[int, RowProblem] = {}
+        for column in reversed(columns):
+            bad |= column.problems
+        all_texts = cast(list[str], columns[0].texts)
         kept = [row for row in range(len(row_numbers)) if row not in bad]
         texts = [all_texts[row] for row in kept]
 
@@ -358,7 +359,7 @@ class RowReader:
                 Reject(self._path, first_row + row, NO_OFFSET, *why)
                 for row, why in sorted(bad.items())
             ],
-            read_bytes=columns[0][2],
+            read_bytes=columns[0].n_bytes,
             zeroed=_counter(self._path, n_zeroed),
             unkept_ids=_counter(self._path, ids.n_unkept),
             escaped_ids=_counter(self._path, ids.n_escaped),

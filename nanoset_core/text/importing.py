@@ -14,10 +14,11 @@ import orjson
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.recorded import make_once
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.endings import ARROW, PARQUET, is_table
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.tables import is_bytes, plain, read_table, strings
+from nanoset_core.text.tables import read_table
 
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _GZIP_LEVEL = 1
@@ -247,7 +248,7 @@ def json_values(array: Any) -> list[Any]:
     import pyarrow as pa
     from pyarrow import types
 
-    array = plain(array)
+    array = plain_array(array)
     if types.is_struct(array.type):
         return _structs(array)
     if types.is_nested(array.type) and not types.is_union(array.type):
@@ -270,9 +271,9 @@ def _scalars(array: Any) -> list[Any]:
     import pyarrow.compute as pc
     from pyarrow import types
 
-    if is_bytes(array):
+    if is_bytes_array(array):
         try:
-            return strings(array)
+            return to_strings(array)
         except UnicodeDecodeError as error:
             raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
     if types.is_floating(array.type):

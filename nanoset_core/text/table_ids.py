@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
 from nanoset_core.text.importing import NotJsonError, json_values
 from nanoset_core.text.parsing import id_text
-from nanoset_core.text.tables import is_bytes, plain, strings
 
 
 class TableIds(NamedTuple):
@@ -37,11 +37,15 @@ def ids_of(array: Any) -> TableIds:
     """
     import pyarrow as pa
 
-    array = plain(array)
+    array = plain_array(array)
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
 
-    values = strings(array, "backslashreplace") if is_bytes(array) else _json_values_or_none(array)
+    values = (
+        to_strings(array, "backslashreplace")
+        if is_bytes_array(array)
+        else _json_values_or_none(array)
+    )
     texts = [id_text(value) for value in values]
     n_unkept = texts.count(None) - array.null_count
     return TableIds(texts, n_unkept=n_unkept, n_escaped=escaped_count(array))
@@ -55,10 +59,10 @@ def escaped_count(array: Any) -> int:
     """
     import pyarrow as pa
 
-    array = plain(array)
+    array = plain_array(array)
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    if not is_bytes(array):
+    if not is_bytes_array(array):
         return 0
 
     # Arrow checks all bytes at once, much faster than Python decodes them.

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
+from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
 from nanoset_core.text.importing import json_values
-from nanoset_core.text.tables import is_bytes, plain, strings
 
 MOST_BYTES = 4096
 """Longer texts are left out: 65,536 of each column are held at once."""
@@ -117,11 +117,11 @@ def narrowed(array: Any) -> Any:
     import pyarrow as pa
     from pyarrow import types
 
-    array = plain(array)
+    array = plain_array(array)
     if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
     try:
-        if is_bytes(array):
+        if is_bytes_array(array):
             text = array.view(
                 pa.large_string() if types.is_large_binary(array.type) else pa.string()
             )
@@ -131,8 +131,8 @@ def narrowed(array: Any) -> Any:
             return array.cast(pa.int64())
     except pa.ArrowInvalid:  # bytes that are not UTF-8, a number that is too large
         return (
-            pa.array(strings(array, "backslashreplace"), pa.string())
-            if is_bytes(array)
+            pa.array(to_strings(array, "backslashreplace"), pa.string())
+            if is_bytes_array(array)
             else array.cast(pa.string())
         )
     if types.is_boolean(array.type) or types.is_null(array.type):

@@ -13,11 +13,12 @@ from typing import Any
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.stages.attributes.lookup import CHUNK, Lookup, LookupWriter
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.columns import plain_array
 from nanoset_core.text.contents import FileStat
 from nanoset_core.text.importing import NotJsonError
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.table_ids import escaped_count
-from nanoset_core.text.tables import plain, read_table
+from nanoset_core.text.tables import read_table
 from nanoset_core.text.values import MOST_BYTES, narrowed
 
 _CHUNK_BYTES = 32 << 20
@@ -167,7 +168,7 @@ def _kind(kind: Any) -> str | None:
     import pyarrow as pa
     from pyarrow import types
 
-    one = plain(pa.nulls(0, kind))
+    one = plain_array(pa.nulls(0, kind))
     if types.is_null(one.type):
         return None
     if types.is_integer(one.type) or types.is_duration(one.type):
@@ -184,7 +185,7 @@ def _values(array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    array = plain(array)
+    array = plain_array(array)
     if pa.types.is_uint64(array.type):
         return array
     array = narrowed(array)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from nanoset_core.errors import InputError
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.columns import column_at, locate
 from nanoset_core.text.endings import HEAD_BYTES, describe_content, is_table
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.table_ids import ids_of
-from nanoset_core.text.tables import column_at, locate, read_table
+from nanoset_core.text.tables import read_table
 
 ID_COLUMN = "id"
 COMMENT = "# "

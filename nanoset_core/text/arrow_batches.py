@@ -1,0 +1,136 @@
+"""Read the record batches of an Arrow file, in the file format or the stream format.
+
+Both formats store a sequence of record batches; the file format starts with `ARROW1`, and ends with
+a list of its batches. A local file is mapped into memory, so that memory does not grow with its
+record batches, except for compressed ones, which Arrow decompresses as a whole. Whoever truncates a
+mapped file while it is read kills the process that reads it.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from nanoset_core.text.record_batches import (
+    ColumnChooser,
+    NumberedBatch,
+    TableDamageError,
+    column_indices,
+)
+
+ARROW_MAGIC = b"ARROW1"
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_CONTINUATION = _END_OF_STREAM[:4]
+_OLD_END_OF_STREAM = _END_OF_STREAM[4:]
+"""Before Arrow 0.15 messages had no continuation mark, and the end of a stream had none either."""
+
+
+def map_file(file: BinaryIO, size: int) -> mmap.mmap | None:
+    """Map a file into memory, or return None if it is an object in a bucket.
+
+    Raises:
+        TableDamageError: The file is empty; nothing empty can be mapped.
+    """
+    if size == 0:
+        raise TableDamageError("the file is empty")
+    try:
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    except io.UnsupportedOperation:  # objects have no file descriptor
+        return None
+
+
+class BoundedFile:
+    """A file for Arrow to read, which never returns more bytes than the file has.
+
+    A damaged file may claim that a batch has terabytes. Arrow would ask for these at once, and the
+    file would reserve memory for them.
+    """
+
+    closed = False
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._size = size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Leave the file open: whoever opened it closes it."""
+
+    def read(self, count: int = -1) -> bytes:
+        available = max(0, self._size - self._file.tell())
+        if count < 0:
+            return self._file.read(available)
+        return self._file.read(min(count, available))
+
+
+def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Iterator[NumberedBatch]:
+    """Yield the record batches of an Arrow file in order.
+
+    Raises:
+        TableDamageError: A stream has no end, or something follows its end.
+        pyarrow.ArrowException: The file is damaged.
+    """
+    import pyarrow as pa
+
+    if isinstance(file, mmap.mmap):
+        file.madvise(mmap.MADV_SEQUENTIAL)
+        source = pa.BufferReader(pa.py_buffer(file))
+    else:
+        source = pa.PythonFile(file, "r")
+
+    if source.read_at(len(ARROW_MAGIC), 0) == ARROW_MAGIC:
+        batches = _file_batches(source, choose)
+    else:
+        batches = _stream_batches(source, choose)
+
+    row = 1
+    for batch in batches:
+        batch.validate()
+        yield NumberedBatch(row, batch)
+        row += batch.num_rows
+
+
+def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
+    """Yield the chosen columns of each record batch of a file in the file format."""
+    import pyarrow as pa
+
+    reader = pa.ipc.open_file(source)
+    # Read all columns, and select afterwards: of chosen columns Arrow would make copies.
+    indices = column_indices(reader.schema.names, choose(reader.schema))
+    for number in range(reader.num_record_batches):
+        yield reader.get_batch(number).select(indices)
+
+
+def _stream_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
+    """Yield the chosen columns of each record batch of a stream, and check how the stream ends."""
+    import pyarrow as pa
+
+    source.seek(0)
+    schema = pa.ipc.open_stream(source).schema
+    source.seek(0)
+    indices = column_indices(schema.names, choose(schema))
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=indices)
+    yield from pa.ipc.open_stream(source, options=options)
+
+    # Arrow also accepts a stream that just stops, as a truncated file does.
+    stop = source.tell()
+    if source.read_at(len(_CONTINUATION), 0) == _CONTINUATION:
+        end_mark = _END_OF_STREAM
+    else:
+        end_mark = _OLD_END_OF_STREAM
+    if source.read_at(len(end_mark), max(stop - len(end_mark), 0)) != end_mark:
+        raise TableDamageError(
+            "the stream has no end-of-stream mark, so its last batches may be missing"
+        )
+    excess_bytes = source.size() - stop
+    if excess_bytes != 0:
+        raise TableDamageError(
+            f"{excess_bytes:,} bytes follow the end of the stream at byte {stop:,}"
+        )

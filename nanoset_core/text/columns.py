@@ -1,0 +1,356 @@
+"""Columns of record batches: find them by their names, and convert them to texts.
+
+Tables store the same values in many ways: as dictionaries, runs, views, or extension types.
+`plain_array` reduces these to a few, so that other functions need not know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nanoset_core.text.parsing import NotADocumentError, find
+from nanoset_core.text.rejects import AMBIGUOUS_COLUMN, EXCERPT_BYTES, FaultError, excerpt
+
+_UUID = "arrow.uuid"
+"""Arrow's name of the type that Parquet calls UUID."""
+_UUID_HYPHENS = (8, 12, 16, 20)
+"""Numbers of the hexadecimal digits of a UUID before which it has a hyphen."""
+
+
+def row_bytes(array: Any) -> float:
+    """Estimate how many bytes of memory a row of an Arrow array needs as plain values.
+
+    This is the average size of a value. If rows share values, as in a dictionary, the longest one
+    might be the value of all rows of a slice: then it is the size of the longest value.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return row_bytes(array.storage)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return _longest_view(array)
+
+    if pa.types.is_dictionary(kind):
+        shared_values = array.dictionary
+    elif pa.types.is_run_end_encoded(kind):
+        shared_values = array.values
+    else:
+        return float(array.get_total_buffer_size()) / max(len(array), 1)
+
+    if is_bytes_array(as_bytes(shared_values)):
+        return float(pc.max(pc.binary_length(shared_values)).as_py() or 0)
+    if pa.types.is_nested(shared_values.type):
+        return float(shared_values.get_total_buffer_size())
+    return row_bytes(shared_values)
+
+
+def _longest_view(array: Any) -> float:
+    """Return the size in bytes of the longest value of an array of views."""
+    # (n, 4) int32: a view has 16 bytes, of which the first four are the length of its value.
+    views = np.frombuffer(array.buffers()[1], "<i4", 4 * len(array), 16 * array.offset)
+    lengths = views.reshape(-1, 4)[:, 0]  # (n,)
+    return float(lengths.max(initial=0))
+
+
+def as_bytes(array: Any) -> Any:
+    """View an Arrow array of strings as bytes, because strings of a file need not be UTF-8.
+
+    Arrays of other types are returned unchanged.
+    """
+    import pyarrow as pa
+
+    bytes_types = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
+    if array.type not in bytes_types:
+        return array
+    return array.view(bytes_types[array.type])
+
+
+def as_unchecked_strings(array: Any) -> Any:
+    """View an Arrow array of bytes as strings, without a check that they are UTF-8."""
+    import pyarrow as pa
+
+    if pa.types.is_large_binary(array.type):
+        return array.view(pa.large_string())
+    return array.view(pa.string())
+
+
+def is_bytes_array(array: Any) -> bool:
+    """Return whether an Arrow array holds bytes of any length, and not as views."""
+    from pyarrow import types
+
+    return bool(types.is_binary(array.type) or types.is_large_binary(array.type))
+
+
+def plain_array(array: Any) -> Any:
+    """Return the values of an Arrow array without the encoding in which a file stores them.
+
+    Extension types, dictionaries, runs and views are replaced by their values, and strings by their
+    bytes, which need not be UTF-8. UUIDs become their usual text, such as
+    6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the 16 bytes that store them.
+
+    Args:
+        array: A slice of a column, since dictionaries and runs need more memory afterwards.
+
+    Raises:
+        pyarrow.ArrowException: The array is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(array.type, pa.BaseExtensionType):
+        if array.type.extension_name == _UUID:
+            return _uuid_texts(array.storage)
+        return plain_array(array.storage)
+
+    if pa.types.is_dictionary(array.type):
+        # The values are viewed as bytes first: decoding a dictionary of invalid strings fails.
+        values = as_bytes(array.dictionary)
+        encoded = pa.DictionaryArray.from_arrays(array.indices, values, safe=False)
+        encoded.validate(full=True)
+        return plain_array(encoded.dictionary_decode())
+
+    array = as_bytes(array)
+    array.validate(full=True)
+    if pa.types.is_run_end_encoded(array.type):
+        return plain_array(pc.run_end_decode(array))
+    if pa.types.is_binary_view(array.type):
+        return array.cast(pa.large_binary())
+    return array
+
+
+def _holds_uuids(kind: Any) -> bool:
+    """Return whether a column of this Arrow type holds UUIDs, which are ids and no text."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _holds_uuids(kind.value_type)
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _UUID
+
+
+def _uuid_texts(storage: Any) -> Any:
+    """Return UUIDs as text: an Arrow array of 36 bytes of ASCII each, null where the UUID is null.
+
+    Args:
+        storage: The bytes of the UUIDs, an Arrow array of fixed_size_binary[16].
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    storage.validate(full=True)
+    if storage.null_count == len(storage):
+        return pa.nulls(len(storage), pa.binary())
+
+    # (n, 16) the bytes of each UUID
+    start = storage.offset
+    stop = storage.offset + len(storage)
+    values = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop).reshape(-1, 16)[start:]
+
+    # (n, 32) the hexadecimal digits of each UUID, and (n, 36) with hyphens between them
+    hex_digits = np.frombuffer(values.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
+
+    buffers = [None, pa.py_buffer(characters.tobytes())]
+    texts = pa.Array.from_buffers(pa.binary(36), len(storage), buffers)
+    return pc.if_else(storage.is_valid(), texts.cast(pa.binary()), None)
+
+
+def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
+    """Return the values of an Arrow array of bytes as Python strings.
+
+    Args:
+        array: Of the type binary or large_binary.
+        errors: What happens to bytes that are not UTF-8; see `bytes.decode`.
+
+    Raises:
+        UnicodeDecodeError: Bytes are not UTF-8, and `errors` is strict.
+    """
+    import pyarrow as pa
+
+    try:
+        strings = as_unchecked_strings(array)
+        texts: list[str | None] = strings.to_numpy(zero_copy_only=False).tolist()
+    except pa.ArrowException:  # some bytes are not UTF-8
+        return [None if data is None else data.decode(errors=errors) for data in array.to_pylist()]
+    return texts
+
+
+def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
+    """Find a key among the fields of a schema, by the rules of `parsing.find`.
+
+    Args:
+        schema: Arrow schema of a file.
+        key: Name of a column, or dotted path to a field of a struct.
+        is_text: Whether the column has to hold texts.
+
+    Returns:
+        The names that lead to the column: of structs, and at last its own.
+
+    Raises:
+        NotADocumentError: With the reason that no row is a document: missing_key, not_an_object, or
+            text_not_a_string.
+        FaultError: One of the names is that of several columns or fields.
+    """
+    import pyarrow as pa
+
+    field, names = find(schema, key, _fields_by_name)
+    _check_unambiguous(schema, names)
+    if is_text:
+        has_strings = is_bytes_array(plain_array(pa.nulls(0, field.type)))
+        if _holds_uuids(field.type) or not has_strings:
+            raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
+    return names
+
+
+def _fields_by_name(value: Any, name: str) -> dict[str, Any]:
+    """Return the fields of a schema, or of a field whose type is a struct, by their names."""
+    import pyarrow as pa
+
+    fields = value if isinstance(value, pa.Schema) else value.type
+    if name and not pa.types.is_struct(fields):
+        raise NotADocumentError("not_an_object", f"{name!r} is a column of {fields}")
+    return {field.name: field for field in fields}
+
+
+def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
+    """Check that each of the names that lead to a column is the name of only one field.
+
+    Raises:
+        FaultError: A name is that of several fields.
+    """
+    fields = list(schema)
+    for depth, name in enumerate(names, start=1):
+        matching = [field for field in fields if field.name == name]
+        if len(matching) > 1:
+            path = ".".join(names[:depth])
+            raise FaultError(
+                AMBIGUOUS_COLUMN,
+                f"{len(matching)} columns are named {path!r}, so that it cannot be told which of "
+                "them is meant: rename or remove all but one",
+                line=1,
+            )
+        if depth < len(names):
+            fields = list(matching[0].type)
+
+
+def column_at(rows: Any, names: tuple[str, ...]) -> Any:
+    """Return the column to which some names lead, as a plain array; null inside a null struct.
+
+    Args:
+        rows: A pyarrow.RecordBatch.
+        names: As `locate` returns them.
+    """
+    return plain_array(_field_at(rows, names))
+
+
+def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
+    """Return the column or struct to which some names lead, as the file stores it."""
+    import pyarrow.compute as pc
+
+    whole = rows.to_struct_array()
+    path: list[int] = []  # index of the field in each struct
+    struct = whole.type
+    for name in names:
+        indices = [index for index, field in enumerate(struct) if field.name == name]
+        path.append(indices[-1])
+        struct = struct[indices[-1]].type
+    return pc.struct_field(whole, path)
+
+
+class RowProblem(NamedTuple):
+    """Why a row holds no text; the fields are those of `Reject`."""
+
+    reason: str
+    detail: str
+    excerpt: str
+
+
+class ColumnTexts(NamedTuple):
+    """The texts of a column."""
+
+    texts: list[str | None]
+    """Text of each row, or None for a row without one."""
+    problems: dict[int, RowProblem]
+    """Index of each row without a text, and the reason."""
+    n_bytes: int
+    """Bytes of all values, also of those that are no texts."""
+
+
+def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
+    """Return the texts of the column to which some names lead.
+
+    A row has no text if its value, or a struct around it, is null, if its bytes are not UTF-8, or
+    if there are too many of them.
+
+    Args:
+        rows: A pyarrow.RecordBatch.
+        names: As `locate` returns them.
+        max_bytes: The most bytes of a text.
+    """
+    import pyarrow.compute as pc
+
+    # Nearly all columns hold only valid texts, which are converted together.
+    array = column_at(rows, names)
+    lengths = pc.binary_length(array)
+    longest = pc.max(lengths).as_py() or 0
+    texts: list[str | None] = [None] * len(array)
+    if longest <= max_bytes:
+        with suppress(UnicodeDecodeError):
+            texts = to_strings(array)
+
+    # Otherwise look at each row that has no text yet.
+    problems: dict[int, RowProblem] = {}
+    remaining_rows = [row for row, text in enumerate(texts) if text is None]
+    if remaining_rows:
+        structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
+        levels = [*structs, array]
+    for row in remaining_rows:
+        null_depth = _depth_of_null(levels, row)
+        if null_depth is not None:
+            reason = "text_not_a_string" if null_depth == len(names) else "not_an_object"
+            detail = f"{'.'.join(names[:null_depth])!r} is null"
+            problems[row] = RowProblem(reason, detail, "")
+            continue
+        text = _decode(array[row], max_bytes)
+        if isinstance(text, RowProblem):
+            problems[row] = text
+        else:
+            texts[row] = text
+
+    return ColumnTexts(texts, problems, n_bytes=pc.sum(lengths).as_py() or 0)
+
+
+def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:
+    """Return how many names lead to the outermost value of a row that is null, or None.
+
+    Args:
+        levels: The structs around a column, from the outermost one, and at last the column.
+        row: Index of the row.
+    """
+    for depth, level in enumerate(levels, start=1):
+        if not level[row].is_valid:
+            return depth
+    return None
+
+
+def _decode(value: Any, max_bytes: int) -> str | RowProblem:
+    """Return the text of an Arrow scalar of bytes, or why it has none."""
+    data = memoryview(value.as_buffer())  # no copy of a long text
+    if len(data) > max_bytes:
+        beginning = bytes(data[:EXCERPT_BYTES])
+        return RowProblem("line_too_long", f"{len(data):,} bytes", excerpt(beginning))
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        detail = f"byte 0x{byte:02x} at byte {error.start} of the text: {error.reason}"
+        return RowProblem("invalid_utf8", detail, excerpt(error.object))

@@ -1,0 +1,188 @@
+"""Read a Parquet file page by page: record batches of about 1 MiB, whatever the row groups hold.
+
+A Parquet file consists of row groups, each of which stores one chunk of every column. A chunk
+consists of compressed pages, and of a dictionary, to whose values the pages may refer. Row groups
+may have several GB, so they are never decompressed as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from nanoset_core.text.record_batches import (
+    SLICE_BYTES,
+    ColumnChooser,
+    NumberedBatch,
+    TableDamageError,
+    TooFarError,
+    column_indices,
+    rows_between,
+)
+
+READ_BYTES = 1 << 20
+"""Size of the buffer through which each column chunk is read."""
+BATCH_ROWS = 1024
+"""The most rows of a batch."""
+REPEATED_BYTES = 256 << 20
+"""The most bytes of a batch if every row held the longest value that its dictionary can have."""
+
+
+def parquet_batches(
+    file: BinaryIO,
+    choose: ColumnChooser,
+    rows: Sequence[int] | None,
+    most_skipped_bytes: int | None,
+) -> Iterator[NumberedBatch]:
+    """Yield the rows of a Parquet file in order.
+
+    Args:
+        file: The opened file.
+        choose: Chooses the columns to read.
+        rows: Numbers of the requested rows, ascending. Row groups without any of them are not read,
+            and no row after the last of them in a row group is. None requests all rows.
+        most_skipped_bytes: How many bytes of a row group may be decompressed to get to a requested
+            row. Instead of rows that are further inside, a TooFarError is yielded for each.
+
+    Raises:
+        TableDamageError: Rows are missing.
+        pyarrow.ArrowException: The file is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    # Without pre_buffer=False, pyarrow holds a whole row group, whatever the buffer's size.
+    table = pq.ParquetFile(
+        file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True
+    )
+    metadata = table.metadata
+    columns = choose(table.schema_arrow)
+    if columns == []:
+        # Read one column, because batches without columns do not tell how many rows they have.
+        columns = table.schema_arrow.names[:1]
+
+    first_row = 1
+    for number in range(metadata.num_row_groups):
+        group = _RowGroup(table, number, columns, first_row)
+        if rows is None:
+            yield from group.batches(group.stop_row)
+        else:
+            yield from _requested_rows(group, rows, most_skipped_bytes)
+        first_row = group.stop_row
+
+    n_rows = first_row - 1
+    if n_rows != metadata.num_rows:
+        raise TableDamageError(
+            f"the row groups hold {n_rows:,} of the {metadata.num_rows:,} rows of the footer"
+        )
+
+
+def _requested_rows(
+    group: _RowGroup, rows: Sequence[int], most_skipped_bytes: int | None
+) -> Iterator[NumberedBatch]:
+    """Yield batches with the requested rows of a row group, and errors for those too far inside."""
+    requested = rows_between(rows, group.first_row, group.stop_row)
+
+    # The last row that may be read, by the average size of a row.
+    if most_skipped_bytes is None:
+        last_row: float = group.stop_row
+    else:
+        last_row = group.first_row + most_skipped_bytes / max(group.row_bytes, 1)
+    n_near = bisect_right(requested, last_row)
+
+    if n_near > 0:
+        yield from group.batches(requested[n_near - 1] + 1)
+    for row in requested[n_near:]:
+        skipped_bytes = int((row - group.first_row) * group.row_bytes)
+        yield NumberedBatch(row, TooFarError(f"{skipped_bytes:,} bytes into a row group"))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    """One row group of a Parquet file."""
+
+    table: Any
+    """The pyarrow.parquet.ParquetFile."""
+    number: int
+    """Number of the row group in the file, from 0."""
+    columns: Sequence[str] | None
+    """Columns to read, or None for all."""
+    first_row: int
+    """1-based number of its first row in the file."""
+
+    @property
+    def metadata(self) -> Any:
+        """What the footer of the file says about the row group."""
+        return self.table.metadata.row_group(self.number)
+
+    @property
+    def stop_row(self) -> int:
+        """Number of the row after its last one."""
+        return self.first_row + int(self.metadata.num_rows)
+
+    @property
+    def row_bytes(self) -> float:
+        """Average size of a row with all columns, decompressed."""
+        return float(self.metadata.total_byte_size / max(self.metadata.num_rows, 1))
+
+    def batches(self, stop_row: int) -> Iterator[NumberedBatch]:
+        """Yield the rows before `stop_row`, which may be before the end of the row group."""
+        batches = self.table.iter_batches(
+            self._batch_rows(),
+            row_groups=[self.number],
+            columns=self.columns,
+            use_threads=False,
+        )
+        row = self.first_row
+        for batch in batches:
+            yield NumberedBatch(row, batch.slice(0, stop_row - row))
+            row += batch.num_rows
+            if stop_row <= row < self.stop_row:
+                return
+
+        if row != self.stop_row:
+            n_read = row - self.first_row
+            n_rows = self.stop_row - self.first_row
+            raise TableDamageError(
+                f"row group {self.number} gave {n_read:,} of its {n_rows:,} rows"
+            )
+
+    def _batch_rows(self) -> int:
+        """Choose how many rows to read at once, so that a batch has about SLICE_BYTES.
+
+        Fewer are read if each of them may repeat a long value of a dictionary.
+        """
+        # pyarrow aborts the process when it returns damaged metadata of a column, unless reading
+        # the column has raised an exception before: so read a row.
+        first_batches = self.table.iter_batches(
+            1, row_groups=[self.number], columns=self.columns, use_threads=False
+        )
+        next(first_batches, None)
+
+        metadata = self.metadata
+        schema = self.table.schema
+        paths = [schema.column(index).path for index in range(len(schema))]
+        chunks = [metadata.column(index) for index in column_indices(paths, self.columns)]
+
+        total_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
+        row_bytes = total_bytes / max(metadata.num_rows, 1)
+        rows_by_average = SLICE_BYTES / max(row_bytes, 1)
+
+        longest_values = sum(_dictionary_bytes(chunk) for chunk in chunks)
+        rows_by_longest = REPEATED_BYTES / max(longest_values, 1)
+
+        return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_longest)))
+
+
+def _dictionary_bytes(chunk: Any) -> float:
+    """Estimate the decompressed size of the dictionary of a column chunk, 0 without a dictionary.
+
+    No value in the dictionary can be longer.
+    """
+    # The dictionary is stored before the first page of data.
+    if not chunk.dictionary_page_offset:
+        return 0.0
+    stored_bytes = max(chunk.data_page_offset - chunk.dictionary_page_offset, 0)
+    expansion = chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1)
+    return float(stored_bytes * expansion)

@@ -1,0 +1,68 @@
+"""What the readers of Parquet and of Arrow files have in common."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+SLICE_BYTES = 1 << 20
+"""About how many bytes of values are read and passed on at once."""
+
+ColumnChooser = Callable[[Any], Sequence[str] | None]
+"""Takes the Arrow schema of a file, and returns the names of the columns to read, or None for all.
+The name of field b in the struct a is `a.b`.
+"""
+
+
+class TooFarError(Exception):
+    """A row can only be read by decompressing more of the file than the caller allows."""
+
+
+class TableDamageError(Exception):
+    """A table is damaged in a way that Arrow does not notice."""
+
+
+class NumberedBatch(NamedTuple):
+    """Consecutive rows of a file."""
+
+    first_row: int
+    """1-based number of the first row."""
+    rows: Any
+    """A pyarrow.RecordBatch, or the TooFarError for a row that is not read."""
+
+
+def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[int]:
+    """Return the requested rows that are in a range.
+
+    Args:
+        rows: Numbers of the requested rows, ascending; None requests all.
+        start: First row of the range.
+        stop: Row after the range.
+    """
+    if rows is None:
+        return range(start, stop)
+    return rows[bisect_left(rows, start) : bisect_left(rows, stop)]
+
+
+def column_indices(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+    """Return the indices of the columns that have to be read for the chosen ones.
+
+    These are the chosen columns, the columns inside a chosen struct, and the structs around a
+    chosen field.
+
+    Args:
+        paths: Dotted name of each column of the file.
+        columns: Dotted names of the chosen columns; None chooses all.
+    """
+    if columns is None:
+        return list(range(len(paths)))
+
+    # With a dot at the end, `a.b.` starts with `a.`, but `ab.` does not.
+    prefixes = [f"{name}." for name in columns]
+    indices: list[int] = []
+    for index, name in enumerate(paths):
+        path = f"{name}."
+        if any(path.startswith(prefix) or prefix.startswith(path) for prefix in prefixes):
+            indices.append(index)
+    return indices
