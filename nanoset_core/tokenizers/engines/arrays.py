@@ -1,4 +1,7 @@
-"""Arrays of the engines: their types, and arithmetic with ranges (begin, end excl)."""
+"""Array types of the engines, and arithmetic with ranges of positions.
+
+Ranges are half-open: the arrays `starts` and `stops` describe the ranges [start, stop).
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,60 @@ Ids: TypeAlias = NDArray[np.int32]
 Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 FlatLists: TypeAlias = tuple[Ids, NDArray[np.integer[Any]]]
-"""Lists of tokens back to back: ids, shape (tokens,); tokens in each list, shape (lists,)."""
+"""Lists of tokens, concatenated: the ids, shape (n_tokens,), and the number of tokens in each list,
+shape (n_lists,).
+"""
 
 
-def runs_of(mask: Bools) -> tuple[Ints, Ints]:
-    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last value
-    are in none.
+def find_runs(mask: Bools) -> tuple[Ints, Ints]:
+    """Return where runs of True start and stop.
+
+    For F T T F T F, the starts are 1 and 4, and the stops are 3 and 5.
+
+    Args:
+        mask: bool, shape (n,); the first and the last value must be False.
+
+    Returns:
+        (starts, stops), each int64, shape (n_runs,).
     """
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    # False → True and True → False alternate, because the mask starts and ends with False.
+    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1  # (2 * n_runs,)
     return edges[::2], edges[1::2]
 
 
-def cuts_in(begins: Ints, ends: Ints, longest: int) -> Ints:
-    """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`:
-    int64, shape (cuts,).
+def cut_positions(starts: Ints, stops: Ints, max_length: int) -> Ints:
+    """Return where ranges have to be cut, from the left, into parts of at most `max_length`.
+
+    The range [10, 17) and a length of 3 give the cuts 13 and 16.
+
+    Args:
+        starts: int64, shape (n_ranges,).
+        stops: int64, shape (n_ranges,); no range is empty.
+        max_length: Length of every part but the last one of each range.
+
+    Returns:
+        int64, shape (n_cuts,).
     """
-    counts = (ends - begins - 1) // longest
-    return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(
-        begins + longest, counts
-    )
+    cuts_per_range = (stops - starts - 1) // max_length  # (n_ranges,)
+    number_in_range = positions_in(np.zeros_like(cuts_per_range), cuts_per_range)  # (n_cuts,)
+    first_cuts = np.repeat(starts + max_length, cuts_per_range)  # (n_cuts,)
+    return first_cuts + number_in_range * max_length
 
 
-def character_begins(data: Bytes, places: Ints) -> Ints:
-    """Return where the characters begin of which there is a byte at each place of UTF-8: int64,
-    shape (places,).
+def character_starts(data: Bytes, positions: Ints) -> Ints:
+    """Return the first byte of the character that each position of a UTF-8 text is in.
+
+    Args:
+        data: uint8, shape (n_bytes,): valid UTF-8.
+        positions: int64, shape (n_positions,): any bytes of characters.
+
+    Returns:
+        int64, shape (n_positions,).
     """
-    begins, inside = places.copy(), np.arange(len(places))
-    for _ in range(3):
-        inside = inside[data[begins[inside]] & 0xC0 == 0x80]
-        begins[inside] -= 1
-    return begins
+    starts = positions.copy()
+    unfinished = np.arange(len(positions))
+    for _ in range(3):  # a character has at most three bytes after its first one
+        is_continuation = data[starts[unfinished]] & 0xC0 == 0x80
+        unfinished = unfinished[is_continuation]
+        starts[unfinished] -= 1
+    return starts

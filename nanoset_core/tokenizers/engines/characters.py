@@ -23,9 +23,9 @@ from nanoset_core.tokenizers.engines.arrays import (
     Ids,
     Ints,
     Words,
-    character_begins,
-    cuts_in,
-    runs_of,
+    character_starts,
+    cut_positions,
+    find_runs,
 )
 from nanoset_core.tokenizers.engines.classes import CODE_POINTS, code_points_at
 from nanoset_core.tokenizers.engines.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
@@ -64,7 +64,7 @@ class PairSplitter:
         np.equal(kinds, _CUT, out=starts[1:-1])
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
-            before = character_begins(data, doubtful - 1)
+            before = character_starts(data, doubtful - 1)
             left, right = code_points_at(data, before), code_points_at(data, doubtful)
             starts[doubtful] = ~self._of_pair.take(
                 _hash(left.astype(np.uint64), right.astype(np.uint64))
@@ -80,10 +80,10 @@ def _cut_runs(starts: Bools, of_byte: Bools, longest: int) -> None:
     """Cut runs of one character as its added tokens are matched: before all else, the longest
     first.
     """
-    begins, ends = runs_of(of_byte)
+    begins, ends = find_runs(of_byte)
     starts[positions_in(begins, ends - begins)] = False
     starts[begins] = starts[ends] = True
-    starts[cuts_in(begins, ends, longest)] = True
+    starts[cut_positions(begins, ends, longest)] = True
 
 
 def _hash(left: Words, right: Words) -> Ints:

@@ -1,9 +1,24 @@
-"""The class of every code point, found by asking the tokenizer's own library.
+"""Find the class of every character of a text: letter, number, symbol, white space, and so on.
 
-A split pattern sees only whether a character is a letter, a number, white space, and so on. Which
-is which depends on the Unicode version inside the library (Python's own tables differ on thousands
-of code points), so the library is asked to remove the members of each class from a text of all code
+A split pattern sees nothing of a character but its class. Two steps give the classes of a text:
+
+**The class of every code point** (`probe_classes`), once for each tokenizer. It depends on the
+Unicode version inside the tokenizer's own library; Python's tables differ on thousands of code
+points. So the library is asked: it removes the members of each class from a text of all code
 points.
+
+**The class of every byte** (`ByteClassifier`), for each text. `bytes.translate` gives the classes of
+ASCII characters, and finds the first bytes of all others. For these, the first two bytes decide in
+nearly all cases:
+
+    text                    a é 中 1
+    bytes                   61  C3 A9  E4 B8 AD  31
+    translate               L   9  0   9  0  0   N     (9: LEAD)
+    pair C3 A9 → L          L   L  L   9  0  0   N
+    pair E4 B8 → L          L   L  L   L  L  L   N
+
+If the characters with the same first two bytes have different classes, the code point is computed
+and looked up.
 """
 
 from __future__ import annotations
@@ -14,139 +29,240 @@ import numpy as np
 
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints
 
-LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
-"""The word classes: letters, numbers, symbols, and what takes nothing along that is before it."""
-SPACE, NEWLINE = 5, 6
-"""White space; NEWLINE (`\\r` and `\\n`) only in patterns that treat them apart, else they are
-SPACE.
-"""
+# Classes. The order matters: words are the classes below SPACE, and letters of patterns that cut
+# words by case are those from SUFFIX on.
+
+LETTER = 1
+"""Letters; in patterns that cut words by case, letters without case."""
+NUMBER = 2
+"""Digits and other numbers."""
+OTHER = 3
+"""Symbols: in most patterns, everything that is in no other class."""
+BARE = 4
+"""Characters that form pieces without a space or symbol before them."""
+SPACE = 5
+"""White space, with newlines in patterns that do not treat these apart."""
+NEWLINE = 6
+"""`\\r` and `\\n`, in patterns that treat them apart."""
 RUN = 7
-"""Spaces that form a token of their own before any splitting (GPT-NeoX's added tokens)."""
+"""Spaces of an added token, which is found before any splitting (GPT-NeoX)."""
 SEPARATOR = 8
 """The byte 0xFF between texts, which UTF-8 never uses."""
 LEAD = 9
-"""First byte of a character of several bytes; never left in the classes of a text."""
-DIGIT, IDEOGRAPH, IDEOGRAPH_SIGN, IDEOGRAPH_BARE = 10, 11, 12, 13
-"""What is cut out before the rest is split, so that white space before it is as at the end of a
-text: digits; and letters, symbols and others of the ideographs' blocks."""
+"""First byte of a character of several bytes; replaced before `classify` returns."""
+
+# DeepSeek cuts digits and ideographs out before it splits the rest. So white space before one of
+# these is treated as at the end of a text.
+DIGIT = 10
+"""Digits that are cut out."""
+IDEOGRAPH = 11
+"""Letters among the ideographs and kana that are cut out."""
+IDEOGRAPH_SIGN = 12
+"""Symbols among these."""
+IDEOGRAPH_BARE = 13
+"""All other characters among these."""
+
 SUFFIX = 14
-"""A contraction that belongs to the word before it; never the class of a character."""
-UPPER, LOWER, MARK = 15, 16, 17
-"""Letters in patterns that cut words by case: LETTER is then of either; and marks, letters or
-symbols by context.
-"""
+"""A contraction that belongs to the word before it; assigned by `letter_case`, never to a character."""
+UPPER = 15
+"""Capital letters, in patterns that cut words by case."""
+LOWER = 16
+"""Small letters, in the same patterns."""
+MARK = 17
+"""Combining marks, in the same patterns: letters or symbols, depending on what precedes them."""
+
+SPACE_BYTE = 0x20
+SEPARATOR_BYTE = 0xFF
 
 CODE_POINTS = 0x110000
 DIGITS = "Digits"
-"""In place of members: what the library's pre-tokenizer of that name takes for digits."""
-_BLOCK = 0x8000
-_MIXED = 255
+"""In place of members of a class: what the library's `Digits` pre-tokenizer takes for digits."""
+_PROBED_TOGETHER = 0x8000  # code points
+
+_MIXED = 255  # in place of a class: several are possible
 
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
-"""(members as in a regular expression's brackets, or DIGITS; class); of several that apply the last
-counts.
+"""Rules (members, class): the members as in a regular expression's brackets, or DIGITS. If several
+rules apply to a character, the last one counts.
 """
 
 
 def probe_classes(rules: ClassRules, rest: int) -> Bytes:
-    """Return the class of every code point, `rest` for those in none: uint8, shape (0x110000,)."""
+    """Return the class of every code point, as the tokenizers library sees it.
+
+    Args:
+        rules: Which characters have which class.
+        rest: Class of the characters to which no rule applies.
+
+    Returns:
+        uint8, shape (0x110000,); surrogates, which no text contains, have `rest`.
+    """
     classes = np.full(CODE_POINTS, rest, np.uint8)
-    all_members = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
-    for begin in range(0, CODE_POINTS, _BLOCK):
-        points = np.arange(begin, begin + _BLOCK)
-        points = points[(points < 0xD800) | (points >= 0xE000)]
-        some = points[are_in(all_members, points)]  # the few that any expression can be true of
+    brackets = [f"[{members}]" for members, _ in rules if members != DIGITS]
+    members_of_any_rule = "".join(brackets)  # brackets in brackets are a union
+
+    for start in range(0, CODE_POINTS, _PROBED_TOGETHER):
+        points = np.arange(start, start + _PROBED_TOGETHER)
+        is_surrogate = (points >= 0xD800) & (points < 0xE000)
+        points = points[~is_surrogate]
+
+        # Most code points are in no class: asking this first makes the single rules cheap.
+        candidates = points[are_in(members_of_any_rule, points)]
         for members, value in rules:
-            asked = points if members == DIGITS else some
-            classes[asked[are_in(members, asked)]] = value
+            probed = points if members == DIGITS else candidates
+            classes[probed[are_in(members, probed)]] = value
     return classes
 
 
 def are_in(members: str, points: Ints) -> Bools:
-    """Return which code points, shape (points,), are members: bool, shape (points,)."""
+    """Return which code points the tokenizers library takes for members of a class.
+
+    Args:
+        members: As in a regular expression's brackets, or DIGITS.
+        points: Code points, int64, shape (n_points,).
+
+    Returns:
+        bool, shape (n_points,).
+    """
     from tokenizers.pre_tokenizers import Digits, Split
 
     from tokenizers import Regex
 
     if not len(points):
         return np.zeros(0, bool)
-    # The slash keeps digits off the edges: pieces of Digits alternate.
+
+    # The slash, which is in no class, makes the text start outside the class. The pieces of
+    # `Digits` alternate between outside and inside.
     text = "/" + points.astype("<u4").tobytes().decode("utf-32-le")
     if members == DIGITS:
-        outside = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
+        pieces_outside = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
     else:
-        outside = Split(Regex(f"[{members}]+"), "removed").pre_tokenize_str(text)
-    inside = np.ones(len(text), bool)
-    for _, (low, high) in outside:
-        inside[low:high] = False
-    return inside[1:]
+        pieces_outside = Split(Regex(f"[{members}]+"), "removed").pre_tokenize_str(text)
+
+    is_inside = np.ones(len(text), bool)
+    for _, (start, stop) in pieces_outside:
+        is_inside[start:stop] = False
+    return is_inside[1:]  # without the slash
 
 
 class ByteClassifier:
-    """Turns bytes into classes, given the class of every code point."""
+    """Assigns a class to every byte of a text, given the class of every code point."""
 
     def __init__(self, classes: Bytes) -> None:
-        """Take classes, uint8, shape (0x110000,), from probe_classes."""
+        """Prepare the tables.
+
+        Args:
+            classes: uint8, shape (0x110000,), from `probe_classes`.
+        """
         self._classes = classes
         self._translation = (
-            bytes(classes[:0x80].tolist())
-            + bytes(0x40)
-            + bytes([LEAD]) * 0x38
-            + bytes(7)
-            + bytes([SEPARATOR])
+            bytes(classes[:0x80].tolist())  # ASCII
+            + bytes(0x40)  # 0x80 to 0xBF: inside a character
+            + bytes([LEAD]) * 0x38  # 0xC0 to 0xF7: first byte of a character of several
+            + bytes(7)  # 0xF8 to 0xFE: in no UTF-8
+            + bytes([SEPARATOR])  # 0xFF
         )
-        self._of_pair = _classes_of_pairs(classes)
+        self._class_of_pair = _classes_by_first_two_bytes(classes)  # uint8, shape (65536,)
 
     def classify(self, buffer: bytes) -> tuple[Bytes, Ints]:
-        """Return the classes of bytes of valid UTF-8, with 0xFF between texts.
+        """Return the class of each byte of a text, and where it has white space of several bytes.
+
+        Args:
+            buffer: Valid UTF-8, with bytes 0xFF between texts and at the end.
 
         Returns:
-            codes: uint8, shape (bytes,), writable: class of the character that each byte belongs
-                to.
-            wide_spaces: int64, shape (spaces,): first bytes of white space that is longer than a
-                byte.
+            byte_classes: uint8, shape (n_bytes,), writable: class of the character that each byte
+                belongs to.
+            wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
         """
-        codes = np.frombuffer(bytearray(buffer.translate(self._translation)), np.uint8)
-        leads = np.flatnonzero(codes == LEAD)
+        translated = bytearray(buffer.translate(self._translation))  # writable
+        byte_classes = np.frombuffer(translated, np.uint8)
+        leads = np.flatnonzero(byte_classes == LEAD)  # (n_leads,)
         if not len(leads):
-            return codes, leads
+            return byte_classes, leads
+
+        # The class of each character of several bytes, by its first two bytes or its code point.
         data = np.frombuffer(buffer, np.uint8)
         lead_bytes = data[leads]
         pairs = lead_bytes.astype(np.uint16) << 8 | data[leads + 1]
-        found = self._of_pair[pairs]
-        mixed = np.flatnonzero(found == _MIXED)
+        lead_classes = self._class_of_pair[pairs]  # (n_leads,)
+        mixed = np.flatnonzero(lead_classes == _MIXED)
         if len(mixed):
-            found[mixed] = self._classes[code_points_at(data, leads[mixed])]
-        codes[leads] = found
-        codes[leads + 1] = found
-        for width, first_lead in ((3, 0xE0), (4, 0xF0)):
-            wide = np.flatnonzero(lead_bytes >= first_lead)
-            codes[leads[wide] + (width - 1)] = found[wide]
-        return codes, leads[found == SPACE]
+            lead_classes[mixed] = self._classes[code_points_at(data, leads[mixed])]
+
+        # All bytes of a character have its class.
+        byte_classes[leads] = lead_classes
+        byte_classes[leads + 1] = lead_classes
+        three_or_more = np.flatnonzero(lead_bytes >= 0xE0)
+        byte_classes[leads[three_or_more] + 2] = lead_classes[three_or_more]
+        four = np.flatnonzero(lead_bytes >= 0xF0)
+        byte_classes[leads[four] + 3] = lead_classes[four]
+        return byte_classes, leads[lead_classes == SPACE]
 
 
-def _classes_of_pairs(classes: Bytes) -> Bytes:
-    """Return the class by the first two bytes of a character, or _MIXED: uint8, shape (65536,)."""
+def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
+    """Return the class of the characters that have the same first two bytes, or _MIXED.
+
+    Characters of two bytes are determined by them. Of longer characters, the third byte has 64
+    values and the fourth, too, so that 64 or 4,096 consecutive code points share the first two.
+
+    Args:
+        classes: uint8, shape (0x110000,).
+
+    Returns:
+        uint8, shape (65536,); the index is 256 * first byte + second byte.
+    """
     table = np.full((256, 256), _MIXED, np.uint8)
-    table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
-    for lead, blocks in (
-        (0xE0, classes[:0x10000].reshape(-1, 64)),
-        (0xF0, classes.reshape(-1, 4096)),
-    ):
-        uniform = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], _MIXED)
-        rows = -(-len(uniform) // 64)
-        padded = np.full(rows * 64, _MIXED, np.uint8)
-        padded[: len(uniform)] = uniform
-        table[lead : lead + rows, 0x80:0xC0] = padded.reshape(rows, 64)
+    two_bytes = classes[:0x800].reshape(32, 64)
+    table[0xC0:0xE0, 0x80:0xC0] = two_bytes
+
+    three_bytes = classes[:0x10000].reshape(-1, 64)  # (1024, 64)
+    _set_uniform_blocks(table, 0xE0, three_bytes)
+    four_bytes = classes.reshape(-1, 4096)  # (272, 4096)
+    _set_uniform_blocks(table, 0xF0, four_bytes)
     return table.ravel()
 
 
-def code_points_at(data: Bytes, begins: Ints) -> Ints:
-    """Return the code points of the characters that begin at `begins`: int64, shape (characters,)."""
-    first = data[begins]
-    points = first.astype(np.int64)
-    wide = np.arange(len(begins))
-    for offset, lead, most in ((1, 0xC0, 0x7FF), (2, 0xE0, 0xFFFF), (3, 0xF0, 0x1FFFFF)):
-        wide = wide[first[wide] >= lead]
-        points[wide] = (points[wide] << 6 | data[begins[wide] + offset] & 0x3F) & most
+def _set_uniform_blocks(table: Bytes, first_lead: int, blocks: Bytes) -> None:
+    """Enter the class of each block of characters whose classes are all the same.
+
+    Args:
+        table: uint8, shape (256, 256): class by first and second byte. Changed in place.
+        first_lead: First byte of the characters of the first blocks.
+        blocks: uint8, shape (n_blocks, block size): classes of the characters that share their
+            first two bytes, in order.
+    """
+    is_uniform = (blocks == blocks[:, :1]).all(axis=1)
+    block_classes = np.where(is_uniform, blocks[:, 0], _MIXED)  # (n_blocks,)
+
+    # The second byte has 64 values, from 0x80 to 0xBF: one row of the table for each first byte.
+    n_rows = -(-len(block_classes) // 64)
+    padded = np.full(n_rows * 64, _MIXED, np.uint8)
+    padded[: len(block_classes)] = block_classes
+    table[first_lead : first_lead + n_rows, 0x80:0xC0] = padded.reshape(n_rows, 64)
+
+
+def code_points_at(data: Bytes, starts: Ints) -> Ints:
+    """Return the code points of the characters that start at some bytes.
+
+    Args:
+        data: uint8, shape (n_bytes,): valid UTF-8.
+        starts: int64, shape (n_characters,): the first byte of each character.
+
+    Returns:
+        int64, shape (n_characters,).
+    """
+    first_bytes = data[starts]
+    points = first_bytes.astype(np.int64)
+    unfinished = np.arange(len(starts))
+
+    # Each further byte adds six bits; masking removes the length prefix of the first byte.
+    for offset, min_lead, max_point in (
+        (1, 0xC0, 0x7FF),
+        (2, 0xE0, 0xFFFF),
+        (3, 0xF0, 0x1FFFFF),
+    ):
+        unfinished = unfinished[first_bytes[unfinished] >= min_lead]
+        low_bits = data[starts[unfinished] + offset] & 0x3F
+        points[unfinished] = (points[unfinished] << 6 | low_bits) & max_point
     return points

@@ -12,13 +12,13 @@ import numpy as np
 
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
-from nanoset_core.tokenizers.engines.classes import ByteClassifier
+from nanoset_core.tokenizers.engines.classes import SPACE_BYTE, ByteClassifier
 from nanoset_core.tokenizers.engines.merges import Merger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.pretoken_cache import PADDING, Batch, PretokenCache
 from nanoset_core.tokenizers.engines.reference import Encoded, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenizers.engines.rules import Rules
-from nanoset_core.tokenizers.engines.splits import BLANK, piece_starts
+from nanoset_core.tokenizers.engines.splits import piece_starts
 from nanoset_core.tokenizers.engines.units import UNIT_BYTES, FallbackText, cut, partition_units
 from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 
@@ -219,7 +219,11 @@ def _splitter(rules: Rules) -> FindStarts:
     if isinstance(rules.split, SpaceSigns):
         pairs = PairSplitter(rules.vocabulary, rules.split, longest)
         return lambda data, buffer, runs: pairs.starts(data)
-    pattern, classifier, spaces = rules.split, ByteClassifier(rules.classes), longest.get(BLANK, 0)
+    pattern, classifier, spaces = (
+        rules.split,
+        ByteClassifier(rules.classes),
+        longest.get(SPACE_BYTE, 0),
+    )
     return lambda data, buffer, runs: piece_starts(
         data, *classifier.classify(buffer), pattern, spaces if runs else 0
     )

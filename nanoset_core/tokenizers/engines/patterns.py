@@ -1,9 +1,12 @@
-"""The split patterns of published tokenizers, each as a few lines of data.
+"""The split patterns of published tokenizers, each as a few fields of data.
 
-All of them cut text into runs of one class of characters, and differ in which classes there are, in
-what a run takes along from before it (a plain space, any white space, one symbol), in what follows
-it (newlines, contractions), and in where numbers and letters of two cases are cut. Those are the
-fields of `SplitPattern`, by which `splits` cuts.
+All of them cut text into runs of characters of one class. They differ in which classes there are,
+in what a run takes along from before it (a plain space, any white space, one symbol), in what it
+takes along from after it (newlines, contractions), and in where numbers and letters of two cases
+are cut. `SplitPattern` has a field for each of these, and `splits` cuts text by them.
+
+A tokenizer's pattern is recognised by its exact regular expressions: `SPLIT_PATTERNS` maps them to
+the `SplitPattern` that cuts in the same way.
 """
 
 from __future__ import annotations
@@ -35,48 +38,64 @@ from nanoset_core.tokenizers.files.split_patterns import CL100K, CONTRACTION, PA
 
 @dataclass(frozen=True, slots=True)
 class ContextSpans:
-    """Rare text in which the class of a character depends on everything before it: left to the
-    reference.
+    """Rare text in which the class of a character depends on everything before it.
+
+    Array operations cannot split such text, so the reference does: `text in spans` finds it.
     """
 
     hints: tuple[bytes, ...]
-    """One of these is in all such text, in UTF-8."""
+    """Byte strings, in UTF-8: all such text contains at least one of them. Quick to look for."""
     pattern: re.Pattern[bytes]
-    """Matches in such text, and perhaps in other."""
+    """Matches in all such text. It may match in other text, which then costs time only."""
 
     def __contains__(self, data: bytes) -> bool:
-        """Tell whether a UTF-8 text may be such text."""
-        return any(hint in data for hint in self.hints) and self.pattern.search(data) is not None
+        """Return whether a UTF-8 text may be such text."""
+        for hint in self.hints:
+            if hint in data:
+                return self.pattern.search(data) is not None
+        return False
 
+
+NO_SPANS = ContextSpans((), re.compile(b"(?!)"))
+"""No text at all."""
 
 Prepend = Literal["never", "always", "unless there is one"]
-"""When a ▁ goes before a document."""
+"""When a ▁ is put before a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceSigns:
-    """How spaces are treated where there is no split pattern."""
+    """How a tokenizer without a split pattern (SentencePiece's kind) treats spaces.
+
+    Such tokenizers write a space as ▁. The engines do it the other way round: they replace every ▁
+    by a space, which is one byte instead of three.
+    """
 
     prepend: Prepend
     each_apart: bool = False
-    """Whether every ▁ begins a piece, and not only the first of several."""
+    """Whether every ▁ starts a piece. Otherwise only the first of several does."""
 
     def prepared(self, text: bytes) -> bytes:
-        """Return the beginning of a document, UTF-8, with a space for each ▁."""
+        """Return the beginning of a document as the engines encode it.
+
+        Args:
+            text: UTF-8.
+
+        Returns:
+            UTF-8 with a space for each ▁, including the one that is put before the document.
+        """
         text = text.replace(SPACE_SIGN.encode(), b" ")
-        if (
-            not text
-            or self.prepend == "never"
-            or (self.prepend != "always" and text.startswith(b" "))
-        ):
+        if not text or self.prepend == "never":
+            return text
+        if self.prepend == "unless there is one" and text.startswith(b" "):
             return text
         return b" " + text
 
 
-NO_SPANS = ContextSpans((), re.compile(b"(?!)"))
-
 Contractions = Literal["none", "exact", "any case", "suffix"]
-"""`'s`, `'t`, `'re` … as pieces of their own, or at the end of a word (ignoring case)."""
+"""How `'s`, `'t`, `'re` and so on are cut: not at all, as pieces in small letters only, as pieces in
+letters of any case, or as the end of a word in letters of any case.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +103,27 @@ class SplitPattern:
     """How text is cut into pre-tokens."""
 
     name: str
+    """For logs."""
     classes: ClassRules
-    """(members as in a regular expression's brackets, class): what a character is, the last that
-    applies.
-    """
+    """Which characters have which class."""
     rest: int = OTHER
-    """Class of the characters that are in none of these."""
+    """Class of the characters to which no rule applies."""
     white_leads: bool = False
-    """Letters are joined with any white space before them, symbols with a plain space; else all
-    words with that.
+    """Whether letters are joined with any white space before them, and symbols with a plain space.
+    Otherwise, everything is joined with a plain space only.
     """
     leader: int | None = None
-    """Letters are joined with one character of this class before them; of symbols only one that
-    stands alone.
+    """Class of a single character that is joined with the letters after it. A symbol is joined only
+    if no other symbol and no space precedes it. None if letters are joined with nothing.
     """
     ascii_leader: bool = False
-    """ASCII letters are joined with a lone ASCII symbol, and end where other letters begin."""
+    """Whether ASCII letters are joined with a single ASCII symbol before them, and then end where
+    other letters begin.
+    """
     newline_tail: bool = True
-    """Symbols are joined with the newlines after them, if newlines are a class."""
+    """Whether symbols are joined with the newlines after them, if newlines are a class."""
     slash_tail: bool = False
-    """Symbols are joined with slashes among the newlines after them."""
+    """Whether symbols are joined with slashes among the newlines after them, too."""
     contractions: Contractions = "none"
     digits: int = 0
     """Most digits in a number, 0 for any."""
@@ -114,29 +134,40 @@ class SplitPattern:
 
     @property
     def newlines(self) -> bool:
-        """Return whether white space ends with its last newline, and newlines follow symbols."""
-        return any(value == NEWLINE for _, value in self.classes)
+        """Whether newlines are a class: white space ends with its last newline."""
+        return self._has_class(NEWLINE)
 
     @property
     def cased(self) -> bool:
-        """Return whether words end before capital letters; what precedes a mark then makes it a
-        letter or symbol.
-        """
-        return any(value == UPPER for _, value in self.classes)
+        """Whether words are cut before capital letters."""
+        return self._has_class(UPPER)
+
+    @property
+    def number_class(self) -> int:
+        """The class of the characters that `digits` counts."""
+        return DIGIT if self._has_class(DIGIT) else NUMBER
+
+    def _has_class(self, wanted: int) -> bool:
+        return any(value == wanted for _, value in self.classes)
 
 
 MARKS_AFTER_SLASHES = ContextSpans(
     (b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]")
 )
-"""A mark among symbols after a slash after a newline, where slashes are in tails and marks in
-words.
+"""Patterns whose runs of symbols end with `[\\r\\n/]*`: a combining mark among symbols after a
+newline and a slash. Whether it is part of a word depends on whether the slash belongs to symbols
+before the newline.
 """
 
-_WHITE, _NUMBER, _NEWLINE = (r"\s", SPACE), (r"\p{N}", NUMBER), (r"\r\n", NEWLINE)
+# Members of classes that most patterns have.
+_LETTER_RULE = (r"\p{L}", LETTER)
+_NUMBER_RULE = (r"\p{N}", NUMBER)
+_SPACE_RULE = (r"\s", SPACE)
+_NEWLINE_RULE = (r"\r\n", NEWLINE)
 
 GPT2 = SplitPattern(
-    "gpt2",
-    ((r"\p{L}", LETTER), _NUMBER, _WHITE),
+    name="gpt2",
+    classes=(_LETTER_RULE, _NUMBER_RULE, _SPACE_RULE),
     contractions="exact",
     regex=(PATTERNS["gpt2"].regex,),
 )
@@ -149,7 +180,7 @@ GPT2_DIGITS = replace(
     digits=1,
     regex=(DIGITS, *GPT2.regex),
 )
-"""SmolLM, StarCoder2, Command-R: each digit on its own, then GPT-2's pattern on what is between."""
+"""SmolLM, StarCoder2, Command-R: each digit is a piece, and GPT-2's pattern cuts the rest."""
 
 GPT2_NUMBERS = replace(
     GPT2_DIGITS,
@@ -157,11 +188,11 @@ GPT2_NUMBERS = replace(
     classes=(*GPT2.classes, (r"\p{N}", DIGIT)),
     regex=(r"\p{N}", *GPT2.regex),
 )
-"""The same by a regular expression."""
+"""The same, if a regular expression and not the pre-tokenizer `Digits` cuts the digits out."""
 
 LLAMA3 = SplitPattern(
-    "llama3",
-    ((r"\p{L}", LETTER), _NUMBER, _WHITE, _NEWLINE),
+    name="llama3",
+    classes=(_LETTER_RULE, _NUMBER_RULE, _SPACE_RULE, _NEWLINE_RULE),
     white_leads=True,
     leader=OTHER,
     contractions="any case",
@@ -192,15 +223,15 @@ SEED = replace(
 LLAMA3_NUMBERS = replace(
     LLAMA3,
     name="llama3 after numbers",
-    classes=((r"\p{L}", LETTER), (r"\p{N}", DIGIT), _WHITE, _NEWLINE),
+    classes=(_LETTER_RULE, (r"\p{N}", DIGIT), _SPACE_RULE, _NEWLINE_RULE),
     regex=(r"\p{N}{1,3}", CL100K % "+"),
 )
-"""MiniCPM5: numbers first."""
+"""MiniCPM5: numbers are cut out first."""
 
 QWEN35 = replace(
     QWEN2,
     name="qwen3.5",
-    classes=((r"\p{L}\p{M}", LETTER), _NUMBER, _WHITE, _NEWLINE),
+    classes=((r"\p{L}\p{M}", LETTER), _NUMBER_RULE, _SPACE_RULE, _NEWLINE_RULE),
     regex=(
         CONTRACTION
         + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
@@ -216,9 +247,9 @@ O200K = replace(
         (r"\p{Ll}", LOWER),
         (r"\p{Lm}\p{Lo}", LETTER),
         (r"\p{M}", MARK),
-        _NUMBER,
-        _WHITE,
-        _NEWLINE,
+        _NUMBER_RULE,
+        _SPACE_RULE,
+        _NEWLINE_RULE,
     ),
     contractions="suffix",
     slash_tail=True,
@@ -232,35 +263,54 @@ TEKKEN = replace(
 )
 """Mistral-Nemo and later, Nemotron-H and later, Apertus."""
 
-_HAN_SIGN = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # numerals, not counting those that are letters
-LONE_HAN_SIGNS = ContextSpans(
-    (b"\xe3\x80", *(bytes([0xE2, second]) for second in range(0xBA, 0xC0)), b"\xf0\x96\xbf"),
-    re.compile(
-        rb"(?<!\xe4[\xb8-\xbf][\x80-\xbf])(?<![\xe5-\xe8][\x80-\xbf]{2})(?<!\xe9[\x80-\xbe][\x80-\xbf])"
-        rb"(?<!%b)(?:%b|\xe2[\xba-\xbf][\x80-\xbf]|\xf0\x96\xbf[\xa2\xb0\xb1])"
-        % (_HAN_SIGN, _HAN_SIGN)
-    ),
+# In UTF-8, as regular expressions over bytes.
+_HAN_NUMERAL = rb"\xe3\x80[\x87\xa1-\xa9\xb8-\xba]"  # 〇, 〡 to 〩, 〸 to 〺
+_HAN_RADICAL = rb"\xe2[\xba-\xbf][\x80-\xbf]"
+_HAN_MARK = rb"\xf0\x96\xbf[\xa2\xb0\xb1]"
+_NOT_AFTER_HAN = (
+    rb"(?<!\xe4[\xb8-\xbf][\x80-\xbf])"  # U+4E00 to U+4FFF
+    rb"(?<![\xe5-\xe8][\x80-\xbf]{2})"  # U+5000 to U+8FFF
+    rb"(?<!\xe9[\x80-\xbe][\x80-\xbf])"  # U+9000 to U+9FBF
+    rb"(?<!%b)" % _HAN_NUMERAL
 )
-"""Han numerals, radicals and marks where no ideograph is before them: there, what is before may
-take them as numbers or symbols."""
+LONE_HAN_SIGNS = ContextSpans(
+    hints=(
+        b"\xe3\x80",  # numerals
+        *(bytes([0xE2, second]) for second in range(0xBA, 0xC0)),  # radicals
+        b"\xf0\x96\xbf",  # marks
+    ),
+    pattern=re.compile(_NOT_AFTER_HAN + rb"(?:%b|%b|%b)" % (_HAN_NUMERAL, _HAN_RADICAL, _HAN_MARK)),
+)
+"""Kimi's pattern: Han numerals, radicals and marks that follow no ideograph. Some of them are also
+numbers or symbols, so that a run of these before them may take them.
+"""
 
-_HAN_CASED = (
+_KIMI_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_KIMI_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_KIMI_REGEX = (
     r"[\p{Han}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+%s?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*%s?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_KIMI_UPPER}*{_KIMI_LOWER}+{CONTRACTION}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_KIMI_UPPER}+{_KIMI_LOWER}*{CONTRACTION}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{TAIL}"
 )
 KIMI = replace(
     O200K,
     name="kimi",
     classes=(*O200K.classes, (r"\p{Han}", BARE)),
     slash_tail=False,
-    regex=(_HAN_CASED % (CONTRACTION, CONTRACTION) + TAIL,),
+    regex=(_KIMI_REGEX,),
     context_spans=LONE_HAN_SIGNS,
 )
-"""Moonlight, Kimi-K2 and later: ideographs on their own, else as GPT-4o."""
+"""Moonlight, Kimi-K2 and later: like GPT-4o, but runs of ideographs are pieces."""
 
-_KANJI = "一-龥\u3040-ゟ゠-ヿ"
+_KANJI = "一-龥\u3040-ゟ゠-ヿ"  # and kana
+# DeepSeek writes newlines as such, and not as \r and \n.
+_DEEPSEEK_REST = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*"
+    "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+)
 
 DEEPSEEK = replace(
     LLAMA3,
@@ -268,8 +318,8 @@ DEEPSEEK = replace(
     classes=(
         (r"\p{L}\p{M}", LETTER),
         (r"\p{P}\p{S}", OTHER),
-        _WHITE,
-        _NEWLINE,
+        _SPACE_RULE,
+        _NEWLINE_RULE,
         (_KANJI, IDEOGRAPH_BARE),
         (rf"{_KANJI}&&[\p{{L}}\p{{M}}]", IDEOGRAPH),
         (rf"{_KANJI}&&[\p{{P}}\p{{S}}]", IDEOGRAPH_SIGN),
@@ -279,27 +329,38 @@ DEEPSEEK = replace(
     leader=BARE,
     ascii_leader=True,
     contractions="none",
-    regex=(
-        r"\p{N}{1,3}",
-        f"[{_KANJI}]+",
-        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
-        "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-    ),
+    regex=(r"\p{N}{1,3}", f"[{_KANJI}]+", _DEEPSEEK_REST),
 )
-"""DeepSeek-V3 and later: numbers, then ideographs and kana, then the rest."""
+"""DeepSeek-V3 and later: numbers are cut out, then ideographs and kana, and then the rest is cut."""
 
 _PATTERNS = (
-    *(GPT2, GPT2_DIGITS, GPT2_NUMBERS, LLAMA3, LLAMA3_NUMBERS, QWEN2, QWEN35, PLAIN, SEED),
-    *(O200K, TEKKEN, KIMI, DEEPSEEK),
+    GPT2,
+    GPT2_DIGITS,
+    GPT2_NUMBERS,
+    LLAMA3,
+    LLAMA3_NUMBERS,
+    QWEN2,
+    QWEN35,
+    PLAIN,
+    SEED,
+    O200K,
+    TEKKEN,
+    KIMI,
+    DEEPSEEK,
 )
-_LAST_NEWLINE = r"\s*[\r\n]|\s+(?!\S)|\s+"  # white space to its last newline, as TAIL has it
-_OTHER_SPELLINGS = {
-    ((CL100K % "{1,3}").replace(TAIL, _LAST_NEWLINE),): LLAMA3,  # OLMo-3
-    (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|"
-        + _LAST_NEWLINE,
-    ): QWEN2,  # Ling
-}
 
-SPLIT_PATTERNS = {pattern.regex: pattern for pattern in _PATTERNS} | _OTHER_SPELLINGS
-"""By the pre-tokenizers that split in this way."""
+# Two tokenizers spell a pattern differently, and still cut in the same way: `\s*[\r\n]` without
+# the `+` of TAIL takes all newlines, too, because `\s` matches newlines.
+_TAIL_WITHOUT_PLUS = r"\s*[\r\n]|\s+(?!\S)|\s+"
+_OLMO3_REGEX = (CL100K % "{1,3}").replace(TAIL, _TAIL_WITHOUT_PLUS)
+_LING_REGEX = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|"
+    + _TAIL_WITHOUT_PLUS
+)
+
+SPLIT_PATTERNS = {
+    **{pattern.regex: pattern for pattern in _PATTERNS},
+    (_OLMO3_REGEX,): LLAMA3,
+    (_LING_REGEX,): QWEN2,
+}
+"""Patterns by the pre-tokenizers that cut text in this way: see `SplitPattern.regex`."""

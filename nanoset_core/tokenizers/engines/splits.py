@@ -1,338 +1,355 @@
-"""Find where the pre-tokens of a split pattern begin, by operations on all bytes of a text at once.
+"""Find where the pre-tokens of a split pattern start, by operations on all bytes of a text at once.
 
-A pre-token begins where the class of characters changes, and at the last white space before a word.
-The fields of a `SplitPattern` say what joins two such pieces (a space, a symbol or newlines go with
-a word) and what cuts one (contractions, long numbers, capital letters). Functions that are passed
-`starts`, bool, shape (bytes + 1,), change it.
+A split pattern is a regular expression that cuts text into *pieces* (pre-tokens), each of which is
+encoded on its own. Matching it character by character is slow in Python. But all published patterns
+cut text into runs of characters of one class, up to a few rules, so that array operations give the
+same pieces:
+
+1. A piece starts wherever the class of characters changes.
+2. White space before a word is cut before its last character, which is joined with the word.
+3. Other rules join pieces (a symbol before letters, newlines after symbols) or cut them
+   (contractions, long numbers, capital letters). The fields of `SplitPattern` say which rules a
+   pattern has.
+
+For GPT-2's pattern and the text "I'll see  12 cats" (`x`: a piece starts at this byte):
+
+    text                     I ' l l _ s e e _ _ 1 2 _ c a t s
+    class                    L O L L S L L L S S N N S L L L L    (L LETTER, O OTHER, S SPACE, N NUMBER)
+    1. class changes         x x x . x x . . x . x . x x . . .
+    2. last space            x x x . x . . . x x . . x . . . .
+    3. contractions          x x . . x . . . x x . . x . . . .
+    pieces                   I|'ll|_see|_|_12|_cats
+
+All functions here work on the same arrays:
+
+    data           uint8, shape (n_bytes,): UTF-8 texts between bytes 0xFF, which UTF-8 never uses;
+                   the first and the last byte are such separators
+    byte_classes   uint8, shape (n_bytes,): the class of the character that each byte belongs to
+    is_start       bool, shape (n_bytes + 1,): whether a piece starts at a byte; True at the end
+
+Functions without a result change `is_start` in place.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
     Ints,
-    character_begins,
-    cuts_in,
-    runs_of,
+    character_starts,
+    cut_positions,
+    find_runs,
 )
 from nanoset_core.tokenizers.engines.classes import (
     BARE,
-    DIGIT,
     IDEOGRAPH,
     IDEOGRAPH_BARE,
     LETTER,
-    LOWER,
-    MARK,
     NEWLINE,
-    NUMBER,
     OTHER,
     RUN,
     SPACE,
-    SUFFIX,
-    UPPER,
+    SPACE_BYTE,
 )
+from nanoset_core.tokenizers.engines.contractions import (
+    ANY_CASE,
+    EXACT,
+    byte_pairs_after,
+    find_apostrophes,
+)
+from nanoset_core.tokenizers.engines.letter_case import resolve_case
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
-
-BLANK = 0x20
-_APOSTROPHE, _SLASH = 0x27, 0x2F
 
 
 def piece_starts(
     data: Bytes,
-    codes: Bytes,
+    byte_classes: Bytes,
     wide_spaces: Ints,
     pattern: SplitPattern,
     longest_run: int = 0,
 ) -> Bools:
-    """Return where pieces begin: bool, shape (bytes + 1,), the last one True.
+    """Return at which bytes of a text pieces start.
 
     Args:
-        data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
-        codes: As `ByteClassifier.classify` gives them for these bytes; they are changed.
-        wide_spaces: As it gives them.
+        data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
+        byte_classes: As `ByteClassifier.classify` returns them for these bytes. Changed in place.
+        wide_spaces: As it returns them.
         pattern: How to split.
-        longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
-    """
-    cuts = _mark_space_runs(data == BLANK, codes, longest_run) if longest_run else None
-    capitals = _settle_case(data, codes, pattern) if pattern.cased else None
-    starts = np.empty(len(data) + 1, bool)
-    starts[0] = starts[-1] = True
-    np.not_equal(codes[1:], codes[:-1], out=starts[1:-1])
-    if pattern.newlines:
-        _join_newlines(starts, codes, tail=pattern.newline_tail)
-    _place_last_spaces(starts, data, codes, wide_spaces, white_leads=pattern.white_leads)
-    if pattern.leader is not None:
-        _join_leaders(starts, data, codes, pattern.leader, LETTER)
-    if pattern.leader == BARE:
-        _join_leaders(starts, data, codes, IDEOGRAPH_BARE, IDEOGRAPH)
-    if pattern.ascii_leader:
-        _join_ascii_symbols(starts, data, codes)
-    if pattern.contractions in ("exact", "any case"):
-        _end_contractions(starts, data, any_case=pattern.contractions == "any case")
-    if pattern.digits:
-        apart = any(value == DIGIT for _, value in pattern.classes)
-        _cut_numbers(starts, data, codes == (DIGIT if apart else NUMBER), pattern.digits)
-    for places in (cuts, capitals):
-        if places is not None:
-            starts[places] = True
-    return starts
-
-
-def _place_last_spaces(
-    starts: Bools,
-    data: Bytes,
-    codes: Bytes,
-    wide_spaces: Ints,
-    *,
-    white_leads: bool,
-) -> None:
-    """Begin a piece at the last white space before a word, which is joined with the word where the
-    pattern says so.
-    """
-    last = codes[:-1] == SPACE
-    last &= codes[1:] < SPACE
-    starts[:-2] |= last
-    if len(wide_spaces):
-        ends = wide_spaces + 1 + (data[wide_spaces] >= 0xE0)
-        followed = last[ends]
-        starts[ends[followed]] = False
-        starts[wide_spaces[followed]] = True
-    if white_leads:
-        joined = codes[1:] == OTHER
-        joined &= data[:-1] == BLANK
-        joined |= codes[1:] == LETTER
-        last &= joined
-    else:
-        last &= data[:-1] == BLANK
-    starts[1:-1] &= ~last
-
-
-def _mark_space_runs(blank: Bools, codes: Bytes, longest: int) -> Ints:
-    """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64,
-    shape (cuts,).
-
-    The library matches the longest token first, so a run of spaces is cut every `longest` spaces,
-    and one space that is left over at its end is ordinary white space.
-    """
-    followed = blank[1:] & blank[:-1]  # spaces that another one follows
-    begins, ends = runs_of(followed)
-    ends = ends + 1
-    codes[:-1][followed] = RUN
-    codes[ends - 1] = RUN
-    lengths = ends - begins
-    long = np.flatnonzero(lengths > longest)
-    begins, ends, lengths = begins[long], ends[long], lengths[long]
-    codes[ends[lengths % longest == 1] - 1] = SPACE
-    return cuts_in(begins, ends, longest)
-
-
-def _join_newlines(starts: Bools, codes: Bytes, *, tail: bool) -> None:
-    """Make white space up to its last newline one piece; newlines right after symbols belong to
-    those, if `tail`.
-    """
-    begins, ends = runs_of(codes == NEWLINE)
-    before = codes[begins - 1]
-    absorbed = (before == OTHER) & tail
-    starts[begins[absorbed | (before == SPACE)]] = False
-    # Spaces between two runs of newlines: no piece begins there, unless the first run went with
-    # symbols.
-    first = np.flatnonzero((codes[ends[:-1]] == SPACE) & (before[1:] == SPACE) & ~absorbed[:-1])
-    if not len(first):
-        return
-    changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    after_spaces = changes[np.searchsorted(changes, ends[first]) + 1]
-    starts[ends[first[after_spaces == begins[first + 1]]]] = False
-
-
-def _join_leaders(starts: Bools, data: Bytes, codes: Bytes, leader: int, letter: int) -> None:
-    """Join letters with a character of class `leader` before them; a symbol only if no symbol or
-    space precedes it.
-    """
-    last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
-    first = character_begins(data, last)
-    if leader == OTHER:
-        last = last[(codes[first - 1] != leader) & (data[first - 1] != BLANK)]
-    else:
-        starts[first] = True
-    starts[last + 1] = False
-
-
-def _join_ascii_symbols(starts: Bools, data: Bytes, codes: Bytes) -> None:
-    """Join ASCII letters with an ASCII symbol that begins a piece, and begin a piece at other
-    letters behind those.
-    """
-    last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
-    last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
-    starts[last + 1] = False
-    ascii_letter = (codes == LETTER) & (data < 0x80)
-    ends = np.flatnonzero(ascii_letter[:-1] & (codes[1:] == LETTER) & (data[1:] >= 0x80)) + 1
-    if not len(ends) or not len(last):
-        return
-    begins, every_end = runs_of(ascii_letter)
-    begin = begins[np.searchsorted(every_end, ends)]
-    starts[ends[np.isin(begin, last + 1)]] = True
-
-
-def _cut_numbers(starts: Bools, data: Bytes, numbers: Bools, digits: int) -> None:
-    """Cut numbers every so many digits."""
-    begins, ends = runs_of(numbers)
-    long = np.flatnonzero(ends - begins > digits)
-    if not len(long):
-        return
-    begins, ends = begins[long], ends[long]
-    lengths = ends - begins
-    positions = positions_in(begins, lengths)
-    is_digit = data[positions] & 0xC0 != 0x80  # the first byte of one
-    digit = np.cumsum(is_digit)
-    # 0 for the first of its number
-    digit -= np.repeat(digit[np.cumsum(lengths) - lengths], lengths)
-    starts[positions[is_digit & (digit % digits == 0)]] = True
-
-
-def _settle_case(data: Bytes, codes: Bytes, pattern: SplitPattern) -> Ints:
-    """Turn the classes of patterns that cut by case into the common ones.
+        longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is none.
 
     Returns:
-        int64, shape (cuts,): where pieces begin inside words and right after contractions.
+        bool, shape (n_bytes + 1,); the last value is True.
     """
-    _settle_marks(data, codes)
-    if pattern.slash_tail:
-        _lengthen_tails(data, codes)
-    cuts = [_mark_suffixes(data, codes)] if pattern.contractions == "suffix" else []
-    cuts.append(_capitals(codes))
-    codes[codes >= SUFFIX] = LETTER
-    return np.concatenate(cuts)
+    # Added tokens and capital letters first: both change the classes of some bytes.
+    extra_starts = []
+    if longest_run:
+        extra_starts.append(_mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run))
+    if pattern.cased:
+        extra_starts.append(resolve_case(data, byte_classes, pattern))
+
+    # A piece starts wherever the class changes.
+    is_start = np.empty(len(data) + 1, bool)
+    is_start[0] = True
+    is_start[-1] = True
+    np.not_equal(byte_classes[1:], byte_classes[:-1], out=is_start[1:-1])
+
+    # White space, symbols and words are joined with what is next to them.
+    if pattern.newlines:
+        _join_newlines(is_start, byte_classes, join_symbols=pattern.newline_tail)
+    _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.white_leads)
+    _join_symbols_with_letters(is_start, data, byte_classes, pattern)
+
+    # Contractions and long numbers are cut.
+    if pattern.contractions in ("exact", "any case"):
+        _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
+    if pattern.digits:
+        is_number = byte_classes == pattern.number_class
+        _cut_numbers(is_start, data, is_number, pattern.digits)
+
+    for positions in extra_starts:
+        is_start[positions] = True
+    return is_start
 
 
-def _settle_marks(data: Bytes, codes: Bytes) -> None:
-    """Make marks symbols after two symbols, or after a plain space and a symbol, and all others
-    letters.
+def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
+    """Give added tokens of several spaces the class RUN, and return where two of them touch.
+
+    The library looks for added tokens before it splits, the longest first. So a run of spaces is
+    cut every `max_spaces` spaces, and a single space that remains at its end is ordinary white
+    space. With tokens of 2 to 4 spaces, 9 spaces are two tokens of 4 and a space.
+
+    Args:
+        is_blank: bool, shape (n_bytes,): whether a byte is a space.
+        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        max_spaces: Spaces in the longest token; there are tokens of all lengths from 2.
+
+    Returns:
+        int64, shape (n_cuts,): where a token follows another one.
     """
-    mark = codes == MARK
-    begins, ends = runs_of(mark)
-    if not len(begins):
+    # Runs of two or more spaces. `is_followed` is True for all spaces of a run but the last.
+    is_followed = is_blank[:-1] & is_blank[1:]  # (n_bytes - 1,)
+    starts, last_spaces = find_runs(is_followed)  # (n_runs,)
+    byte_classes[:-1][is_followed] = RUN
+    byte_classes[last_spaces] = RUN
+
+    # Runs that no single token holds.
+    stops = last_spaces + 1
+    lengths = stops - starts
+    is_long = lengths > max_spaces
+    starts = starts[is_long]
+    stops = stops[is_long]
+    lengths = lengths[is_long]
+    has_single_space_left = lengths % max_spaces == 1
+    byte_classes[stops[has_single_space_left] - 1] = SPACE
+    return cut_positions(starts, stops, max_spaces)
+
+
+def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
+    """Make white space up to its last newline one piece.
+
+    The patterns have `\\s*[\\r\\n]+` for that, and `[^\\s\\p{L}\\p{N}]+[\\r\\n]*`, by which newlines
+    right after symbols belong to these.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        byte_classes: uint8, shape (n_bytes,).
+        join_symbols: Whether newlines are joined with symbols before them.
+    """
+    # Join newlines with the white space, or the symbols, before them.
+    starts, stops = find_runs(byte_classes == NEWLINE)  # (n_runs,)
+    class_before = byte_classes[starts - 1]
+    follows_space = class_before == SPACE
+    is_tail = (class_before == OTHER) & join_symbols
+    is_start[starts[is_tail | follows_space]] = False
+
+    # Find runs of newlines that nothing but spaces may separate from the next run. A run that was
+    # joined with symbols ends there: the spaces after it start a new piece.
+    is_before_space = byte_classes[stops[:-1]] == SPACE  # (n_runs - 1,)
+    candidates = np.flatnonzero(is_before_space & follows_space[1:] & ~is_tail[:-1])
+    if not len(candidates):
         return
-    after_symbol = codes[begins - 1] == OTHER
-    begins, ends = begins[after_symbol], ends[after_symbol]
-    symbol = codes == OTHER
-    codes[mark] = LETTER
-    if not len(begins):
+
+    # Join the spaces after such a run if the class does not change again before the next run.
+    changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1
+    spaces_start = stops[candidates]
+    spaces_stop = changes[np.searchsorted(changes, spaces_start) + 1]
+    reaches_next_run = spaces_stop == starts[candidates + 1]
+    is_start[spaces_start[reaches_next_run]] = False
+
+
+def _join_last_spaces(
+    is_start: Bools,
+    data: Bytes,
+    byte_classes: Bytes,
+    wide_spaces: Ints,
+    *,
+    any_space: bool,
+) -> None:
+    """Start a piece at the last white space before a word, and join it with the word if possible.
+
+    The patterns have `\\s+(?!\\S)`, which leaves the last white space of several to what follows.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        byte_classes: uint8, shape (n_bytes,).
+        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
+        any_space: Whether letters are joined with any white space, and symbols only with a plain
+            space. Otherwise, everything is joined with a plain space only.
+    """
+    # True for white space before a word: the classes of words are those below SPACE.
+    is_last_space = byte_classes[:-1] == SPACE  # (n_bytes - 1,)
+    is_last_space &= byte_classes[1:] < SPACE
+    is_start[:-2] |= is_last_space
+
+    # That is the last byte of white space of several bytes, but the piece starts at its first byte.
+    if len(wide_spaces):
+        last_bytes = wide_spaces + 1 + (data[wide_spaces] >= 0xE0)
+        is_before_word = is_last_space[last_bytes]
+        is_start[last_bytes[is_before_word]] = False
+        is_start[wide_spaces[is_before_word]] = True
+
+    # No piece starts between the white space and the word if these are joined. In place, because
+    # this takes a large part of the time of splitting.
+    if any_space:
+        can_join = byte_classes[1:] == OTHER
+        can_join &= data[:-1] == SPACE_BYTE
+        can_join |= byte_classes[1:] == LETTER
+        is_last_space &= can_join
+    else:
+        is_last_space &= data[:-1] == SPACE_BYTE
+    is_start[1:-1] &= ~is_last_space
+
+
+def _join_symbols_with_letters(
+    is_start: Bools, data: Bytes, byte_classes: Bytes, pattern: SplitPattern
+) -> None:
+    """Join letters with the symbol before them, as far as the pattern does.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        byte_classes: uint8, shape (n_bytes,).
+        pattern: Its fields `leader` and `ascii_leader` say which symbols are joined.
+    """
+    if pattern.leader is not None:
+        _join_leaders(is_start, data, byte_classes, pattern.leader, LETTER)
+    if pattern.leader == BARE:
+        _join_leaders(is_start, data, byte_classes, IDEOGRAPH_BARE, IDEOGRAPH)
+    if pattern.ascii_leader:
+        _join_ascii_symbols(is_start, data, byte_classes)
+
+
+def _join_leaders(
+    is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
+) -> None:
+    """Join letters with one character of another class before them, their leader.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        byte_classes: uint8, shape (n_bytes,).
+        leader: Class of the leader. A symbol (OTHER) is joined only if no symbol and no space
+            precedes it, because symbols take these along. Of characters of any other class, the
+            last one is joined.
+        letter: Class of the letters.
+    """
+    is_leader = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
+    last_bytes = np.flatnonzero(is_leader)  # (n_leaders,)
+    first_bytes = character_starts(data, last_bytes)
+    if leader == OTHER:
+        is_free = (byte_classes[first_bytes - 1] != OTHER) & (data[first_bytes - 1] != SPACE_BYTE)
+        last_bytes = last_bytes[is_free]
+    else:
+        is_start[first_bytes] = True
+    is_start[last_bytes + 1] = False
+
+
+def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
+    """Join ASCII letters with an ASCII symbol that starts a piece, and cut such words at others.
+
+    DeepSeek's pattern has ``[!"#$%&'()*+,…][A-Za-z]+``: after such a symbol, a word ends where letters
+    that are not ASCII begin.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        byte_classes: uint8, shape (n_bytes,).
+    """
+    is_letter = byte_classes == LETTER
+    is_ascii = data < 0x80
+
+    # Join symbols and letters.
+    symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])
+    can_join = is_ascii[symbols] & is_ascii[symbols + 1] & is_start[symbols]
+    word_starts = symbols[can_join] + 1
+    is_start[word_starts] = False
+
+    # Where ASCII letters end and others follow.
+    is_ascii_letter = is_letter & is_ascii
+    is_end = is_ascii_letter[:-1] & is_letter[1:] & ~is_ascii[1:]
+    ends = np.flatnonzero(is_end) + 1
+    if not len(ends) or not len(word_starts):
         return
-    mixed_begins, mixed_ends = runs_of(mark | symbol)
-    triggers = symbol[:-1] | (data[:-1] == BLANK)
-    triggers &= symbol[1:]
-    triggers &= data[1:] & 0xC0 != 0x80
-    places = np.append(-1, np.flatnonzero(triggers) + 1)
-    latest = places[np.searchsorted(places, begins) - 1]
-    swallowed = latest >= mixed_begins[np.searchsorted(mixed_ends, begins, side="right")]
-    codes[positions_in(begins[swallowed], (ends - begins)[swallowed])] = OTHER
+
+    # A piece starts there if the ASCII letters were joined with a symbol.
+    run_starts, run_stops = find_runs(is_ascii_letter)
+    start_of_run = run_starts[np.searchsorted(run_stops, ends)]
+    is_start[ends[np.isin(start_of_run, word_starts)]] = True
 
 
-def _lengthen_tails(data: Bytes, codes: Bytes) -> None:
-    """Give slashes the class NEWLINE where they follow newlines that follow a symbol."""
-    begins, ends = runs_of(codes == NEWLINE)
-    tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
-    if len(tails):
-        slashes, after_slashes = runs_of(data == _SLASH)
-        codes[positions_in(tails, after_slashes[np.searchsorted(slashes, tails)] - tails)] = NEWLINE
+def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
+    """Make each contraction a piece if its apostrophe starts one.
 
+    The apostrophe does not start a piece if a space or a symbol before it is joined with it.
 
-def _mark_suffixes(data: Bytes, codes: Bytes) -> Ints:
-    """Give contractions at the end of words the class SUFFIX, and return where they end: int64,
-    shape (suffixes,).
-
-    Of contractions in a row, the second is a word of its own, and the third that word's
-    contraction, and so on.
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        any_case: Whether capital letters make contractions, too.
     """
-    quotes: Ints = np.flatnonzero(data == _APOSTROPHE)
-    before = codes[quotes - 1]
-    quotes = quotes[(before >= UPPER) | (before == LETTER)]
-    one, two = (table[_following_pairs(data, quotes)] for table in _ANY_CASE)
-    found = one | two
-    ends: Ints = (quotes + np.where(one, 2, 3))[found]
-    quotes = quotes[found]
-    if not len(quotes):
-        return quotes
-    index = np.arange(len(quotes))
-    first = np.append(True, quotes[1:] != ends[:-1])  # of those in a row
-    taken: Bools = (index - np.maximum.accumulate(np.where(first, index, 0))) % 2 == 0
-    ends = ends[taken]
-    codes[positions_in(quotes[taken], ends - quotes[taken])] = SUFFIX
-    return ends
-
-
-def _capitals(codes: Bytes) -> Ints:
-    """Return where words are cut before capital letters: int64, shape (cuts,).
-
-    A word is cut between a small letter and a capital. Behind a letter without case it is cut
-    before a capital if a small letter precedes that letter, or if the word ends with these
-    capitals.
-    """
-    upper = codes == UPPER
-    either = codes == LETTER
-    cuts: Ints = np.flatnonzero(upper[1:] & (either[:-1] | (codes[:-1] == LOWER))) + 1
-    is_doubtful = codes[cuts - 1] == LETTER
-    doubtful = cuts[is_doubtful]
-    if not len(doubtful):
-        return cuts
-    begins, ends = runs_of(either)
-    after_small = codes[begins[np.searchsorted(ends, doubtful)] - 1] == LOWER
-    begins, ends = runs_of(upper)
-    following = codes[ends[np.searchsorted(begins, doubtful)]]
-    last_of_word = (following != LETTER) & (following != LOWER)
-    kept: Bools = ~is_doubtful
-    kept[is_doubtful] = after_small | last_of_word
-    chosen: Ints = cuts[kept]
-    return chosen
-
-
-def _table(strings: list[bytes]) -> Bools:
-    """Return which pairs of bytes after an apostrophe make a contraction: bool, shape (65536,)."""
-    table = np.zeros((256, 256), bool)
-    for string in strings:
-        table[string[0], string[1] if len(string) == 2 else slice(None)] = True
-    return table.ravel()
-
-
-def _cases(text: bytes) -> list[bytes]:
-    first = [text[:1].lower(), text[:1].upper()]
-    return [a + b for a in first for b in {text[1:].lower(), text[1:].upper()}]
-
-
-_LONG_S = "ſ".encode()
-_ONE, _TWO = [b"s", b"t", b"m", b"d"], [b"re", b"ve", b"ll"]
-_EXACT = (_table(_ONE), _table(_TWO))
-# Ignoring case, the long s is an s too; it takes two bytes.
-_ANY_CASE = (
-    _table([case for one in _ONE for case in _cases(one)]),
-    _table([case for two in _TWO for case in _cases(two)] + [_LONG_S]),
-)
-
-
-def _end_contractions(starts: Bools, data: Bytes, *, any_case: bool) -> None:
-    """Make each contraction a piece, where its apostrophe begins one (no space or symbol goes with
-    it).
-    """
-    quotes = np.flatnonzero(data == _APOSTROPHE)
-    quotes = quotes[starts[quotes]]
-    if not len(quotes):
+    apostrophes = find_apostrophes(data)
+    apostrophes = apostrophes[is_start[apostrophes]]
+    if not len(apostrophes):
         return
-    pairs = _following_pairs(data, quotes)
-    for table, width in zip(_ANY_CASE if any_case else _EXACT, (2, 3), strict=True):
-        apostrophes = quotes[table[pairs]]
-        starts[apostrophes + 1] = False
-        starts[apostrophes + width] = True
+
+    tables = ANY_CASE if any_case else EXACT
+    pairs = byte_pairs_after(data, apostrophes)
+
+    one_byte = apostrophes[tables.one_byte[pairs]]
+    is_start[one_byte + 1] = False
+    is_start[one_byte + 2] = True
+
+    two_bytes = apostrophes[tables.two_bytes[pairs]]
+    is_start[two_bytes + 1] = False
+    is_start[two_bytes + 3] = True
 
 
-def _following_pairs(data: Bytes, quotes: Ints) -> NDArray[np.uint16]:
-    """Return the two bytes after each apostrophe: uint16, shape (quotes,)."""
-    second = data[np.minimum(quotes + 2, len(data) - 1)]
-    pairs = data[quotes + 1].astype(np.uint16)
-    pairs <<= 8
-    pairs |= second
-    return pairs
+def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
+    """Cut numbers every `max_digits` digits, from the left.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
+        max_digits: Digits, not bytes: "١٢٣٤" has 4 digits and 8 bytes.
+    """
+    starts, stops = find_runs(is_number)
+    is_long = stops - starts > max_digits
+    starts = starts[is_long]
+    lengths = stops[is_long] - starts  # (n_numbers,) in bytes
+    if not len(starts):
+        return
+
+    # Count the digits of all numbers, and subtract the count at each number's first digit.
+    positions = positions_in(starts, lengths)  # (n_number_bytes,)
+    is_first_byte = data[positions] & 0xC0 != 0x80  # of a digit
+    digit_count = np.cumsum(is_first_byte)
+    first_of_number = np.cumsum(lengths) - lengths  # (n_numbers,) index into `positions`
+    digit_in_number = digit_count - np.repeat(digit_count[first_of_number], lengths)
+
+    is_cut = is_first_byte & (digit_in_number % max_digits == 0)
+    is_start[positions[is_cut]] = True

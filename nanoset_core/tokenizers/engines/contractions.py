@@ -1,0 +1,88 @@
+"""Recognise the English contractions that split patterns cut off: 's, 't, 'm, 'd, 're, 've, 'll.
+
+The two bytes after an apostrophe decide. They are looked up in tables of all 65,536 pairs of bytes,
+for all apostrophes of a text at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints
+
+_APOSTROPHE = 0x27
+
+_ONE_LETTER = (b"s", b"t", b"m", b"d")
+_TWO_LETTERS = (b"re", b"ve", b"ll")
+_ONE_LETTER_ANY_CASE = (*_ONE_LETTER, b"S", b"T", b"M", b"D")
+_TWO_LETTERS_ANY_CASE = (
+    *(b"re", b"rE", b"Re", b"RE"),
+    *(b"ve", b"vE", b"Ve", b"VE"),
+    *(b"ll", b"lL", b"Ll", b"LL"),
+)
+# Regular expressions that ignore case take the long s for an s. It is one letter, but two bytes.
+_LONG_S = "ſ".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionTables:
+    """Which pairs of bytes after an apostrophe make a contraction.
+
+    The index of a table is 256 * first byte + second byte.
+    """
+
+    one_byte: Bools
+    """bool, shape (65536,): the first byte does, whatever the second is."""
+    two_bytes: Bools
+    """bool, shape (65536,): both bytes together do."""
+
+
+def _one_byte_table(letters: Iterable[bytes]) -> Bools:
+    table = np.zeros((256, 256), bool)
+    for letter in letters:
+        table[letter[0], :] = True
+    return table.ravel()
+
+
+def _two_byte_table(pairs: Iterable[bytes]) -> Bools:
+    table = np.zeros((256, 256), bool)
+    for pair in pairs:
+        table[pair[0], pair[1]] = True
+    return table.ravel()
+
+
+EXACT = ContractionTables(_one_byte_table(_ONE_LETTER), _two_byte_table(_TWO_LETTERS))
+"""Contractions in small letters."""
+ANY_CASE = ContractionTables(
+    _one_byte_table(_ONE_LETTER_ANY_CASE),
+    _two_byte_table([*_TWO_LETTERS_ANY_CASE, _LONG_S]),
+)
+"""Contractions in letters of any case."""
+
+
+def find_apostrophes(data: Bytes) -> Ints:
+    """Return the positions of all apostrophes of a text: int64, shape (n_apostrophes,)."""
+    apostrophes: Ints = np.flatnonzero(data == _APOSTROPHE)
+    return apostrophes
+
+
+def byte_pairs_after(data: Bytes, apostrophes: Ints) -> NDArray[np.uint16]:
+    """Return the two bytes after each apostrophe, as an index into `ContractionTables`.
+
+    Args:
+        data: uint8, shape (n_bytes,); the last byte is no apostrophe.
+        apostrophes: int64, shape (n_apostrophes,).
+
+    Returns:
+        uint16, shape (n_apostrophes,).
+    """
+    # The last apostrophe may be the last byte but one: then 0xFF, the last byte, is read twice.
+    second_positions = np.minimum(apostrophes + 2, len(data) - 1)
+    pairs = data[apostrophes + 1].astype(np.uint16)
+    pairs <<= 8
+    pairs |= data[second_positions]
+    return pairs

@@ -1,0 +1,47 @@
+"""Arithmetic with ranges of positions, compared with plain Python."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_core.tokenizers.engines.arrays import character_starts, cut_positions, find_runs
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_runs_are_groups_of_true(values):
+    mask = [False, *values, False]
+    groups = [list(group) for _, group in groupby(range(len(mask)), lambda index: mask[index])]
+    expected = [(group[0], group[-1] + 1) for group in groups if mask[group[0]]]
+
+    starts, stops = find_runs(np.array(mask))
+
+    assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)), max_size=10),
+    st.integers(1, 12),
+)
+def test_ranges_are_cut_from_the_left(ranges, max_length):
+    expected = []
+    for start, length in ranges:
+        expected += range(start + max_length, start + length, max_length)
+    starts = np.array([start for start, _ in ranges], np.int64)
+    stops = starts + np.array([length for _, length in ranges], np.int64)
+
+    assert cut_positions(starts, stops, max_length).tolist() == expected
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_every_byte_leads_to_the_first_byte_of_its_character(text):
+    expected = []
+    for character in text:
+        size = len(character.encode())
+        expected += [len(expected)] * size
+    data = np.frombuffer(text.encode(), np.uint8)
+
+    assert character_starts(data, np.arange(len(data))).tolist() == expected
