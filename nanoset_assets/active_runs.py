@@ -95,8 +95,9 @@ class ActiveRuns:
         return landing
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether an active run or an open backfill is to make a partition of an asset, as
-        far as is known.
+        """Return whether an active run or open backfill will make a partition of an asset.
+
+        A backfill whose partitions are unknown is assumed to make it.
         """
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True
@@ -130,7 +131,8 @@ def last_run(
 
 
 def end_time(record: dg.RunRecord) -> float:
-    """Return when a run ended, seconds since 1970; for one that never started, when its record
-    changed last.
+    """Return when a run ended, in seconds since 1970.
+
+    For a run that never started, this is the last change of its record.
     """
     return record.end_time or record.update_timestamp.timestamp()

@@ -26,8 +26,9 @@ def asset_path(node: Node) -> tuple[str, ...]:
 
 
 def partition_of(node: Node) -> str | None:
-    """Return the partition of an output: a corpus, split, view or group; None for an asset without
-    partitions.
+    """Return the partition of an output, or None for an asset without partitions.
+
+    It is a corpus, a split, a view or a group of tars.
     """
     if is_of_corpora(node.stage):
         return node.key.subject
@@ -52,8 +53,9 @@ def input_label(node: Node) -> str:
 
 
 def job_of(node: Node) -> str:
-    """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of
-    outputs of corpora.
+    """Return the job to which an asset belongs.
+
+    A nanoset and a webdataset have one job each; the outputs of corpora have one job per kind.
     """
     name = node.stage.kind
     if not is_of_corpora(node.stage):
@@ -62,8 +64,7 @@ def job_of(node: Node) -> str:
 
 
 def check_asset_names() -> None:
-    """Check that no kind of outputs of corpora, which names a job, is also the name of an asset of
-    corpora.
+    """Check that no job has the name of an asset of corpora.
 
     Raises:
         ConfigError: One is; Dagster would refuse all definitions without naming it.

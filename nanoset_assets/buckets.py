@@ -1,5 +1,6 @@
-"""The project's bucket for assets of your own next to these: dagster-aws' S3Resource, set up as
-`storage` says.
+"""The project's bucket as a Dagster resource, for your own assets.
+
+It is dagster-aws' S3Resource, configured by `storage` in nanoset.yaml.
 """
 
 from __future__ import annotations

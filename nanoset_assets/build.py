@@ -1,5 +1,6 @@
-"""`nanoset build`: materialise what is missing or stale, in this process, into the project's
-Dagster history.
+"""`nanoset build`: materialise what is missing or stale, in this process.
+
+The runs are recorded in the project's Dagster history.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ def build(
     verbose: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> BuildReport:
-    """Discover corpora, register their partitions, and materialise every step that is missing or
-    stale.
+    """Find corpora, register them as partitions, and materialise what is missing or stale.
 
     What a selected step needs is made too, if it is missing or stale. A step is left alone if its
     output belongs to the inputs as they are now, whichever machine made it.
@@ -138,8 +138,7 @@ def dry_run(
     corpora: Sequence[str] = (),
     force: bool = False,
 ) -> DryRun:
-    """Return what `build` would make with the same arguments; nothing is written, and no history is
-    opened.
+    """Return what `build` would do with the same arguments, without writing anything.
 
     Raises:
         ConfigError: As `build`.
@@ -240,8 +239,7 @@ def _due_runs(
 
 
 def _report_before_runs(survey: _Survey, chosen: Sequence[Step], *, whole: bool) -> BuildReport:
-    """Return what is known before any run: what cannot be made, and what will replace outputs of
-    other settings.
+    """Return what is known before the first run: blocked steps, and outputs to be replaced.
 
     Args:
         survey: What the project has.
@@ -268,9 +266,7 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return labels of what is made from corpora that cannot be read: nanosets, webdatasets,
-    outputs of corpora.
-    """
+    """Return the labels of steps that need a corpus whose text cannot be read."""
     labels: dict[str, None] = {}
     for node in graph.blocked():
         if node.stage.kind != INVENTORY.kind:
@@ -280,8 +276,9 @@ def _blocked_labels(graph: Graph) -> list[str]:
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
-    """Return label of each step whose current version has other settings → these, as `name: before
-    → now`.
+    """Return the changed settings of each step whose current version has other ones.
+
+    Label of the step → changes, each as `name: before → now`.
     """
     settings_by_label: dict[str, list[str]] = {}
     for step in steps:

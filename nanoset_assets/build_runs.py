@@ -79,10 +79,13 @@ class BuildReport:
 
 
 class StepCounter:
-    """Reports which step of a build begins, as one of all of them."""
+    """Reports which step of a build begins, as "3 of 71".
+
+    Args:
+        listener: Called with the progress.
+    """
 
     def __init__(self, listener: ProgressCallback) -> None:
-        """Args: listener: Is called with the progress."""
         self._listener = listener
         self.numbers: dict[Node, int] = {}
         """Output → number of its step, from 1; to be filled once the steps are known."""
@@ -143,9 +146,7 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return the outputs of steps that were missing or stale and that another build has made
-        meanwhile.
-        """
+        """Return missing or stale outputs that another build has made in the meantime."""
         # Looks at the outputs again, and not at what this process remembers of them.
         project = replace(self.project, seen=None)
         nodes: set[Node] = set()

@@ -27,8 +27,9 @@ class VerificationError(NanosetError, ValueError):
 
 
 def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
-    """Make a blocking check for each asset whose faults would spoil what is made of it, and those
-    that warn.
+    """Return the asset checks of the project.
+
+    Checks that find faults block everything downstream. Checks that only warn block nothing.
 
     The warnings of an asset are a check of their own: Dagster's conditions do not make anything of
     an asset whose blocking check has failed.

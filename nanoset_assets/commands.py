@@ -75,9 +75,7 @@ def build(
     dry_run: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled
-    tars.
-    """
+    """Build what is missing or stale: datasets, index mappings, blends, shuffled tars."""
     if as_json and not dry_run:
         raise click.UsageError("--json is for --dry-run")
     project_config = load_config(config)
@@ -229,9 +227,7 @@ def show_report(
 
 
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print the tables of `nanoset status`, with the seconds that each row took, and how many rows
-    were made.
-    """
+    """Print the tables of `nanoset status`, with the time that each row took."""
     from nanoset_core.cli.commands.status import print_tables
 
     # Each row stands for one or several steps of the build.
@@ -250,9 +246,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
-    """Return whether everything that a build was to make existed before, so that no table is worth
-    printing.
-    """
+    """Return whether every output existed before the build, so that a table says nothing new."""
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:

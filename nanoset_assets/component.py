@@ -39,9 +39,7 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
 
 @dg.scaffold_with(NanosetScaffolder)
 class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
-    """A nanoset project: raw text of corpora, tokenized, indexed, blended and shuffled for
-    trainers.
-    """
+    """A nanoset project: raw text, tokenized, indexed, blended and shuffled for trainers."""
 
     config: Annotated[str | None, dg.Resolver(located, model_field_type=str | None)] = Field(
         default=None,
@@ -96,8 +94,9 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the model that attributes are checked with: Dagster's own, and each key of an
-        inline project.
+        """Return the pydantic model of the attributes.
+
+        It has the keys of Dagster's own model, and each key of a project that is written inline.
         """
         return _attribute_model(cls)
 

@@ -1,5 +1,6 @@
-"""The attributes of a component in a defs.yaml: filled-in templates, and mistakes with the line
-that they are in.
+"""The attributes of a component in a defs.yaml.
+
+Templates are filled in, and mistakes are reported with their line.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def named_projects(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def checked(component: str, attributes: Any) -> Any:
-    """Check the attributes of a component; values with templates are checked once they are filled
-    in.
+    """Check the attributes of a component, except values that contain templates.
+
+    Those are checked once the templates are filled in.
 
     Args:
         component: The name of its class.

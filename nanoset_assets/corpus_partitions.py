@@ -93,8 +93,9 @@ def partition_changes(
 def _without_targeted(
     names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
 ) -> set[str]:
-    """Return those of some partitions that no active run and no open backfill is to make; note the
-    others.
+    """Return the partitions that no active run and no open backfill will make.
+
+    The others are noted, and stay until the run or backfill has ended.
 
     Dagster ends a whole backfill as failed if one of the partitions that it targets is deleted.
     """
@@ -114,9 +115,7 @@ def _without_targeted(
 def _add_and_delete(
     definition: dg.DynamicPartitionsDefinition, added: Iterable[str], removed: Iterable[str]
 ) -> list[PartitionsRequest]:
-    """Return the requests that add partitions to a set, and remove others; none if there is nothing
-    to do.
-    """
+    """Return the requests that add partitions to a set and delete others from it."""
     requests: list[PartitionsRequest] = []
     new = sorted(added)
     if new:

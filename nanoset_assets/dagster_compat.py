@@ -74,8 +74,9 @@ INPUT_DATA_VERSION_TAG = "dagster/input_data_version"
 def latest_data_versions(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
 ) -> dict[str | None, str]:
-    """Return partition → data version of its last materialisation; None stands for an asset without
-    partitions.
+    """Return the data version of each partition's latest materialisation.
+
+    The partition is None for an asset without partitions.
 
     Those that were never materialised are left out.
     """
@@ -126,17 +127,14 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill targets, of any of its assets; None if they cannot be
-    read here.
-    """
+    """Return the partitions that a backfill targets in any asset, or None if unknown."""
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
     if backfill.asset_backfill_data is None:
         return None  # serialised by an older version, for which Dagster needs the whole workspace
     partitions: set[str] = set()
-    for (
-        subset
-    ) in backfill.asset_backfill_data.target_subset.partitions_subsets_by_asset_key.values():
+    target = backfill.asset_backfill_data.target_subset
+    for subset in target.partitions_subsets_by_asset_key.values():
         if not isinstance(subset, DefaultPartitionsSubset):
             return None  # such as "all", or a range: its keys depend on the definitions
         partitions.update(subset.get_partition_keys())
@@ -146,8 +144,9 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
 def latest_materializations(
     instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetKey, int]:
-    """Return asset → id of the event of its last materialisation, of any partition; ids grow with
-    time.
+    """Return the event id of each asset's latest materialisation, of any partition.
+
+    Event ids grow with time.
     """
     event_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
@@ -216,8 +215,9 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
 def unsound_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
-    """Return the (asset, partition) whose last check found errors, or did not end; not those never
-    checked.
+    """Return each (asset, partition) whose latest check failed or did not end.
+
+    Partitions that were never checked are not included.
     """
     storage = instance.event_log_storage
     unsound: set[tuple[dg.AssetKey, str | None]] = set()
@@ -237,8 +237,7 @@ def unsound_checks(
 
 @contextmanager
 def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM leave this block as KeyboardInterrupt, whatever part of a run they
-    come in.
+    """Raise KeyboardInterrupt in this block on Ctrl-C or SIGTERM, at any point of a run.
 
     Dagster raises an error of its own, forgets a signal that comes between the last step and the
     end of the run, and starts helpers that copy the run's output, which would die of a Ctrl-C with
@@ -280,9 +279,7 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return the text that the code server remembered for its runs; None if this process executes
-    no such run.
-    """
+    """Return the text that the code server stored for its runs, or None outside of such a run."""
     if not is_run_loading():
         return None
     text = DefinitionsLoadContext.get().reconstruction_metadata.get(key)
@@ -290,9 +287,7 @@ def remembered_for_run(key: str) -> str | None:
 
 
 def remember_for_runs(key: str, text: str) -> None:
-    """Let every process of a run that this code server launches know a text, by
-    `remembered_for_run`.
-    """
+    """Store a text that `remembered_for_run` returns in every run this code server launches."""
     DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
 
 
@@ -319,9 +314,7 @@ def code_location_of(
 
 
 def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
-    """Return what the instance has recorded of sensors; nothing for one in memory, which has no
-    such storage.
-    """
+    """Return the recorded states of sensors; an instance in memory has none."""
     with suppress(CheckError):
         return instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     return []

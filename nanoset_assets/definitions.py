@@ -1,6 +1,4 @@
-"""Everything that Dagster loads of a project: assets, checks, jobs, sensors and schedule, from one
-nanoset.yaml.
-"""
+"""The Dagster definitions of a project: assets, checks, jobs, sensors and schedule."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ _JOB_DESCRIPTIONS = {
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """A code location of its own: the project named by NANOSET_CONFIG (default: nanoset.yaml in the
-    current folder).
+    """Return the definitions of the project that NANOSET_CONFIG names, as a code location.
+
+    The default is nanoset.yaml in the current folder.
     """
     return definitions_from_file(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE), _own_location)
 
@@ -64,8 +63,9 @@ def build_definitions(
     group_prefix: str | None = None,
     automation: Automation = "own",
 ) -> dg.Definitions:
-    """Make the definitions of one project, to be merged with others: no resource, executor or name
-    is shared with them.
+    """Return the definitions of one project, to be merged with others.
+
+    It shares no resource, executor or name with them.
 
     Args:
         config: The project: the path of its nanoset.yaml, which each run and tick reads again.
@@ -93,8 +93,9 @@ def build_definitions(
 
 
 def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
-    """Make the definitions of a project: an asset for each stage and subject, a job for each
-    subject.
+    """Return the definitions of a project.
+
+    Each stage of each subject is an asset, and each subject has a job.
     """
     check_asset_names()
     assets_by_job = _assets_by_job(hosted)

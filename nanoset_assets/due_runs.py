@@ -42,8 +42,7 @@ def run_of(step: Step) -> Hashable:
 def due_runs(
     state: GraphState, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool = False
 ) -> DueRuns:
-    """Return the runs of what is missing or stale and can be made now, and why other outputs have
-    to wait.
+    """Return the runs that are due and can start now, and why other outputs have to wait.
 
     Args:
         state: The outputs of the project.

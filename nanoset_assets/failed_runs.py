@@ -1,5 +1,6 @@
-"""Which runs are not requested again: a run that failed would fail again, unless something has
-changed.
+"""Decide which failed steps are not requested again.
+
+A run that failed would fail again unless something has changed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ so.
 
 
 def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
-    """Return why a step is not requested: its last run failed to make this very output. Returns
-    None otherwise.
+    """Return why a step is not requested, or None if it may be.
+
+    The reason is that its last run failed to make this very output.
 
     A run that a person started bears no digest. When its failure is seen first, it is taken to have
     failed for the output that is to be made now, and is tagged so.
@@ -84,9 +86,7 @@ def has_made(
     partition: str,
     digest: str,
 ) -> bool:
-    """Return whether a run succeeded, and made the last materialisation of a partition, with this
-    digest.
-    """
+    """Return whether a run succeeded and made a partition's latest version, with this digest."""
     run = record.dagster_run
     if not run.is_success:
         return False

@@ -93,9 +93,7 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return corpus → recipe of its current inventory; those without one that can be read are left
-    out.
-    """
+    """Return the recipe of each corpus's current inventory, if that can be read."""
     names = sorted(corpora)
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}

@@ -154,8 +154,7 @@ class ProjectDefs:
         return self.load_in_step(context, listener, rebuild=must_rebuild)
 
     def sensor_options(self, sensor: str, max_seconds: int | None = None) -> dict[str, Any]:
-        """Return arguments for the decorator of a sensor of this project: name, interval, and
-        whether it is on.
+        """Return the name, interval and default status of a sensor, as decorator arguments.
 
         Args:
             sensor: Its name, without the project's prefix.

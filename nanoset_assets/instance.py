@@ -1,6 +1,4 @@
-"""The Dagster instance of a project: where its storage is, how it is opened, and what can be wrong
-with it.
-"""
+"""The Dagster instance of a project: where it is stored, how it is opened, what can fail."""
 
 from __future__ import annotations
 
@@ -144,8 +142,9 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[str | None]:
-    """Hold an exclusive lock on DAGSTER_HOME, of the kind that SQLite takes; yield the error of
-    locking, if any.
+    """Hold an exclusive lock on a file in DAGSTER_HOME, of the kind that SQLite uses.
+
+    Yields the error if the lock cannot be taken, else None.
 
     Without the right to write to the folder there is no lock, and no error: Dagster says what it
     needs.

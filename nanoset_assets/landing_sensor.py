@@ -1,5 +1,6 @@
-"""The sensor over assets of the host that land text: it has corpora built as soon as their text has
-landed.
+"""The sensor over your assets that land text.
+
+It requests a build of a corpus as soon as its text has landed.
 """
 
 from __future__ import annotations
@@ -96,8 +97,7 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return corpus → the latest event of what lands it, unless it is handled or a later run has
-    read the text.
+    """Return the latest landing event of each corpus that has not been built since.
 
     Args:
         instance: The instance.

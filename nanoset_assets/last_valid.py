@@ -79,8 +79,7 @@ def definitions_from_file(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check that a nanoset.yaml can be loaded, or that definitions can be made of its last version
-    that loaded.
+    """Check that definitions can be made of a nanoset.yaml or of its last valid version.
 
     Raises:
         ConfigError, MissingError: see `definitions_from_file`.
@@ -100,8 +99,9 @@ def _is_validation() -> bool:
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path; links stay, since those of a Kubernetes ConfigMap point to another
-    folder each time.
+    """Return an absolute path, without resolving links.
+
+    The links of a Kubernetes ConfigMap point to another folder after each change.
     """
     return Path(os.path.abspath(Path(path).expanduser()))
 
@@ -159,9 +159,7 @@ def _store(file: Path, text: str) -> None:
 
 
 def _write_copy(copy: Path, data: bytes, original: Path) -> None:
-    """Write a copy of a file, with the rights of the original: those who may read that one may read
-    the copy.
-    """
+    """Write a copy of a file with the permissions of the original."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     mode = original.stat().st_mode & 0o777

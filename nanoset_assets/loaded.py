@@ -60,8 +60,7 @@ class LoadedAssets:
 
 
 def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Return what changed in nanoset.yaml since the definitions were loaded and needs a reload, as
-    at most one note.
+    """Return at most one note on changes of nanoset.yaml that need a reload of definitions.
 
     Values are read again by every run and tick, so most edits need no reload.
     """
@@ -77,8 +76,9 @@ def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of a configuration that definitions are made from: name for messages → value
-    to compare.
+    """Return the parts of a configuration from which definitions are made.
+
+    Name for messages → value to compare.
     """
     inputs: dict[str, Any] = {
         # Each tick reads `settle_seconds` again.

@@ -1,5 +1,6 @@
-"""What everything of a project is called in Dagster: one object gives every name, so that no two
-projects share one.
+"""The names of a project's things in Dagster.
+
+One object gives all of them, so that two projects never share a name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one project; without a prefix assets `raw_jsonl`, partitions `corpora`, job
+    """The names of one project.
+
+    Without a prefix, assets have names such as `raw_jsonl`, the partitions `corpora`, and the job
     `corpus`.
     """
 
@@ -34,16 +37,15 @@ class Names:
     """Before the name of every group of assets; default: made of the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
-        """Return the key of an asset that the pipeline knows by a name, or a path such as
-        ("pretrain", "blend").
+        """Return the Dagster key of an asset, with the project's prefix.
+
+        The asset is given by name, or as a path such as ("pretrain", "blend").
         """
         parts = [path] if isinstance(path, str) else path
         return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """Return what the pipeline knows an asset by; None for an asset without this project's
-        prefix.
-        """
+        """Return an asset's path without the project's prefix, or None if it has another one."""
         length = len(self.key_prefix)
         parts = tuple(key.path)
         if parts[:length] != self.key_prefix:

@@ -133,8 +133,9 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
 def _unloadable(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, before: _Cursor
 ) -> dg.SensorResult:
-    """Return the tick of a project whose nanoset.yaml cannot be loaded: the check says why, once
-    for each error.
+    """Return the tick of a project whose nanoset.yaml is invalid.
+
+    The sensor logs each error once.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     result = Look({}, [], [warning])

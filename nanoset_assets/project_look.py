@@ -1,5 +1,6 @@
-"""What the asset `overview` shows: what a project holds, what is stale and why, what it cost, and
-who has read it.
+"""What the asset `overview` shows.
+
+What the project contains, what is stale and why, what it cost, and which assets of yours read it.
 """
 
 from __future__ import annotations
@@ -123,9 +124,7 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return which sensor evaluates the conditions of `automation: host`, and whether it is on;
-    None for others.
-    """
+    """Return whether a sensor evaluates the conditions of `automation: host`, and which."""
     if automation != "host" or repository is None:
         return None
     # Every asset but those of raw text has the condition; tokens are the first of them.
@@ -184,8 +183,7 @@ def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
 def _table_rows(
     rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowKey, float]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a table of outputs: their counts, their sizes, and how long making them
-    took.
+    """Return the rows of a table of outputs: counts, sizes and build times.
 
     Args:
         rows: The outputs.
@@ -262,8 +260,9 @@ def _reader_rows(
     repository: dg.RepositoryDefinition | None,
     nodes: Sequence[Node],
 ) -> list[dict[str, Any]]:
-    """Return a row for each asset of the host that depends on an asset of ours: which version it
-    was made from.
+    """Return a row for each asset of the host that depends on an asset of this project.
+
+    It shows from which version the asset was made.
     """
     if repository is None:
         return []

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RawTextCursor:
-    """What a tick saw: the cursor. Without it everything is compared again, and nothing is made
-    twice.
+    """The cursor: what a tick saw.
+
+    Without it everything is compared again, and nothing is built twice.
     """
 
     marks: dict[str, str] = field(default_factory=dict)

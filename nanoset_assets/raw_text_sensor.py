@@ -1,5 +1,6 @@
-"""The sensor over the raw folder: it registers corpora as partitions, and has those built whose
-text has changed.
+"""The sensor over the raw folder.
+
+It registers corpora as partitions, and requests builds of those whose text has changed.
 """
 
 from __future__ import annotations
@@ -153,8 +154,9 @@ class _Tick:
         )
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Return the requests that add corpora as partitions and retire others; complain of what is
-        missing.
+        """Return the requests that add corpora as partitions and delete others.
+
+        Missing corpora are logged.
         """
         before = KnownCorpora(set(self.before.marks), set(self.before.gone), self.before.members)
         changes = partition_changes(
@@ -167,9 +169,7 @@ class _Tick:
         return changes.requests
 
     def _complain(self, registered: set[str]) -> None:
-        """Report corpora that nanoset.yaml names and that have no text, unless an upstream asset
-        lands it.
-        """
+        """Log corpora in nanoset.yaml that have no text, unless an upstream asset lands it."""
         present = [*self.text.corpora, *self.text.faults]
         upstream = self.hosted.upstream
         awaited = sorted(upstream.keys() - {*present, *registered})

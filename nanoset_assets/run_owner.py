@@ -82,8 +82,9 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report this project's runs as failed if their process on this machine is gone; return their
-    ids.
+    """Report runs of this project as failed if their process no longer exists.
+
+    Returns the ids of these runs.
 
     They would look active forever. Dagster notices a killed run only while its code server lives,
     and never one inside `nanoset build`.

@@ -1,5 +1,4 @@
-"""The schedule that compares every output with the one that files, settings and code of today ask
-for.
+"""The schedule that compares every output with its files, settings and code.
 
 It does what the sensor over stale outputs does, but tries again what failed, and looks at the files
 of raw text, too.

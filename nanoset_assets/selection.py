@@ -84,9 +84,7 @@ def _matches(
 
 
 def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
-    """Return the assets that a text selects by Dagster's syntax; none if it is not a valid
-    selection.
-    """
+    """Return the assets that a selection in Dagster's syntax names; none if it is invalid."""
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():

@@ -1,5 +1,6 @@
-"""Dagster's runs as Slurm jobs: for a Dagster that runs on one machine of a cluster whose nodes do
-the work.
+"""Dagster runs as Slurm jobs.
+
+Dagster itself runs on one machine of the cluster, and the nodes do the work.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class _JobState:
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
-    """Submits each run by sbatch, with the environment of the launching process; reports the job's
-    state to Dagster.
+    """Submits each run by sbatch, and reports the state of the job to Dagster.
+
+    The job gets the environment of the launching process.
 
     Nodes must find what the job runs under the same paths: Python, nanoset.yaml, and the folders
     that it names. The history has to be one for several machines.
@@ -87,10 +89,12 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         options: Sequence[str] = (),
         inst_data: ConfigurableClassData | None = None,
     ) -> None:
-        """Args:
-        log_folder: Where jobs write their logs; the nodes must see it.
-        options: Of sbatch, such as `--partition=cpu`.
-        inst_data: As Dagster gives it.
+        """Create a launcher; Dagster does so from dagster.yaml.
+
+        Args:
+            log_folder: Folder for the logs of jobs, which all nodes must share.
+            options: Options of sbatch, such as `--partition=cpu`.
+            inst_data: Dagster's own record of this configuration.
         """
         self._folder = Path(log_folder).absolute()
         self._options = tuple(options)
@@ -168,8 +172,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel a run's job, by force at the second request; return whether there was anything to
-        cancel.
+        """Cancel a run's job, by force at the second request.
+
+        Returns whether there was a job to cancel.
         """
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)

@@ -62,9 +62,7 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 def partitions_of(
     stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]
 ) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of an asset whose outputs are `keys`; None for an asset without
-    partitions.
-    """
+    """Return the partitions of an asset with these outputs, or None without partitions."""
     if is_of_corpora(stage):
         return partition_set_of(hosted.names, stage)
     parts = [key.part for key in keys if key.part is not None]
@@ -142,9 +140,7 @@ def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str
 
 
 def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
-    """List what an asset depends on, and on which partitions: on no other corpora than it is made
-    of.
-    """
+    """Return what an asset depends on, limited to the partitions of its own corpora."""
     if stage is INVENTORY:
         return _landing_dependencies(hosted)
 
@@ -191,8 +187,9 @@ def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
-    """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was
-    loaded.
+    """Return where the current versions of an asset's outputs are.
+
+    This is the location in nanoset.yaml when the definitions were loaded.
     """
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:

@@ -83,8 +83,9 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
 def with_condition(
     assets: Iterable[dg.AssetsDefinition], names: Names
 ) -> list[dg.AssetsDefinition]:
-    """Let an automation-condition sensor of the host build assets, each when the data version of an
-    input changed.
+    """Give assets the condition by which an automation-condition sensor of the host builds them.
+
+    Each is built when the data version of an input changes.
 
     Inventories have no condition: the sensor over raw text requests them.
     """

@@ -1,5 +1,6 @@
-"""The job that decodes any step of a run, from the Launchpad: an observation of the handoff's asset
-shows it.
+"""The job that decodes any step of a run, started from the Launchpad.
+
+It records the result as an observation of the handoff's asset.
 """
 
 from dataclasses import asdict

@@ -1,6 +1,4 @@
-"""The page of `raw_jsonl`: the files of a corpus, and how they differ from those of the inventory
-before.
-"""
+"""The page of `raw_jsonl`: the files of a corpus, and what changed since the last build."""
 
 from __future__ import annotations
 
@@ -43,8 +41,9 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
-    """Return the current inventory; None if there is none, or if it is damaged: it is about to be
-    replaced.
+    """Return the current inventory, or None if it is missing or damaged.
+
+    A damaged one is about to be replaced.
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)

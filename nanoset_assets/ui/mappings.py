@@ -1,6 +1,4 @@
-"""The page of `index_mappings` and `blend`: what a split reads of each corpus, and its first
-samples.
-"""
+"""The page of `index_mappings` and `blend`: what a split reads, and its first samples."""
 
 from __future__ import annotations
 
@@ -107,8 +105,9 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 
 
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a split reads of each corpus and of all; nothing for an output of an earlier
-    version.
+    """Return what a split reads of each corpus and in total.
+
+    Empty for outputs of versions that did not record it.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
@@ -131,8 +130,9 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return the first samples, and the command that shows others, on the page of the last step of
-    the split.
+    """Return the first samples of a split, and the command that shows others.
+
+    Only the page of the split's last step shows them.
     """
     is_last_step = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
     if not is_last_step or not manifest.facts["samples"]:

@@ -47,8 +47,7 @@ def result(
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata whose texts and paths hold neither secrets nor characters that cannot be
-    seen.
+    """Return metadata without secrets and invisible characters in its texts and paths.
 
     Tables and Markdown are made so by `table` and `markdown`.
     """
@@ -82,8 +81,7 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Return a location relative to the project's folder, so that it holds when the project is
-    moved.
+    """Return a path relative to the project's folder, so that it survives a move.
 
     Locations elsewhere, or in a bucket, stay absolute.
     """
@@ -100,8 +98,9 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; numbers as
-    text.
+    """Return a table of the first ROWS_SHOWN rows; numbers become text.
+
+    All rows have the same keys, and plain values.
 
     If rows are left out, a last row says how many.
 
@@ -152,8 +151,9 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown that Dagster shows in a separate window, since its long lines would widen the
-    page.
+    """Return Markdown that Dagster shows in a separate window.
+
+    Its long lines would widen the page.
     """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 

@@ -1,5 +1,4 @@
-"""Previews of outputs: their first documents, rejected lines and samples, each with where it came
-from.
+"""Previews of outputs: first documents, rejected lines and samples, with their origins.
 
 Each reads a handful of documents, or those of a handful of samples, whatever the size of the
 output. If a preview fails, its error is shown instead.
@@ -60,18 +59,14 @@ def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.Markdo
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
-    """Return the first samples of a built split: the documents that each is made of, and its first
-    tokens as text.
-    """
+    """Return the first samples of a built split, with their documents and first tokens."""
     return _preview(lambda: _sample_texts(project, name, split))
 
 
 def first_step(
     project: Project, handoff: Manifest
 ) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return the samples of the first step that is started with a handoff: their documents, and
-    text.
-    """
+    """Return the samples of the first training step with a handoff, as documents and text."""
     try:
         run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
         dealer = run.parts[0].dealer

@@ -1,6 +1,4 @@
-"""The page of `tokenized_shards`: what became of each file of a corpus, what was lost, and how fast
-it went.
-"""
+"""The page of `tokenized_shards`: what became of each file, losses, and speed."""
 
 from __future__ import annotations
 
@@ -148,8 +146,7 @@ def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.Table
 
 
 def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
-    """Return documents by length as a table with bars, and their usual length; nothing without
-    documents.
+    """Return a table of documents by length, and the typical length; empty without documents.
 
     Args:
         histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty

@@ -19,9 +19,7 @@ def summary_page(run: AssetRun) -> dict[str, Any]:
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
-    """Return the metadata of a version: its warnings and figures, a table of its details, and a
-    preview.
-    """
+    """Return the metadata of a version: warnings, figures, a table of details and a preview."""
     metadata: dict[str, Any] = {}
     if summary.warnings:
         metadata["warnings"] = markdown(*map(bold_code, summary.warnings))

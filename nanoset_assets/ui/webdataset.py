@@ -80,8 +80,9 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 
 
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
-    """Write one group of tars, and return its materialisation; its data version is that of the
-    plan.
+    """Write one group of tars, and return its materialisation.
+
+    Its data version is that of the plan.
     """
     project = run.project
     name = run.key.subject

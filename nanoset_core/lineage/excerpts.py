@@ -98,12 +98,14 @@ def _loaded(file: TokenizerPath, _signature: object) -> ReferenceEngine:
 
 
 class Excerpts:
-    """Excerpts for the documents of one dataset."""
+    """Excerpts for the documents of one dataset.
+
+    Args:
+        context: Its settings name the raw folder and the tokenizer.
+        dataset: Manifest of the corpus's dataset.
+    """
 
     def __init__(self, context: InspectionContext, dataset: Manifest) -> None:
-        """Args: context: its settings name the raw folder and the tokenizer; dataset: of the
-        corpus.
-        """
         self._config = context.config
         self._options = dataset.recipe["options"]
         self._retokenizer = retokenizer(context.tokenizer_file, self._options)

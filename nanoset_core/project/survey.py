@@ -53,12 +53,15 @@ class _PresentFiles:
 
 
 class CorpusSurvey:
-    """Adds the present inventories of corpora to a graph. All corpora share one budget of bytes to
-    read.
+    """Adds the present inventories of corpora to a graph.
+
+    All corpora share one budget of bytes to read.
+
+    Args:
+        graph: Receives the recipes of the inventories, and the reasons why they are stale.
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Args: graph: Is given the recipes of the inventories, and why they are stale."""
         self._graph = graph
         self._budget = ReadingBudget(READ_BYTES)
 

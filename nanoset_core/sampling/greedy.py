@@ -397,12 +397,15 @@ def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -
 
 
 class Lanes(ABC):
-    """Blocks that are advanced together, one sample at a time."""
+    """Blocks that are advanced together, one sample at a time.
+
+    Args:
+        first_samples: First sample of each block, shape (n_lanes,).
+        numbers_of_step: How many numbers one step keeps in scratch arrays. It decides how many
+            steps are made at once.
+    """
 
     def __init__(self, first_samples: IntArray, numbers_of_step: int) -> None:
-        """Args: numbers_of_step: numbers that a step needs in scratch arrays, which decides how
-        many go together.
-        """
         self._next_samples = first_samples.astype(np.float64)  # (n_lanes,)
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 

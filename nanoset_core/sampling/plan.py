@@ -48,12 +48,13 @@ sample.
 
 
 class LengthReader:
-    """Reads every `.idx` once, for splits that are planned together."""
+    """Reads every `.idx` once, for splits that are planned together.
+
+    Args:
+        access: Fetches files from a store, or None to read them from this machine.
+    """
 
     def __init__(self, access: FileAccess | None = None) -> None:
-        """Args: access: fetches the files if they are in a store; None reads them from this
-        machine.
-        """
         self._access = access
         self._known: dict[str, tuple[NDArray[np.int32], str]] = {}
 

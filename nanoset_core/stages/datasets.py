@@ -27,12 +27,15 @@ _CLASS_BY_FOLDER: dict[str, type[Dataset]] = {
 
 
 class Datasets:
-    """Opens the datasets of one output root, each version once."""
+    """Opens the datasets of one output root, each version once.
+
+    Args:
+        outputs: The output root.
+        is_sampled: Whether little is read of each dataset. From a bucket, small blocks are then
+            fetched instead of large ones.
+    """
 
     def __init__(self, outputs: OutputRoot, *, is_sampled: bool = False) -> None:
-        """Args: outputs: the root; is_sampled: little is read of each, so fetch small blocks from a
-        bucket.
-        """
         self.outputs = outputs
         self.is_sampled = is_sampled
         self._by_folder: dict[Path, Dataset] = {}

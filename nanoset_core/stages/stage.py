@@ -304,10 +304,14 @@ class Resumable(Stage):
 
 
 class InternalStage(Stage):
-    """Versions without a current one, which the manifests of another stage list by digest."""
+    """Versions that the manifests of another stage list by digest; none of them is current.
+
+    Args:
+        layout: Where the versions are stored.
+        named_by: The stage whose manifests list them.
+    """
 
     def __init__(self, layout: Layout, named_by: Stage) -> None:
-        """Args: layout: where the versions are; named_by: the stage whose manifests list them."""
         self.layout = layout
         self.named_by = named_by
         self.kind = named_by.kind

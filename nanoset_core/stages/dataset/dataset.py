@@ -75,7 +75,13 @@ class DatasetOpener(Protocol):
 
 
 class Dataset(ABC):
-    """One version of the dataset of a corpus, a view or packs."""
+    """One version of the dataset of a corpus, a view or packs.
+
+    Args:
+        datasets: Opens the datasets that this one was made from.
+        manifest: Manifest of this version.
+        sequences: Its `.bin` and `.idx`, if they are open already.
+    """
 
     kind: ClassVar[str]
     """What its name names: a corpus, a view or packs."""
@@ -90,9 +96,6 @@ class Dataset(ABC):
         manifest: Manifest,
         sequences: MMapIndexedDataset | None = None,
     ) -> None:
-        """Args: datasets: opens its sources; manifest: its own; sequences: its files, if they are
-        open already.
-        """
         self.manifest = manifest
         self._datasets = datasets
         self._sequences = sequences

@@ -35,19 +35,17 @@ def hash_limit(n_sequences: int, max_hashes: int = MAX_HASHES) -> int:
 
 
 class SequenceHashes:
-    """Hashes sequences, whose tokens are added chunk after chunk, and keeps the hashes up to a
-    limit.
+    """Hashes sequences whose tokens are added chunk by chunk, and keeps small hashes.
+
+    Args:
+        lengths: Tokens of each sequence, int32, shape (n_sequences,). Empty sequences are left out.
+        limit: Greatest hash to keep.
+        chunk_tokens: Most tokens of a chunk.
     """
 
     def __init__(
         self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS
     ) -> None:
-        """Args:
-        lengths: Tokens of each sequence, int32, shape (n_sequences,); those without tokens are left
-            out.
-        limit: Greatest hash to keep.
-        chunk_tokens: Most tokens of a chunk.
-        """
         filled = lengths[lengths > 0]
         # (n_filled,) end of each sequence among all tokens
         self._stops = np.cumsum(filled, dtype=np.int64)

@@ -409,18 +409,19 @@ class _ExpectedToken:
 
 
 class _FramingCheck:
-    """Finds the sequences that do not begin and end with the expected tokens, in tokens given chunk
-    by chunk.
+    """Finds the sequences that do not begin and end with the expected tokens.
+
+    The tokens are added chunk by chunk.
+
+    Args:
+        lengths: Tokens of each sequence, shape (n_sequences,).
+        stops: End of each sequence, in tokens, shape (n_sequences,).
+        expected: The expected first and last tokens.
     """
 
     def __init__(
         self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
     ) -> None:
-        """Args:
-        lengths: Tokens of each sequence, shape (n_sequences,).
-        stops: End of each sequence, in tokens, shape (n_sequences,).
-        expected: The expected first and last tokens.
-        """
         is_long_enough = lengths >= expected.min_length
         self._sequences = np.flatnonzero(is_long_enough)
         self._unframed = [np.flatnonzero(~is_long_enough)]

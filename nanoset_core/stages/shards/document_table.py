@@ -372,10 +372,12 @@ class LineNumbers:
     """Translates between numbers of lines in their pieces and in their files.
 
     The numbers are the same in a file whose lines were counted before it was cut.
+
+    Args:
+        pieces: The fact FACT, with all pieces of each file.
     """
 
     def __init__(self, pieces: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
-        """Args: pieces: the fact FACT, with all pieces of each file."""
         self._files: dict[str, _FileLines] = {}
         for path, counts in (pieces or {}).items():
             ordered = sorted((start, lines) for start, lines in counts)
