@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.growth import write_dataset
 from benchmarks.harness import options
 from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.shards.column_table import ColumnTable
 from nanoset_core.stages.views.choosing import statistics_of
@@ -210,12 +211,11 @@ def joined(folder: Path, documents: int) -> None:
 
     def read() -> Any:
         files = [stat_file(scores, path.name) for path in sorted(scores.glob("*.parquet"))]
-        return AttributeTables(scores, files, "id", None, (), "attributes.web").read(
-            scratch, lambda _: None
-        )
+        schema = AttributeSchema("id", None, (), "attributes.web")
+        return AttributeTables(scores, files, schema).read(scratch, lambda _: None)
 
     def join() -> None:
-        opened, begin = lookup.opened(), 0
+        opened, begin = lookup.open(), 0
         for group in groups(folder):
             rows, _ = opened.find(group.read(["id"]).column("id").combine_chunks())
             score, language = opened.take(rows)

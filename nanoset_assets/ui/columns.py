@@ -9,7 +9,7 @@ import dagster as dg
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import table
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.attributes.stage import COUNTS
+from nanoset_core.stages.attributes.settings import COUNTS
 from nanoset_core.text.values import type_of
 
 

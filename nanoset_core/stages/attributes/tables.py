@@ -1,17 +1,16 @@
-"""Tables of what others know of documents, in Parquet or Arrow files: read into a lookup by the
-documents' ids.
-"""
+"""Read tables of attributes of documents, Parquet or Arrow files, into a lookup by document id."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.stages.attributes.lookup import CHUNK, Lookup, LookupWriter
+from nanoset_core.errors import FormatError, InputError
+from nanoset_core.stages.attributes.lookup import Lookup, LookupWriter
+from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS
+from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import plain_array
 from nanoset_core.text.contents import FileStat
@@ -24,185 +23,153 @@ from nanoset_core.text.values import MOST_BYTES, narrowed
 _CHUNK_BYTES = 32 << 20
 
 
+class _Rows(NamedTuple):
+    """Some rows of a table, as Arrow arrays of equal length."""
+
+    ids: Any
+    columns: list[Any]
+    """One array for each of the schema's names."""
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.ids.nbytes + sum(column.nbytes for column in self.columns))
+
+
 @dataclass(slots=True)
 class AttributeTables:
-    """Files of one schema, in their order."""
+    """Files of the same columns, which are read in their order."""
 
     folder: RawFolder
     files: Sequence[FileStat]
-    id: str
-    """Column of the documents' ids."""
-    columns: Sequence[str] | None
-    """Those that are taken; None = all others."""
-    taken: Collection[str]
-    """Names that no column may have."""
-    where: str
-    """The key of nanoset.yaml that names the files."""
-    escaped: int = 0
-    """Values that were read which are bytes that are not UTF-8, and are kept with such bytes as
-    \\xNN.
-    """
-    _types: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """Column → the first file that has a type for it, and this type."""
+    schema: AttributeSchema
+    n_escaped: int = 0
+    """Values read so far whose bytes are not UTF-8; such bytes are kept as \\xNN."""
 
-    def read(self, folder: Path, progress: Callable[[int], None]) -> Lookup:
+    def read(self, folder: Path, on_read: Callable[[int], None]) -> Lookup:
         """Read all files into an empty folder.
 
-        progress: called with the bytes of each file.
+        Args:
+            folder: Receives the files of the lookup.
+            on_read: Called with the bytes of each file that was read.
 
         Raises:
-            ConfigError: a column is not there, or has a name that documents have already.
-            FormatError, InputError: a file is no table, damaged, or has other columns than the
-                first one.
+            ConfigError: A column is missing, or has a name that documents have already.
+            FormatError: A file is not a table, is damaged, or has other columns than the first one.
+            InputError: A column cannot be kept, or there are no files.
         """
         with LookupWriter(folder) as writer:
-            for ids, *columns in self._chunks(progress):
-                writer.add(ids, dict(zip(self.names, columns, strict=True)))
+            for rows in self._chunks(on_read):
+                writer.append(rows.ids, dict(zip(self.schema.names, rows.columns, strict=True)))
             return writer.finish()
 
-    @property
-    def names(self) -> list[str]:
-        """Of the columns that were read, without the id."""
-        return [name for name in self._types if name != self.id]
-
-    def _chunks(self, progress: Callable[[int], None]) -> Iterator[list[Any]]:
-        """Yield the ids and columns of some rows after the other, each as one array."""
-
-        waiting, rows, size = list[list[Any]](), 0, 0
+    def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
+        """Yield the rows of all files, some ten thousand at a time."""
+        pending: list[_Rows] = []
+        n_rows = 0
+        n_bytes = 0
         for file in self.files:
-            for arrays in self._parts(file):
-                waiting.append(arrays)
-                rows, size = rows + len(arrays[0]), size + sum(one.nbytes for one in arrays)
-                if rows >= CHUNK or size >= _CHUNK_BYTES:
-                    yield [_joined(parts) for parts in zip(*waiting, strict=True)]
-                    waiting, rows, size = [], 0, 0
-            progress(file.size)
-        if waiting:
-            yield [_joined(parts) for parts in zip(*waiting, strict=True)]
-        elif not self._types:
+            for rows in self._read_file(file):
+                pending.append(rows)
+                n_rows += len(rows.ids)
+                n_bytes += rows.size_bytes
+                if n_rows >= CHUNK_ROWS or n_bytes >= _CHUNK_BYTES:
+                    yield _concatenate(pending)
+                    pending = []
+                    n_rows = 0
+                    n_bytes = 0
+            on_read(file.size)
+
+        if pending:
+            yield _concatenate(pending)
+        elif not self.schema.is_known:
             raise InputError(
-                "there is no table", where=self.where, remedy="name files of Parquet or Arrow"
+                "there is no table",
+                where=self.schema.setting,
+                remedy="name Parquet or Arrow files",
             )
 
-    def _parts(self, file: FileStat) -> Iterator[list[Any]]:
+    def _read_file(self, file: FileStat) -> Iterator[_Rows]:
+        """Yield the rows of a file, about a MiB at a time.
+
+        Raises:
+            FormatError: The file is not a table, or is damaged.
+            InputError: A column cannot be kept.
+        """
         path = self.folder / file.path
 
         def choose(schema: Any) -> list[str]:
-            self._check(path, schema)
-            return [self.id, *self.names]
+            self.schema.check(path, schema)
+            return [self.schema.id, *self.schema.names]
 
-        def convert(rows: Any, first: int) -> list[Any]:
-            columns = [rows.column(name) for name in (self.id, *self.names)]
-            self.escaped += sum(escaped_count(column) for column in columns)
-            ids, *values = columns
-            return [_id_texts(ids), *(_values(column) for column in values)]
+        def convert(batch: Any, first_row: int) -> _Rows:
+            ids = batch.column(self.schema.id)
+            columns = [batch.column(name) for name in self.schema.names]
+            self.n_escaped += sum(escaped_count(column) for column in [ids, *columns])
+            return _Rows(_to_id_texts(ids), [_to_kept_type(column) for column in columns])
 
         try:
             yield from read_table(path, choose, convert, file.size)
         except FaultError as error:
-            what, remedy = "a table of attributes cannot be read", "mend the file, or name others"
-            expected = "a Parquet file, or an Arrow file that ends in .arrow"
             raise FormatError(
-                what, where=path, found=error.detail, expected=expected, remedy=remedy
+                "a table of attributes cannot be read",
+                where=path,
+                found=error.detail,
+                expected="a Parquet file, or an Arrow file that ends in .arrow",
+                remedy="repair the file, or name others",
             ) from error
         except NotJsonError as error:
-            what, remedy = (
+            raise InputError(
                 "a column of attributes cannot be kept",
-                f"leave it out by {self.where}.columns",
-            )
-            raise InputError(what, where=path, found=str(error), remedy=remedy) from error
-
-    def _check(self, path: RawFolder, schema: Any) -> None:
-        """Compare the columns of a file with those of the first one."""
-        found = {one.name: _kind(one.type) for one in schema}
-        known = dict(self._types)
-        names = [
-            self.id,
-            *(self.columns if self.columns is not None else (n for n in found if n != self.id)),
-        ]
-        for name in dict.fromkeys([*names, *known]):
-            self._check_column(path, name, found, Counter(schema.names)[name])
-            if known and name not in known:
-                first = next(iter(known.values()))[0]
-                raise self._other(
-                    path, f"a column {name!r}", f"the columns of {first}: {', '.join(known)}"
-                )
-            if (kind := found[name]) is not None or name not in known:
-                first, expected = known.get(name, (str(path), None))
-                if kind != expected and expected is not None:
-                    raise self._other(path, f"{name!r} of {kind}", f"{expected}, as in {first}")
-                self._types[name] = (str(path), kind) if expected is None else (first, expected)
-
-    def _check_column(
-        self, path: RawFolder, name: str, found: Mapping[str, Any], count: int
-    ) -> None:
-        key = "id" if name == self.id else "columns"
-        where = f"{self.where}.{key}"
-        if not count:
-            what, remedy = "a table of attributes lacks a column", f"correct {where}, or the file"
-            columns = ", ".join(found) or "no columns"
-            raise ConfigError(
-                what, where=path, found=columns, expected=f"a column {name!r}", remedy=remedy
-            )
-        if count > 1:
-            raise self._other(path, f"two columns {name!r}", "each once")
-        if name == self.id and found[name] not in (None, "int64", "uint64", "string"):
-            what, remedy = "ids are texts or whole numbers", f"correct {where}, or write them so"
-            raise InputError(what, where=path, found=f"{name!r} of {found[name]}", remedy=remedy)
-        if name != self.id and (not name or name in self.taken):
-            what = "documents have a column of this name already"
-            remedy = f"rename it in the files, or name in {self.where}.columns those to take"
-            raise ConfigError(what, where=path, found=repr(name), remedy=remedy)
-
-    def _other(self, path: RawFolder, found: str, expected: str) -> FormatError:
-        remedy = f"write all files alike, or name in {self.where}.columns those to take"
-        return FormatError(
-            "tables of attributes differ", where=path, found=found, expected=expected, remedy=remedy
-        )
+                where=path,
+                found=str(error),
+                remedy=f"leave it out by {self.schema.setting}.columns",
+            ) from error
 
 
-def _kind(kind: Any) -> str | None:
-    """Return as which type the values of a column are kept, None where it has but nulls; all but
-    numbers as text.
-    """
-    import pyarrow as pa
-    from pyarrow import types
+def _to_kept_type(array: Any) -> Any:
+    """Convert an Arrow array to one of the types that are kept.
 
-    one = plain_array(pa.nulls(0, kind))
-    if types.is_null(one.type):
-        return None
-    if types.is_integer(one.type) or types.is_duration(one.type):
-        return "uint64" if types.is_uint64(one.type) else "int64"
-    if types.is_floating(one.type):
-        return "double"
-    return "bool" if types.is_boolean(one.type) else "string"
-
-
-def _values(array: Any) -> Any:
-    """Return values as those that are kept; of texts that are too long so much that they are still
-    so.
+    Texts that are too long to be kept are cut, but remain too long: they are left out and counted
+    later, when they are joined to documents.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     array = plain_array(array)
     if pa.types.is_uint64(array.type):
-        return array
+        return array  # such as hashes, which an int64 does not hold
+
     array = narrowed(array)
-    if array.type == pa.string() and (pc.max(pc.binary_length(array)).as_py() or 0) > MOST_BYTES:
-        return pc.utf8_slice_codeunits(array, 0, MOST_BYTES + 1)
+    if array.type == pa.string():
+        longest_bytes = pc.max(pc.binary_length(array)).as_py() or 0
+        if longest_bytes > MOST_BYTES:
+            return pc.utf8_slice_codeunits(array, 0, MOST_BYTES + 1)
     return array
 
 
-def _id_texts(array: Any) -> Any:
+def _to_id_texts(array: Any) -> Any:
+    """Convert ids, texts or integers, to an Arrow array of strings."""
     import pyarrow as pa
 
     return narrowed(array).cast(pa.string())
 
 
-def _joined(arrays: Sequence[Any]) -> Any:
-    """Return arrays as one, of which some may have but nulls."""
+def _concatenate(parts: Sequence[_Rows]) -> _Rows:
+    """Concatenate consecutive rows."""
+    ids = _concatenate_arrays([part.ids for part in parts])
+    columns = []
+    for arrays in zip(*[part.columns for part in parts], strict=True):
+        columns.append(_concatenate_arrays(arrays))
+    return _Rows(ids, columns)
+
+
+def _concatenate_arrays(arrays: Sequence[Any]) -> Any:
+    """Concatenate arrays of one type, some of which may have the null type instead."""
     import pyarrow as pa
 
-    kind = next((one.type for one in arrays if not pa.types.is_null(one.type)), pa.null())
-    return pa.concat_arrays([one.cast(kind) if one.type != kind else one for one in arrays])
+    arrow_type = pa.null()
+    for array in arrays:
+        if not pa.types.is_null(array.type):
+            arrow_type = array.type
+            break
+    return pa.concat_arrays([array.cast(arrow_type) for array in arrays])

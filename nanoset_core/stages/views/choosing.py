@@ -17,8 +17,8 @@ from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.stage import columns_of
-from nanoset_core.stages.columns.stage import AlignedColumns
+from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.columns.aligned import AlignedColumns
 from nanoset_core.stages.contamination.stage import contaminated_documents
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
@@ -115,7 +115,7 @@ def document_groups(
     def opened(number: int) -> _Tables:
         shard = shards[number]
         rows = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-        return _Tables(rows, aligned, [] if aligned is None else aligned.files_of(number))
+        return _Tables(rows, aligned, [] if aligned is None else aligned.open_tables(number))
 
     step = _AT_ONCE if access.has_copies and access.capacity is None else 1
     for begin in range(0, len(shards), step):

@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.project.orders import view_order_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.stage import column_nodes
+from nanoset_core.stages.attributes.column_sources import column_nodes
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING, copy_tokens

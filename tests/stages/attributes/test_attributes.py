@@ -20,12 +20,15 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling import hashing
-from nanoset_core.stages.attributes import lookup
-from nanoset_core.stages.attributes import stage as attributes
+from nanoset_core.stages.attributes import id_index, lookup
+from nanoset_core.stages.attributes import make as attributes
 from nanoset_core.stages.attributes import tables as attribute_files
-from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES, join_attributes
+from nanoset_core.stages.attributes.make import join_attributes
+from nanoset_core.stages.attributes.schema import AttributeSchema
+from nanoset_core.stages.attributes.settings import COUNTS
+from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.columns.stage import keep_columns
+from nanoset_core.stages.columns.make import keep_columns
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.shards.column_table import TABLE
 from nanoset_core.stages.stage import Key, require
@@ -51,11 +54,12 @@ def read(folder, tables, **settings):
     given = {
         "id": "id",
         "columns": None,
-        "taken": ("tokens", "kept"),
-        "where": "attributes.web",
+        "reserved": ("tokens", "kept"),
+        "setting": "attributes.web",
     } | settings
-    found = AttributeTables(folder, files, **given)
-    return found.read(scratch, lambda _: None), found.names
+    schema = AttributeSchema(**given)
+    looked_up = AttributeTables(folder, files, schema).read(scratch, lambda _: None)
+    return looked_up, schema.names
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -63,9 +67,9 @@ def read(folder, tables, **settings):
 def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, seed):
     real = hashing.hash_texts
     monkeypatch.setattr(hashing, "hash_texts", lambda array: HASHES[hashes](real(array)))
-    monkeypatch.setattr(lookup, "_PART_BITS", 5)
-    for module in (lookup, attribute_files):
-        monkeypatch.setattr(module, "CHUNK", 50)
+    monkeypatch.setattr(id_index, "_PART_BITS", 5)
+    for module in (id_index, lookup, attribute_files):
+        monkeypatch.setattr(module, "CHUNK_ROWS", 50)
     random = np.random.default_rng(seed)
     texts = ["", "é", "x" * 9, *(f"id-{number}" for number in range(200))]
     rows = [
@@ -107,11 +111,11 @@ def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, s
         if row["id"] is not None:
             first.setdefault(row["id"], row)
     asked = [*map(str, random.choice([*texts, "nobody", "id-1x"], 400)), None]
-    found, several = looked_up.opened().find(pa.array(asked, pa.string()))
+    found, several = looked_up.open().find(pa.array(asked, pa.string()))
     assert [int(row) >= 0 for row in found] == [one in first for one in asked]
     assert several.tolist() == [counts[one] > 1 for one in asked]
-    assert looked_up.unfound == len(first.keys() - set(asked))
-    columns = looked_up.opened().take(found)
+    assert looked_up.count_unmatched() == len(first.keys() - set(asked))
+    columns = looked_up.open().take(found)
     for name, column in zip(names, columns, strict=True):
         expected = [first[one][name] if one in first else None for one in asked]
         if name == "score":
@@ -190,14 +194,13 @@ def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_n
         tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"]
     )
     assert names == ["long", "many", "at"]
-    found, _ = looked_up.opened().find(pa.array(["7"]))
-    long, many, at = (column[0].as_py() for column in looked_up.opened().take(found))
+    found, _ = looked_up.open().find(pa.array(["7"]))
+    long, many, at = (column[0].as_py() for column in looked_up.open().take(found))
     assert len(long.encode()) > MOST_BYTES, "so that it is counted as left out"
     assert (many, at) == ("[1,2]", "1970-01-01T00:00:00.000")
     (tmp_path / "a.parquet").write_bytes(b'{"id": 1}\n')
-    tables = AttributeTables(
-        tmp_path, [stat_file(tmp_path, "a.parquet")], "id", None, (), "attributes.web"
-    )
+    schema = AttributeSchema("id", None, (), "attributes.web")
+    tables = AttributeTables(tmp_path, [stat_file(tmp_path, "a.parquet")], schema)
     with pytest.raises(
         NanosetError, match=r"a\.parquet: a table of attributes cannot be read\n.*plain text"
     ):
@@ -287,7 +290,7 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
         n % 4 >= 2 and n % 3 > 0 for n in numbers
     )
     assert len(found.facts["shards"]) > 3
-    facts = {name: found.facts[name] for name in (*attributes.COUNTS, "documents", "rows")}
+    facts = {name: found.facts[name] for name in (*COUNTS, "documents", "rows")}
     assert facts == {
         "missing": DOCUMENTS - len(numbers),
         "without_id": 9,
@@ -361,7 +364,7 @@ def join_facts(project):
 def test_policies_judge_what_was_made_and_make_nothing_again(project, monkeypatch, settings, says):
     before, judged = require(project, ATTRIBUTES, Key("web")), changed(project, **settings)
     if "id" not in settings:
-        monkeypatch.setattr(attributes, "publish", None)
+        monkeypatch.setattr(attributes, "make_tables", None)
         assert re.search(
             says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, Key("web"), before)
         )
@@ -379,11 +382,11 @@ def test_policies_judge_what_was_made_and_make_nothing_again(project, monkeypatc
 def test_documents_without_ids_and_values_that_are_others_are_found(project, monkeypatch):
     text = project.config.file.read_text()
     with monkeypatch.context() as patch:
-        find = lookup.Opened.find
-        patch.setattr(lookup.Opened, "find", lambda self, ids: find(self, ids[::-1]))
+        find = lookup.OpenLookup.find
+        patch.setattr(lookup.OpenLookup, "find", lambda self, ids: find(self, ids[::-1]))
         join_attributes(Project.open(project.config.file, rebuild=True), "web")
     [*_, report] = verify_project(project, ["web/attributes"])
-    assert "has not the values of the rows" in report.errors[0].what
+    assert "does not have the values of the rows" in report.errors[0].what
     project.config.file.write_text(
         text.replace('"columns": ["lang"]', '"columns": ["lang"], "id_key": "nothing"')
     )

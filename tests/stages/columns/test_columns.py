@@ -12,8 +12,9 @@ import pytest
 
 from helpers.sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
-from nanoset_core.stages.attributes.stage import columns_of
-from nanoset_core.stages.columns.stage import COLUMNS, keep_columns
+from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.columns.make import keep_columns
+from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import column_table, document_table
 from nanoset_core.stages.shards.make import DOCUMENTS
@@ -100,7 +101,7 @@ def all_rows(project, tokenized, names):
     """Every document's id and columns; → rows, after comparing row groups."""
     found, aligned = [], columns_of(project, "web", tokenized, names)
     for number, shard in enumerate(current_shards(project, tokenized)):
-        files, documents = aligned.files_of(number), pq.ParquetFile(shard.path(DOCUMENTS))
+        files, documents = aligned.open_tables(number), pq.ParquetFile(shard.path(DOCUMENTS))
         assert {file.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()

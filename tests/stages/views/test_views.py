@@ -25,7 +25,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
 from nanoset_core.project.view_diff import diff_views
-from nanoset_core.stages.columns import stage as columns
+from nanoset_core.stages.columns.make import keep_columns
+from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset, dataset_of
@@ -419,7 +420,7 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     make_corpora(project)
     with pytest.raises(MissingError, match="columns/web has not been built"):
         views.make_view(project, "good")
-    made = columns.keep_columns(project, "web")
+    made = keep_columns(project, "web")
     views.make_view(project, "plain")
     view = current_dataset(project, "good")
     assert view.recipe["parents"] == {
@@ -435,11 +436,11 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     stored = texts_of(opened(project, "web"))
     assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]
     assert verify_view(project, "web", "good").passed
-    assert verify_columns(columns.COLUMNS, project, "web", deep=True).findings == []
+    assert verify_columns(COLUMNS, project, "web", deep=True).findings == []
     graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
     node = Node(views.VIEW, Key("web", "good"))
     assert not graph.stale_reasons(node)
-    assert Node(columns.COLUMNS, Key("web")) in node.direct_inputs(project.config)
+    assert Node(COLUMNS, Key("web")) in node.direct_inputs(project.config)
     text = file.read_text()
     file.write_text(text.replace("quality >= 3", "grade >= 3"))
     with pytest.raises(ConfigError, match="no such column"):
@@ -448,5 +449,5 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]')
     )
     monkeypatch.setattr("nanoset_core.stages.shards.stage.tokenize_corpus", None)
-    again = columns.keep_columns(Project.open(file), "web")
+    again = keep_columns(Project.open(file), "web")
     assert [one["name"] for one in again.facts["columns"]] == ["lang", "quality", "id2"]

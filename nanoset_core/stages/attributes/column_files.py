@@ -1,0 +1,187 @@
+"""Columns of tables in files that are mapped into memory, so that any of their rows can be taken.
+
+A column of numbers with the values 0.5, null and 2.0 is stored as
+
+    <name>.valid    uint8     1  0  1            1 if the row has a value
+    <name>.values   float64   0.5  0.0  2.0      a null is stored as 0
+
+and a column of texts with the values "art", null and "music" as
+
+    <name>.valid    uint8     1  0  1
+    <name>.values   bytes     a r t m u s i c    all texts, concatenated
+    <name>.ends     int64     0  3  3  8         text k is between ends[k] and ends[k + 1]
+
+A column has a kind, which is the name of the Arrow type of its numbers, `string` for everything
+else, or empty if no row has a value. The kind is kept by whoever opens the column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.stages.attributes.mapped_files import map_array
+from nanoset_core.text.values import narrowed
+
+_DTYPES = {"int64": np.int64, "uint64": np.uint64, "double": np.float64, "bool": np.uint8}
+"""Kind → type of the values in their file; values of all other kinds are texts."""
+_END_BYTES = np.dtype(np.int64).itemsize
+
+
+class ColumnWriter:
+    """Writes the files of a column; its kind is that of its first array with a value."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the files of a column.
+
+        Args:
+            path: Of the files, without their endings.
+        """
+        self.n_rows = 0
+        self.kind = ""
+        self._valid_file = path.with_suffix(".valid").open("wb")
+        self._values_file = path.with_suffix(".values").open("wb")
+        self._ends_path = path.with_suffix(".ends")
+        self._ends_file: BinaryIO | None = None
+        self._text_bytes = 0
+
+    def append(self, array: Any) -> None:
+        """Append the values of some rows, an Arrow array."""
+        if not self.kind and array.null_count < len(array):
+            self._choose_kind(str(array.type))
+
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        self._valid_file.write(is_valid.astype(np.uint8))
+        if self._ends_file is not None:
+            self._append_texts(self._ends_file, array)
+        elif self.kind:
+            self._append_numbers(array)
+        self.n_rows += len(array)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._valid_file.close()
+        self._values_file.close()
+        if self._ends_file is not None:
+            self._ends_file.close()
+
+    def _choose_kind(self, arrow_type: str) -> None:
+        """Set the kind, and write zeros for the rows so far, which are all null."""
+        if arrow_type in _DTYPES:
+            self.kind = arrow_type
+            zeros_bytes = self.n_rows * np.dtype(_DTYPES[arrow_type]).itemsize
+            _extend_with_zeros(self._values_file, zeros_bytes)
+        else:
+            self.kind = "string"
+            self._ends_file = self._ends_path.open("wb")
+            _extend_with_zeros(self._ends_file, (self.n_rows + 1) * _END_BYTES)
+
+    def _append_numbers(self, array: Any) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_null(array.type):
+            array = array.cast(self.kind)
+        zero: Any = False if self.kind == "bool" else 0
+        numbers = pc.fill_null(array, zero).to_numpy(zero_copy_only=False)
+        self._values_file.write(numbers.astype(_DTYPES[self.kind]))
+
+    def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
+        import pyarrow as pa
+
+        texts = array.cast(pa.large_string())
+        _, offsets_buffer, data = texts.buffers()
+
+        # (n_rows + 1,) of the texts in `data`. A slice of an array shares the buffers of all of it.
+        offsets = np.frombuffer(offsets_buffer, np.int64)
+        offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
+
+        ends_file.write(offsets[1:] - offsets[0] + self._text_bytes)
+        if data is not None:  # None if all texts are empty
+            self._values_file.write(memoryview(data)[offsets[0] : offsets[-1]])
+        self._text_bytes += int(offsets[-1] - offsets[0])
+
+
+def _extend_with_zeros(file: BinaryIO, size: int) -> None:
+    """Make an empty file `size` bytes long without writing them, and continue at its end."""
+    file.truncate(size)
+    file.seek(size)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column whose files are mapped into memory."""
+
+    kind: str
+    values: Any
+    """Arrow array of all rows, in which rows without a value have 0 or an empty text; None if no
+    row has a value.
+    """
+    is_valid: NDArray[np.uint8]
+    """1 for each row with a value, shape (n_rows,)."""
+
+    @staticmethod
+    def open(path: Path, kind: str, n_rows: int) -> StoredColumn:
+        """Map the files of a column.
+
+        Args:
+            path: Of the files, without their endings.
+            kind: Of the column, as its writer reported it.
+            n_rows: Rows of the table.
+        """
+        is_valid = map_array(path.with_suffix(".valid"), np.uint8)
+        if not kind:
+            values = None
+        elif kind in _DTYPES:
+            values = _map_numbers(path, kind, n_rows)
+        else:
+            values = _map_texts(path, n_rows)
+        return StoredColumn(kind, values, is_valid)
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        """Return the values of some rows: an Arrow array of one of the types that tables keep.
+
+        Args:
+            rows: Numbers of rows, shape (n,); -1 gives null.
+        """
+        import pyarrow as pa
+
+        if self.values is None:
+            return pa.nulls(len(rows))
+
+        has_value = rows >= 0  # (n,)
+        has_value[has_value] = self.is_valid[rows[has_value]] > 0
+        values = self.values.take(pa.array(rows, mask=~has_value))
+
+        # The types of the files are those that can be mapped; tables have fewer.
+        if self.kind == "uint64":
+            return narrowed(values)
+        if self.kind == "bool":
+            return values.cast(pa.bool_())
+        if self.kind == "string":
+            return values.cast(pa.string())
+        return values
+
+
+def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
+    """Return all values of a column of numbers, as an Arrow array that is not in memory."""
+    import pyarrow as pa
+
+    numbers = map_array(path.with_suffix(".values"), _DTYPES[kind])
+    arrow_type = pa.from_numpy_dtype(numbers.dtype)
+    return pa.Array.from_buffers(arrow_type, n_rows, [None, pa.py_buffer(numbers)])
+
+
+def _map_texts(path: Path, n_rows: int) -> Any:
+    """Return all values of a column of texts, as an Arrow array that is not in memory."""
+    import pyarrow as pa
+
+    ends = map_array(path.with_suffix(".ends"), np.int64)
+    if not len(ends):  # no row has a text
+        ends = np.zeros(n_rows + 1, np.int64)
+    data = map_array(path.with_suffix(".values"), np.uint8)
+    return pa.LargeStringArray.from_buffers(n_rows, pa.py_buffer(ends), pa.py_buffer(data))

@@ -1,0 +1,74 @@
+"""Find the columns of a corpus's documents: values of the raw text, and joined attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from nanoset_core.errors import MissingError
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.columns.aligned import AlignedColumns, TablesOfOutput
+from nanoset_core.stages.columns.stage import COLUMNS, AlignedStage
+from nanoset_core.stages.columns.tables import SHARDS
+from nanoset_core.stages.stage import Key, Node, require
+from nanoset_core.text.values import type_of
+
+
+def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
+    """Return the outputs that hold some columns of a corpus's documents, by the name of their stage.
+
+    Args:
+        config: The settings.
+        corpus: Name of the corpus.
+        used: Names of the columns. Those that are not kept from the raw text are attributes.
+    """
+    key = Key(corpus)
+    columns_of_text = set(config.documents_of(corpus).columns)
+    other_columns = set(used) - columns_of_text
+
+    nodes = {}
+    if not columns_of_text.isdisjoint(used):
+        nodes[COLUMNS.layout.folder] = Node(COLUMNS, key)
+    if other_columns and corpus in config.attributes:
+        nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
+    return nodes
+
+
+def columns_of(
+    project: Project, corpus: str, tokenized: Manifest, used: Collection[str]
+) -> AlignedColumns | None:
+    """Return some columns of the documents of a corpus, or None if it has none of them.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        tokenized: The set of its shards.
+        used: Names of the columns.
+
+    Raises:
+        MissingError: The columns were not made yet, or they belong to other shards.
+    """
+    import pyarrow as pa
+
+    types: dict[str, Any] = {}
+    tables = []
+    for node in column_nodes(project.config, corpus, used).values():
+        stage = cast(AlignedStage, node.stage)
+        columns = require(project, stage, node.key)
+        if columns.recipe["parents"]["tokenized"] != tokenized.digest:
+            raise MissingError(
+                "these columns belong to other shards of the corpus",
+                where=columns.url(),
+                expected=f"columns of {tokenized.digest}",
+                remedy="run `nanoset build`",
+            )
+        for column in columns.facts["columns"]:
+            # Values of the raw text, which come first, take precedence over attributes.
+            types.setdefault(column["name"], type_of(column["kind"]))
+        tables.append(TablesOfOutput(stage.tables_folder, corpus, columns.facts[SHARDS]))
+    if not tables:
+        return None
+    return AlignedColumns(pa.schema(types), project.outputs, tuple(tables))

@@ -1,0 +1,202 @@
+"""An index from the hash of an id to the first row that has the id, in files.
+
+A table with these ids (hashes of 4 bits here, of 64 in fact)
+
+    row   id    hash
+    0     b     1001
+    1     a     0011
+    2     null
+    3     b     1001
+    4     c     0011     the id c happens to have the hash of a
+
+has the index
+
+    hashes        0011  0011  1001     ascending
+    rows             1     4     0     the first row with each id
+    is_repeated      0     0     1     1 if other rows have the id, too
+
+It is built in files, since a table may have more rows than the memory holds: rows are divided by
+the first bits of their hashes into parts of about a million rows, and each part is sorted alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.sampling.hashing import U64
+from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS, create_array, map_array
+
+_PART_BITS = 20
+"""A part has about 2 ** 20 rows."""
+_HASH_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class IdIndex:
+    """The index, mapped into memory; each array has the shape (n_ids,)."""
+
+    hashes: NDArray[np.uint64]
+    """Hash of each id, ascending."""
+    rows: NDArray[np.int64]
+    """First row that has the id."""
+    is_repeated: NDArray[np.uint8]
+    """1 if other rows have the id, too."""
+    is_matched: NDArray[np.uint8]
+    """1 if the id was looked up, in any process that has opened the index."""
+
+    @staticmethod
+    def open(folder: Path, n_ids: int) -> IdIndex:
+        """Map the files of an index of `n_ids` ids."""
+        return IdIndex(
+            # Their files are longer if ids are repeated.
+            hashes=map_array(folder / "hashes", np.uint64)[:n_ids],
+            rows=map_array(folder / "rows", np.int64)[:n_ids],
+            is_repeated=map_array(folder / "is_repeated", np.uint8)[:n_ids],
+            is_matched=map_array(folder / "is_matched", np.uint8),
+        )
+
+
+def build_index(
+    folder: Path, ids: Any, is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64]
+) -> int:
+    """Write the index of the ids of all rows; return how many distinct ids there are.
+
+    Args:
+        folder: Receives the files of the index.
+        ids: Id of each row, an Arrow array of strings, shape (n_rows,).
+        is_valid: 1 if the row has an id, shape (n_rows,).
+        id_hashes: Hash of the id of each row, shape (n_rows,).
+    """
+    part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
+    rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
+    stops = np.cumsum(rows_per_part)
+    starts = stops - rows_per_part
+
+    n_rows = int(stops[-1])
+    hashes = create_array(folder / "hashes", np.uint64, n_rows)
+    rows = create_array(folder / "rows", np.int64, n_rows)
+    _divide_into_parts(hashes, rows, starts, is_valid, id_hashes, part_bits)
+
+    # The ids that are kept of each part follow those of the parts before it. They are written over
+    # the rows of the parts that have already been read.
+    is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows)
+    n_ids = 0
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        part = _sort_part(hashes[start:stop], rows[start:stop], ids)
+        kept = slice(n_ids, n_ids + len(part.rows))
+        hashes[kept] = part.hashes
+        rows[kept] = part.rows
+        is_repeated[kept] = part.is_repeated
+        n_ids = kept.stop
+
+    create_array(folder / "is_matched", np.uint8, n_ids)
+    return n_ids
+
+
+def _count_parts(
+    is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64], part_bits: int
+) -> NDArray[np.int64]:
+    """Return how many rows with an id each part has, int64, shape (2 ** part_bits,)."""
+    n_parts = 1 << part_bits
+    counts = np.zeros(n_parts, np.int64)
+    for rows in _rows_with_id(is_valid):
+        parts = _part_of(id_hashes[rows], part_bits)
+        counts += np.bincount(parts, minlength=n_parts)
+    return counts
+
+
+def _divide_into_parts(
+    hashes: NDArray[np.uint64],
+    rows: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    is_valid: NDArray[np.uint8],
+    id_hashes: NDArray[np.uint64],
+    part_bits: int,
+) -> None:
+    """Write the hash and the number of each row with an id to the part that it belongs to.
+
+    Within a part, rows keep their order.
+
+    Args:
+        hashes: Receives the hashes, shape (n_rows_with_id,).
+        rows: Receives the numbers of the rows, shape (n_rows_with_id,).
+        starts: Where each part starts in `hashes` and `rows`, shape (n_parts,).
+        is_valid: 1 if the row has an id, shape (n_rows,).
+        id_hashes: Hash of the id of each row, shape (n_rows,).
+        part_bits: How many first bits of a hash are the number of its part.
+    """
+    next_positions = starts.copy()  # (n_parts,) where the next row of each part is written
+    for chunk_rows in _rows_with_id(is_valid):
+        chunk_hashes = id_hashes[chunk_rows]
+        parts = _part_of(chunk_hashes, part_bits)
+
+        # Sort the rows of the chunk by their parts: each part receives a run of them.
+        by_part = np.argsort(parts, kind="stable")
+        run_lengths = np.bincount(parts, minlength=len(starts))  # (n_parts,)
+        run_starts = np.cumsum(run_lengths) - run_lengths
+
+        # (n_chunk_rows,) position in `hashes` and `rows` of each row in the sorted chunk
+        offsets = next_positions - run_starts
+        positions = offsets[parts[by_part]] + np.arange(len(chunk_rows))
+        hashes[positions] = chunk_hashes[by_part]
+        rows[positions] = chunk_rows[by_part]
+        next_positions += run_lengths
+
+
+def _rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the rows that have an id, a chunk of the table at a time."""
+    for start in range(0, len(is_valid), CHUNK_ROWS):
+        yield start + np.flatnonzero(is_valid[start : start + CHUNK_ROWS])
+
+
+def _part_of(hashes: NDArray[np.uint64], part_bits: int) -> NDArray[np.int64]:
+    """Return the number of the part that each hash belongs to: its first bits."""
+    return (hashes >> U64(_HASH_BITS - part_bits)).astype(np.int64)
+
+
+class _SortedPart(NamedTuple):
+    """Distinct ids of a part, ascending by hash; each array has the shape (n_ids,)."""
+
+    hashes: NDArray[np.uint64]
+    rows: NDArray[np.int64]
+    is_repeated: NDArray[np.bool_]
+
+
+def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) -> _SortedPart:
+    """Sort the rows of a part by their hashes, and keep the first row of each id.
+
+    Args:
+        hashes: Hash of each row of the part, shape (n_part_rows,).
+        rows: Numbers of these rows, ascending, shape (n_part_rows,).
+        ids: Ids of all rows of the table, an Arrow array.
+    """
+    import pyarrow as pa
+
+    # A stable sort, so that rows with equal hashes remain in ascending order.
+    by_hash = np.argsort(hashes, kind="stable")
+    hashes = hashes[by_hash]
+    rows = rows[by_hash]
+
+    # (n_part_rows,) whether the row before it, or after it, has the same hash
+    equals_next = hashes[1:] == hashes[:-1]
+    is_shared = np.zeros(len(hashes), np.bool_)
+    is_shared[1:] |= equals_next
+    is_shared[:-1] |= equals_next
+
+    # Rows with a hash of their own have an id of their own. Only the ids of the others are read.
+    is_first = ~is_shared
+    is_repeated = np.zeros(len(hashes), np.bool_)
+    shared = np.flatnonzero(is_shared)
+    if len(shared):
+        shared_ids = ids.take(pa.array(rows[shared]))
+        id_codes = shared_ids.dictionary_encode().indices.to_numpy()
+        _, first_positions, counts = np.unique(id_codes, return_index=True, return_counts=True)
+        is_first[shared[first_positions]] = True
+        is_repeated[shared[first_positions]] = counts > 1
+    return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])

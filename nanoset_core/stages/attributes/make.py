@@ -1,0 +1,264 @@
+"""Join attribute tables to the documents of a corpus by their ids.
+
+The attribute tables are read once, into files of this machine. The worker processes, all on this
+machine, look the ids of the shards' documents up in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nanoset_core.errors import InputError, MissingError, SourceChangedError
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Meter
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project, holding
+from nanoset_core.stages.attributes.lookup import Lookup
+from nanoset_core.stages.attributes.policies import check_policies
+from nanoset_core.stages.attributes.schema import AttributeSchema
+from nanoset_core.stages.attributes.settings import (
+    DUPLICATES,
+    FIRST_MISSING,
+    MISSING,
+    PROGRESS_NAME,
+    ROWS,
+    STAGE,
+    TABLES_FOLDER,
+    UNMATCHED,
+    VERSION,
+    WITHOUT_ID,
+    attributes_spec,
+    files_setting,
+)
+from nanoset_core.stages.attributes.tables import AttributeTables
+from nanoset_core.stages.columns.tables import (
+    ESCAPED,
+    MadeTables,
+    TablesOfShards,
+    make_tables,
+    publish,
+)
+from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.shards.column_table import ColumnTable
+from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.settings import TAKEN_COLUMNS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, require
+from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
+
+_NO_FILES = "missing"
+"""Stands for the digest of the files in a recipe if there are none."""
+
+
+def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
+    """Return the recipe of joined attributes: the content of the attribute tables, and the shards.
+
+    If the tables cannot be read, the recipe says so instead of failing: `make` and `refusal` report
+    the error.
+    """
+    spec = attributes_spec(project.config, corpus)
+    files_digest = _NO_FILES
+    with contextlib.suppress(MissingError, InputError):
+        files_digest = given_files(project, spec.files, files_setting(corpus)).digest
+    options = {
+        "files": files_digest,
+        "id": spec.id,
+        "columns": None if spec.columns is None else list(spec.columns),
+    }
+    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
+
+
+class ReadAttributes(NamedTuple):
+    """The rows of attribute tables, and what was read."""
+
+    lookup: Lookup
+    names: list[str]
+    """Names of the columns."""
+    n_escaped: int
+    """Values whose bytes are not UTF-8."""
+
+
+def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttributes:
+    """Read the attribute tables of a corpus into an empty folder.
+
+    Raises:
+        ConfigError: A column is missing, or has a name that documents have already.
+        FormatError: A file is not a table, is damaged, or has other columns than the first one.
+        InputError: A column cannot be kept, or there are no tables.
+        MissingError: There are no files.
+    """
+    spec = attributes_spec(project.config, corpus)
+    given = given_files(project, spec.files, files_setting(corpus))
+
+    # Spark writes its data frames with marks such as _SUCCESS and ._SUCCESS.crc.
+    files = []
+    for stat in given.stats:
+        file_name = stat.path.rpartition("/")[2]
+        if not file_name.startswith(("_", ".")):
+            files.append(stat)
+
+    schema = AttributeSchema(
+        id=spec.id,
+        columns=spec.columns,
+        reserved={*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns},
+        setting=f"{project.config.file}: {STAGE}.{corpus}",
+    )
+    tables = AttributeTables(given.folder, files, schema)
+    meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in files))
+    lookup = tables.read(folder, meter.advance)
+    return ReadAttributes(lookup, schema.names, tables.n_escaped)
+
+
+@holding
+def join_attributes(project: Project, corpus: str) -> Manifest:
+    """Join attribute tables to the documents of a corpus's current shards, and make them current.
+
+    Raises:
+        MissingError: The corpus was not tokenized, or there are no attribute tables.
+        SourceChangedError: A table was changed while it was read.
+        ConfigError: A column is missing, or has a name that documents have already.
+        FormatError: A file is not a table, is damaged, or has other columns than the first one.
+        InputError: A column cannot be kept, or a policy is violated.
+    """
+    outputs = project.outputs
+    tokenized = require(project, TOKENIZED, Key(corpus))
+    recipe = attributes_recipe(project, corpus, tokenized.digest)
+    existing = None if project.rebuild else outputs.find(recipe)
+    if existing is None:
+        attributes = _join(project, corpus, tokenized, recipe)
+    else:
+        attributes = outputs.make_current(existing)
+    check_policies(project.config, attributes)
+    return attributes
+
+
+def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
+    """Read the attribute tables, join them to the documents of each shard, and store the result.
+
+    Raises:
+        SourceChangedError: A table was changed while it was read.
+    """
+    shards = current_shards(project, tokenized)
+    folder = project.outputs.folder / STAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+    with claim_scratch(folder / "joining") as scratch:
+        read = read_attributes(project, corpus, scratch)
+
+        # The recipe names the content of the files: it must still be that of what was read.
+        if attributes_recipe(project, corpus, tokenized.digest).digest != recipe.digest:
+            raise SourceChangedError(
+                "a table of attributes changed while it was read",
+                where=attributes_spec(project.config, corpus).files,
+                remedy="run again when it is finished",
+            )
+
+        fill = partial(fill_by_id, lookup=read.lookup)
+        tables = TablesOfShards(
+            recipe=recipe,
+            folder=TABLES_FOLDER,
+            progress_name=PROGRESS_NAME,
+            shards=shards,
+            names=read.names,
+            fill_of=lambda shard: fill,
+        )
+        # Workers on other machines could not read the files of the lookup.
+        made = make_tables(project, tables, executor=None)
+        _mark_matched_ids(project, [shards[number] for number in made.existing], read.lookup)
+        return publish(project, tables, made, _facts_of(read, made))
+
+
+def _facts_of(read: ReadAttributes, made: MadeTables) -> dict[str, Any]:
+    """Return the facts of joined attributes that are not sums of those of their tables."""
+    facts = {
+        UNMATCHED: read.lookup.count_unmatched(),
+        ROWS: read.lookup.n_rows,
+        FIRST_MISSING: "",
+    }
+    for table_facts in made.facts:
+        if table_facts.get(FIRST_MISSING):
+            facts[FIRST_MISSING] = table_facts[FIRST_MISSING]
+            break
+    if read.n_escaped:
+        facts[ESCAPED] = read.n_escaped
+    return facts
+
+
+def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
+    """Fill the table of a shard with the rows that have the ids of its documents.
+
+    Returns:
+        Facts: how many documents have no row, have no id, and have several rows, and the first id
+        without a row.
+    """
+    import pyarrow as pa
+
+    open_lookup = lookup.open()
+    n_missing = 0
+    n_without_id = 0
+    n_duplicates = 0
+    first_missing = ""
+    for group in range(len(documents.groups)):
+        ids = _ids_of(documents, group)  # (n_documents,)
+        matches = open_lookup.find(ids)
+        table.add([open_lookup.take(matches.rows)])
+
+        is_missing = matches.rows < 0
+        n_missing += int(np.count_nonzero(is_missing))
+        n_without_id += ids.null_count
+        n_duplicates += int(np.count_nonzero(matches.is_repeated))
+        if not first_missing:
+            missing_ids = ids.filter(pa.array(is_missing)).drop_null()
+            if len(missing_ids):
+                first_missing = missing_ids[0].as_py()
+    return {
+        MISSING: n_missing,
+        WITHOUT_ID: n_without_id,
+        DUPLICATES: n_duplicates,
+        FIRST_MISSING: first_missing,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _MarkingTask:
+    """Everything that a worker needs to mark the ids of one shard's documents as matched."""
+
+    root: OutputRoot
+    shard: Manifest
+    lookup: Lookup
+
+
+def _mark_matched_ids(project: Project, shards: Sequence[Manifest], lookup: Lookup) -> None:
+    """Mark the ids of the documents of shards whose tables existed as matched.
+
+    The documents of other shards were looked up when their tables were made. So all ids that remain
+    unmarked belong to no document.
+    """
+    tasks = (_MarkingTask(project.outputs, shard, lookup) for shard in shards)
+    for _ in run_tasks(_mark_ids_of_shard, tasks, project.config.workers):
+        pass
+
+
+def _mark_ids_of_shard(task: _MarkingTask) -> None:
+    """Look up the ids of the documents of one shard, which marks them."""
+    with task.root.in_task() as root:
+        shard = root.rebase(task.shard)
+        open_lookup = task.lookup.open()
+        documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+        for group in range(len(documents.groups)):
+            open_lookup.find(_ids_of(documents, group))
+
+
+def _ids_of(documents: DocumentRows, group: int) -> Any:
+    """Return the ids of the documents of a row group: an Arrow array of strings."""
+    return documents.columns(group, ["id"]).column("id").combine_chunks()

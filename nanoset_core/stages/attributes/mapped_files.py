@@ -1,0 +1,30 @@
+"""Arrays in files that are mapped into memory, so that they may be larger than the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK_ROWS = 1 << 16
+"""Rows that are processed together."""
+
+
+def map_array(path: Path, dtype: Any) -> NDArray[Any]:
+    """Return the values of a file; changes are written to the file, and seen by other processes.
+
+    An empty or missing file has no values: it belongs to a column without any, and the operating
+    system cannot map it.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "r+"))
+
+
+def create_array(path: Path, dtype: Any, length: int) -> NDArray[Any]:
+    """Create a file of `length` zeros, and return them; no file is created for an empty array."""
+    if length == 0:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "w+", shape=(length,)))

@@ -1,0 +1,160 @@
+"""The columns of attribute tables: which ones are read, and of which type each is in all files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.storage.location import Location
+from nanoset_core.text.columns import plain_array
+
+
+class _ColumnType(NamedTuple):
+    """The type of a column in all files."""
+
+    file: str
+    """The first file that has this type, for messages."""
+    kind: str | None
+    """See `_kind_of`; None while no file has a value in the column."""
+
+
+@dataclass(slots=True)
+class AttributeSchema:
+    """The columns that files of attributes must have in common. The first file decides them."""
+
+    id: str
+    """Column of the documents' ids."""
+    columns: Sequence[str] | None
+    """Columns that are read; None for all except the id."""
+    reserved: Collection[str]
+    """Names that documents have already, so that no column may have them."""
+    setting: str
+    """The key of nanoset.yaml that names the files, for messages."""
+    _types: dict[str, _ColumnType] = field(default_factory=dict)
+    """Type of each column, of the id as well, as known from the files that were checked."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a file has been checked."""
+        return bool(self._types)
+
+    @property
+    def names(self) -> list[str]:
+        """Columns that are read, without the id; known after the first check."""
+        return [name for name in self._types if name != self.id]
+
+    def check(self, path: Location, schema: Any) -> None:
+        """Check the columns of a file, and compare them with those of the files before it.
+
+        Args:
+            path: Of the file.
+            schema: Its pyarrow.Schema.
+
+        Raises:
+            ConfigError: A column is missing, or has a name that documents have already.
+            FormatError: The columns, or their types, are not those of the first file.
+            InputError: The type of the ids cannot be compared with ids of documents.
+        """
+        kinds = {column.name: _kind_of(column.type) for column in schema}
+        occurrences = Counter(schema.names)
+        columns = self.columns
+        if columns is None:
+            columns = [name for name in kinds if name != self.id]
+
+        known = dict(self._types)
+        for name in dict.fromkeys([self.id, *columns, *known]):
+            if name not in kinds:
+                raise self._missing_column(path, name, kinds)
+            if occurrences[name] > 1:
+                raise self._difference(path, f"two columns {name!r}", "each once")
+            self._check_name(path, name, kinds[name])
+
+            if known and name not in known:
+                first_file = next(iter(known.values())).file
+                raise self._difference(
+                    path,
+                    f"a column {name!r}",
+                    f"the columns of {first_file}: {', '.join(known)}",
+                )
+            self._check_type(path, name, kinds[name])
+
+    def _check_name(self, path: Location, name: str, kind: str | None) -> None:
+        """Check that the id column holds ids, and that another column may have its name.
+
+        Raises:
+            InputError: Values of the id column are neither texts nor integers.
+            ConfigError: Documents have a column of this name already.
+        """
+        if name == self.id:
+            if kind not in (None, "int64", "uint64", "string"):
+                raise InputError(
+                    "ids are texts or whole numbers",
+                    where=path,
+                    found=f"{name!r} of {kind}",
+                    remedy=f"correct {self.setting}.id, or write the ids as text",
+                )
+        elif not name or name in self.reserved:
+            raise ConfigError(
+                "documents have a column of this name already",
+                where=path,
+                found=repr(name),
+                remedy=f"rename it in the files, or list the columns to read in "
+                f"{self.setting}.columns",
+            )
+
+    def _check_type(self, path: Location, name: str, kind: str | None) -> None:
+        """Remember the type of a column, or compare it with that of the files before.
+
+        Raises:
+            FormatError: Its type is another.
+        """
+        known = self._types.get(name)
+        if known is None or (known.kind is None and kind is not None):
+            self._types[name] = _ColumnType(str(path), kind)
+        elif kind is not None and kind != known.kind:
+            raise self._difference(path, f"{name!r} of {kind}", f"{known.kind}, as in {known.file}")
+
+    def _missing_column(self, path: Location, name: str, names: Collection[str]) -> ConfigError:
+        key = "id" if name == self.id else "columns"
+        return ConfigError(
+            "a table of attributes lacks a column",
+            where=path,
+            found=", ".join(names) or "no columns",
+            expected=f"a column {name!r}",
+            remedy=f"correct {self.setting}.{key}, or the file",
+        )
+
+    def _difference(self, path: Location, found: str, expected: str) -> FormatError:
+        return FormatError(
+            "tables of attributes differ",
+            where=path,
+            found=found,
+            expected=expected,
+            remedy="write all files with the same columns, or list the columns to read in "
+            f"{self.setting}.columns",
+        )
+
+
+def _kind_of(arrow_type: Any) -> str | None:
+    """Return the type as which values of an Arrow type are read, or None for a type without values.
+
+    Integers, floating-point numbers and booleans keep their kind, and everything else becomes text.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    value_type = plain_array(pa.nulls(0, arrow_type)).type
+    if types.is_null(value_type):
+        return None
+    if types.is_uint64(value_type):
+        return "uint64"
+    if types.is_integer(value_type) or types.is_duration(value_type):
+        return "int64"
+    if types.is_floating(value_type):
+        return "double"
+    if types.is_boolean(value_type):
+        return "bool"
+    return "string"

@@ -1,0 +1,34 @@
+"""What people are shown of joined attributes: the figures of columns, and what was not matched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.attributes.policies import duplicates_text, missing_text, unmatched_text
+from nanoset_core.stages.attributes.settings import DUPLICATES, MISSING, UNMATCHED
+from nanoset_core.stages.columns.show import columns_summary
+from nanoset_core.stages.shards.settings import AttributesSpec
+from nanoset_core.stages.stage import Summary
+
+
+def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Summary:
+    """Return the figures of joined attributes.
+
+    Args:
+        spec: Their present settings, or None if they are no longer in nanoset.yaml.
+        attributes: The output.
+    """
+    summary = columns_summary(attributes)
+    if spec is None:
+        return summary
+
+    facts = attributes.facts
+    warnings = list(summary.warnings)
+    if facts[MISSING]:
+        warnings.append(missing_text(spec, facts))
+    if facts[DUPLICATES]:
+        warnings.append(duplicates_text(spec, facts))
+    if facts[UNMATCHED]:
+        warnings.append(unmatched_text(spec, facts))
+    return replace(summary, warnings=warnings)

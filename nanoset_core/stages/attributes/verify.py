@@ -1,0 +1,100 @@
+"""Verify joined attributes: each document has the values of the row with its id."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
+from nanoset_core.stages.attributes.policies import violations
+from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
+from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.columns.tables import SHARDS
+from nanoset_core.stages.columns.verify import verify_columns
+from nanoset_core.stages.report import BUILD, Report, live_manifest
+from nanoset_core.stages.shards.column_table import TABLE, ColumnTable
+from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, require
+
+MAX_JOINED_AGAIN = 2_000_000
+"""Up to this many documents and rows are joined again by every check, which takes some seconds."""
+
+
+def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Check the attributes that were joined to the documents of a corpus.
+
+    The tables of the shards are checked as those of columns, and the counts as the policies say. A
+    small corpus, and with `deep` every corpus, is joined again: all values must be the same.
+    """
+    report = verify_columns(ATTRIBUTES, project, corpus, deep)
+    if not report.passed:
+        return report
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, corpus)
+        _check_policies(report, project, manifest)
+
+        # `verify_columns` has already warned if the output is stale, so this report is discarded.
+        discarded = Report(report.output)
+        is_fresh = check_freshness(discarded, project, ATTRIBUTES, Key(corpus), manifest)
+        is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN
+        if is_fresh and (deep or is_small):
+            _join_again(report, project, manifest)
+    return report
+
+
+def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
+    """Report the counts, the policies that they violate, and otherwise what is unusual in them."""
+    report.figures.update({fact: manifest.facts[fact] for fact in (*COUNTS, ROWS)})
+    where = f"{project.config.file}: {STAGE}.{manifest.name}"
+    for violation in violations(project.config, manifest):
+        report.error(violation.what, where, None, None, violation.remedy)
+    if report.passed:
+        for warning in ATTRIBUTES.show(project, manifest).warnings:
+            report.warn(warning, manifest.url())
+
+
+def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
+    """Join the attribute tables again, and compare the result with the stored tables."""
+    corpus = manifest.name
+    outputs = project.outputs
+    shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
+    with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
+        rows_folder = Path(scratch) / "rows"
+        rows_folder.mkdir()
+        read = read_attributes(project, corpus, rows_folder)
+
+        expected_path = Path(scratch) / TABLE
+        for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
+            documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+            with ColumnTable(expected_path, read.names) as table:
+                fill_by_id(table, documents, read.lookup)
+
+            stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
+            if stored is None:
+                continue  # deleted since `verify_columns` found it
+            if not _are_equal(stored.path(TABLE), expected_path):
+                report.error(
+                    "a table of attributes does not have the values of the rows with its "
+                    "documents' ids",
+                    stored.place(TABLE)[0],
+                    None,
+                    None,
+                    f"delete {stored.url()}, and {BUILD}",
+                )
+
+
+def _are_equal(stored_path: Path, expected_path: Path) -> bool:
+    """Return whether two tables with the same row groups have equal values."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(stored_path) as stored, pq.ParquetFile(expected_path) as expected:
+        for group in range(expected.num_row_groups):
+            if not stored.read_row_group(group).equals(expected.read_row_group(group)):
+                return False
+    return True

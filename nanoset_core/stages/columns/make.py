@@ -1,0 +1,131 @@
+"""Read the values of a corpus's raw text that are kept for each document, besides its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from nanoset_core.errors import MissingError
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.project.project import Project, holding
+from nanoset_core.stages.columns.settings import (
+    PROGRESS_NAME,
+    STAGE,
+    TABLES_FOLDER,
+    VERSION,
+)
+from nanoset_core.stages.columns.tables import (
+    ESCAPED,
+    Fill,
+    TablesOfShards,
+    make_tables,
+    publish,
+)
+from nanoset_core.stages.inventory.corpora import corpus_folder
+from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
+from nanoset_core.stages.shards.column_table import ColumnTable, row_groups
+from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, require
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.documents import DocumentBatch, read_documents
+from nanoset_core.text.pieces import SourceRange, cut_ranges
+
+
+def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
+    """Return the recipe of the columns of a corpus: which values are kept, and of which shards."""
+    columns = list(project.config.documents_of(corpus).columns)
+    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, {"columns": columns})
+
+
+@holding
+def keep_columns(project: Project, corpus: str) -> Manifest:
+    """Read the raw text of a corpus's current shards again, store the values of its columns, and
+    make them current.
+
+    Raises:
+        MissingError: The corpus was not tokenized, or the inventory of its shards was deleted.
+        SourceChangedError: A file has changed since it was tokenized.
+    """
+    tokenized = require(project, TOKENIZED, Key(corpus))
+    recipe = columns_recipe(project, corpus, tokenized.digest)
+    inventory = inventory_at(project.outputs, corpus, tokenized.recipe["parents"]["inventory"])
+    if inventory is None:
+        raise MissingError(
+            "the inventory of a corpus's shards was deleted",
+            where=tokenized.url(),
+            remedy="run `nanoset build --force`",
+        )
+
+    # The text is read as it was when the shards were made, so that the same documents are found.
+    folder = corpus_folder(project, corpus)
+    options = tokenized.recipe["options"]
+    ranges = cut_ranges(inventory, options["range_bytes"])
+    keys = TextKeys(
+        text_key=options["text_key"],
+        id_key=options["id_key"],
+        columns=tuple(recipe.options["columns"]),
+        max_line_bytes=options["max_line_bytes"],
+    )
+
+    def fill_of(shard: int) -> Fill:
+        [source] = with_object_marks(project, folder, ranges[shard : shard + 1])
+        return partial(_fill_from_text, folder=folder, source=source, keys=keys)
+
+    tables = TablesOfShards(
+        recipe=recipe,
+        folder=TABLES_FOLDER,
+        progress_name=PROGRESS_NAME,
+        shards=current_shards(project, tokenized),
+        names=keys.columns,
+        fill_of=fill_of,
+    )
+    return publish(project, tables, make_tables(project, tables, project.executor))
+
+
+@dataclass(frozen=True, slots=True)
+class TextKeys:
+    """Which values of a line of raw text are read."""
+
+    text_key: str
+    id_key: str
+    columns: tuple[str, ...]
+    """Keys of the values that are kept."""
+    max_line_bytes: int
+    """A longer line is rejected."""
+
+
+def _fill_from_text(
+    table: ColumnTable,
+    documents: DocumentRows,
+    folder: RawFolder,
+    source: SourceRange,
+    keys: TextKeys,
+) -> Mapping[str, Any]:
+    """Fill the table of a shard from its raw text.
+
+    Returns:
+        How many values are bytes that are not UTF-8, as the fact ESCAPED, unless there are none.
+    """
+    n_escaped = 0
+
+    def counted_batches() -> Iterator[DocumentBatch]:
+        nonlocal n_escaped
+        batches = read_documents(
+            folder,
+            source,
+            text_key=keys.text_key,
+            id_key=keys.id_key,
+            kept_keys=keys.columns,
+            max_line_bytes=keys.max_line_bytes,
+        )
+        for batch in batches:
+            n_escaped += batch.escaped_values
+            yield batch
+
+    for parts in row_groups(counted_batches(), documents, source.files):
+        table.add(parts)
+    return {ESCAPED: n_escaped} if n_escaped else {}

@@ -1,0 +1,10 @@
+"""Names and version of the stage `columns`; its setting is `columns` of `documents` and corpora."""
+
+from __future__ import annotations
+
+VERSION = 1
+STAGE = "columns"
+TABLES_FOLDER = "column_tables"
+"""Folder of the tables, below the root; one version for each shard."""
+PROGRESS_NAME = "document_columns"
+"""What the work is called while it runs."""

@@ -1,0 +1,31 @@
+"""What people are shown of the columns of a corpus: their names, counts, and values that are not
+kept as they are.
+"""
+
+from __future__ import annotations
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.columns.tables import ESCAPED
+from nanoset_core.stages.stage import Summary
+from nanoset_core.text.values import MOST_BYTES
+
+
+def columns_summary(manifest: Manifest) -> Summary:
+    """Return the figures of an output with a table for each shard."""
+    columns = manifest.facts["columns"]
+    warnings = []
+    for column in columns:
+        if column["left_out"]:
+            warnings.append(
+                f"{column['left_out']:,} values of {column['name']!r} are longer than "
+                f"{MOST_BYTES:,} bytes, and left out"
+            )
+    n_escaped = manifest.facts.get(ESCAPED)
+    if n_escaped:
+        values = format_count(n_escaped, "value")
+        warnings.append(f"{values} of bytes that are not UTF-8, which are kept as \\xNN")
+
+    names = ", ".join(column["name"] for column in columns)
+    figures = {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
+    return Summary(figures, {"names": names}, warnings)
