@@ -26,10 +26,11 @@ import orjson
 from benchmarks.harness import options
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.stages.contamination.grams import LEAST_LETTERS
-from nanoset_core.stages.contamination.search import Evaluation, Match, TextSource, facts_of
+from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
+from nanoset_core.stages.contamination.ngrams import MIN_LETTERS
+from nanoset_core.stages.contamination.search import Evaluation, Match
 from nanoset_core.stages.contamination.texts import read_texts
-from nanoset_core.stages.contamination.words import WordVocabulary
+from nanoset_core.stages.contamination.token_bytes import word_vocabulary
 from nanoset_core.text.contents import stat_file
 from nanoset_core.tokenizers.engines import Engine, make_engine
 
@@ -85,27 +86,29 @@ def main() -> None:
         threshold=0.55,
     )
     engine = make_engine(found.tokenizer)
-    source = TextSource(engine, WordVocabulary.of_tokenizer(found.tokenizer))
+    collector = TextCollector(engine, word_vocabulary(found.tokenizer))
     texts: dict[tuple[int, int], str] = {}
     for number, name in enumerate(found.evaluations):
         file = Path(name)
         own = list(read_texts(file.parent, stat_file(file.parent, file.name), found.text_keys))
         texts |= {(number, line): text for line, text in own}
-        source.add(number, own, file)
+        collector.add(number, own, file)
     begun = time.process_time()
-    grams = source.grams(found.ngram)
-    evaluation = Evaluation(source.vocabulary, grams)
-    print(f"{facts_of(source, grams)}; {time.process_time() - begun:.1f} s of CPU for the n-grams")
+    index = collector.index(found.ngram)
+    evaluation = Evaluation(collector.vocabulary, index)
+    print(
+        f"{evaluation_facts(collector, index)}; {time.process_time() - begun:.1f} s of CPU for the n-grams"
+    )
     sought = [
-        texts[source.places[number]]
-        for number in np.flatnonzero(grams.totals >= LEAST_LETTERS).tolist()
+        texts[collector.origins[number]]
+        for number in np.flatnonzero(index.letters_per_text >= MIN_LETTERS).tolist()
     ]
     with tempfile.TemporaryDirectory() as folder, open(found.input, "rb") as lines:
         documents = written(Path(folder), engine, (orjson.loads(line)["text"] for line in lines))
         matches = as_it_is(evaluation, documents, found.threshold)
         for match in matches[:SHOWN]:
             print(
-                f"  {match.share:.2f} {texts[source.places[match.text]][:100]!r}: {match.words[:100]!r}"
+                f"  {match.share:.2f} {texts[collector.origins[match.text]][:100]!r}: {match.words[:100]!r}"
             )
     with open(found.input, "rb") as lines:
         hosts = [orjson.loads(line)["text"] for line in islice(lines, 5 * found.plants)]

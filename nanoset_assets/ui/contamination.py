@@ -10,7 +10,8 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import markdown, rows_without_none, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.contamination.stage import MATCHES, boilerplate_text, summary_of
+from nanoset_core.stages.contamination.matches import MATCHES, summary_of
+from nanoset_core.stages.contamination.show import boilerplate_text
 
 
 def contamination_page(run: AssetRun) -> dict[str, Any]:

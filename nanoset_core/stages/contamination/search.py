@@ -1,105 +1,29 @@
-"""What is looked for, out of the texts of evaluations, and looking for it in the documents of a
-dataset.
-"""
+"""Search the documents of a dataset for texts of evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
-from nanoset_core.sampling.hashing import STEP, mix
-from nanoset_core.stages.contamination.grams import LEAST_LETTERS, EvaluationGrams
+from nanoset_core.stages.contamination.ngrams import NgramIndex
 from nanoset_core.stages.contamination.words import WordVocabulary
-from nanoset_core.tokenizers.engines.arrays import Ints, Words
-from nanoset_core.tokenizers.engines.reference import EncodingError, Engine
 
 CHUNK_TOKENS = 1 << 18
+"""Tokens that are searched together."""
 OVERLAP_TOKENS = 1 << 15
-"""That parts of a document have in common which is longer than a chunk."""
-MOST_OF_A_DOCUMENT = 16
-"""Texts that are named of one document, those with the greatest shares."""
-_SHOWN_WORDS = 32
-_BATCH = 1 << 10
-
-
-@dataclass(slots=True)
-class TextSource:
-    """Texts of evaluations, each once, as words."""
-
-    engine: Engine
-    vocabulary: WordVocabulary
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(number of its file, line) of each text."""
-    copies: int = 0
-    """Texts that are the same as one before, but for what is no letter or digit."""
-    _seen: set[int] = field(default_factory=set)
-    _parts: list[tuple[Words, Ints, Ints]] = field(default_factory=list)
-
-    def add(self, file: int, texts: Iterable[tuple[int, str]], path: object) -> None:
-        """Take the texts of a file.
-
-        Args:
-            file: The file's number.
-            texts: (line, text) of each.
-            path: The file's path, for errors.
-
-        Raises:
-            EncodingError: The tokenizer fails on a text.
-        """
-        batch: list[tuple[int, str]] = []
-        for text in texts:
-            batch.append(text)
-            if len(batch) == _BATCH:
-                self._take(file, batch, path)
-                batch = []
-        self._take(file, batch, path)
-
-    def _take(self, file: int, texts: Sequence[tuple[int, str]], path: object) -> None:
-        try:
-            encoded = self.engine.encode([text for _, text in texts])
-        except EncodingError as error:
-            line, _ = texts[error.document]
-            raise error.at(f"{path}:{line}") from error
-        ends = np.cumsum(encoded.lengths, dtype=np.int64)
-        found = self.vocabulary.words(encoded.ids, np.concatenate([[0], ends]))
-        counts, letters = found.counts, self.vocabulary.letters(found)
-        begins = np.cumsum(counts) - counts
-        numbers = (np.arange(counts.sum()) - np.repeat(begins, counts)).astype(np.uint64)
-        sums = np.concatenate(
-            [np.zeros(1, np.uint64), np.cumsum(mix(found.hashes + numbers * STEP))]
-        )
-        new = np.zeros(len(texts), np.bool_)
-        for number, key in enumerate((sums[begins + counts] - sums[begins]).tolist()):
-            new[number] = key not in self._seen
-            self._seen.add(key)
-        kept = np.repeat(new, counts)
-        self._parts.append((found.hashes[kept], letters[kept], counts[new]))
-        self.places += [(file, texts[number][0]) for number in np.flatnonzero(new).tolist()]
-        self.copies += len(texts) - int(new.sum())
-
-    def grams(self, size: int) -> EvaluationGrams:
-        """Return the n-grams of all texts."""
-        hashes, letters, counts = map(np.concatenate, zip(*self._parts, strict=True))
-        return EvaluationGrams.of(hashes, letters, counts, size)
-
-
-def facts_of(source: TextSource, grams: EvaluationGrams) -> dict[str, int]:
-    """Return counts: texts, those that are there twice, n-grams, and texts that are too short to be
-    looked for.
-    """
-    short = int((grams.totals < LEAST_LETTERS).sum())
-    return {
-        "texts": len(source.places),
-        "copies": source.copies,
-        "ngrams": len(grams.grams),
-        "too_short": short,
-    }
+"""Tokens that two neighbouring chunks of a long document share, so that texts at the border are
+found.
+"""
+MAX_MATCHES_PER_DOCUMENT = 16
+"""Texts that are reported for one document: those with the greatest shares."""
+_EXCERPT_WORDS = 32
 
 
 class Match(NamedTuple):
@@ -109,88 +33,139 @@ class Match(NamedTuple):
     text: int
     """Number of the text."""
     share: float
-    """Of the text's letters."""
+    """Share of the text's letters, 0 to 1."""
     words: str
-    """The first words of the place."""
+    """The first words of the passage."""
+
+
+class _Chunk(NamedTuple):
+    """Documents, or a part of a long one, that are searched together.
+
+    Documents are counted from the first one of the search, tokens over the whole dataset. The
+    ranges are half-open.
+    """
+
+    start_document: int
+    stop_document: int
+    start_token: int
+    stop_token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is looked for."""
+    """Everything that is needed to search documents for evaluation texts."""
 
     vocabulary: WordVocabulary
-    grams: EvaluationGrams
+    index: NgramIndex
 
     def save(self, folder: Path) -> None:
         """Write all arrays to a folder."""
-        for one in (self.vocabulary, self.grams):
-            for own in fields(one):
-                np.save(folder / f"{own.name}.npy", getattr(one, own.name))
+        self.vocabulary.save(folder)
+        self.index.save(folder)
 
     @staticmethod
     def load(folder: Path) -> Evaluation:
-        """Map the arrays that `save` wrote."""
-
-        def mapped(kind: type[Any]) -> Any:
-            return kind(
-                *(
-                    np.load(folder / f"{own.name}.npy", "r", allow_pickle=False)
-                    for own in fields(kind)
-                )
-            )
-
-        return Evaluation(mapped(WordVocabulary), mapped(EvaluationGrams))
+        """Map the arrays that `save` wrote to a folder."""
+        return Evaluation(WordVocabulary.load(folder), NgramIndex.load(folder))
 
     def search(
         self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float
     ) -> Iterator[Match]:
-        """Yield the matches of some documents of a dataset, by document; the first of them is
-        `first`.
-        """
-        begins = token_starts(dataset, dataset.document_indices[first : first + count + 1])
-        found: dict[int, dict[int, Match]] = {}
-        chunks = list(_chunks(begins))
-        for some in dataset.spans(len(chunks), 1):
-            for low, high, begin, end in chunks[some]:
-                for match in self._in_chunk(dataset, begins, (low, high, begin, end), threshold):
-                    known = found.setdefault(match.document, {})
-                    if match.text not in known or known[match.text].share < match.share:
-                        known[match.text] = match
-        for document, matches in sorted(found.items()):
-            best = sorted(matches.values(), key=lambda one: (-one.share, one.text))[
-                :MOST_OF_A_DOCUMENT
-            ]
-            yield from (match._replace(document=first + document) for match in best)
+        """Yield the matches of some consecutive documents of a dataset, by document.
 
-    def _in_chunk(
+        The matches of a document are sorted by share, the greatest first.
+
+        Args:
+            dataset: The dataset.
+            first: Number of the first document.
+            count: Number of documents.
+            threshold: Share of a text's letters, 0 to 1, that a document must have.
+        """
+        first_sequences = dataset.document_indices[first : first + count + 1]
+        starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
+        chunks = list(_chunks(starts))
+
+        # A long document is searched in several chunks, and may match a text in each of them.
+        # Document, counted from `first` → number of the text → its best match.
+        matches_by_document: dict[int, dict[int, Match]] = {}
+        for step in dataset.spans(len(chunks), 1):
+            for chunk in chunks[step]:
+                for match in self._search_chunk(dataset, starts, chunk, threshold):
+                    match_by_text = matches_by_document.setdefault(match.document, {})
+                    known = match_by_text.get(match.text)
+                    if known is None or known.share < match.share:
+                        match_by_text[match.text] = match
+
+        for document, match_by_text in sorted(matches_by_document.items()):
+            for match in _best_matches(list(match_by_text.values())):
+                yield match._replace(document=first + document)
+
+    def _search_chunk(
         self,
         dataset: MMapIndexedDataset,
-        begins: Ints,
-        chunk: tuple[int, int, int, int],
+        starts: NDArray[np.int64],
+        chunk: _Chunk,
         threshold: float,
     ) -> Iterator[Match]:
-        low, high, begin, end = chunk
-        span = np.array([[begin], [end]]) * dataset.dtype.itemsize
-        tokens = dataset.tokens_for(*span)[begin:end]
-        words = self.vocabulary.words(tokens, np.clip(begins[low : high + 1], begin, end) - begin)
-        for document, text, share, at, stop in zip(
-            *map(np.ndarray.tolist, self.grams.search(words, threshold)), strict=True
-        ):
-            shown = self.vocabulary.text(words, at, min(stop, at + _SHOWN_WORDS))
-            yield Match(low + document, text, round(share, 4), shown)
+        """Yield the matches in one chunk.
+
+        Args:
+            dataset: The dataset.
+            starts: First token of each document, and at the end that after the last one; shape
+                (n_documents + 1,).
+            chunk: What is searched.
+            threshold: See `search`.
+        """
+        # Read the tokens. A dataset in a bucket downloads them first.
+        start_bytes = np.array([chunk.start_token]) * dataset.dtype.itemsize
+        stop_bytes = np.array([chunk.stop_token]) * dataset.dtype.itemsize
+        all_tokens = dataset.tokens_for(start_bytes, stop_bytes)
+        tokens = all_tokens[chunk.start_token : chunk.stop_token]
+
+        # Where the documents start in the chunk; the chunk may begin and end within a document.
+        starts = starts[chunk.start_document : chunk.stop_document + 1]
+        starts = np.clip(starts, chunk.start_token, chunk.stop_token) - chunk.start_token
+        words = self.vocabulary.words(tokens, starts)
+
+        matches = self.index.search(words, threshold)
+        for number in range(len(matches.documents)):
+            start = int(matches.starts[number])
+            stop = int(matches.stops[number])
+            excerpt = self.vocabulary.text(words, start, min(stop, start + _EXCERPT_WORDS))
+            yield Match(
+                document=chunk.start_document + int(matches.documents[number]),
+                text=int(matches.texts[number]),
+                share=round(float(matches.shares[number]), 4),
+                words=excerpt,
+            )
 
 
-def _chunks(begins: Ints) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first document, end of documents, first token, end of tokens) of chunks; of long
-    documents their parts.
+def _best_matches(matches: Sequence[Match]) -> list[Match]:
+    """Return the matches of a document that are reported, the greatest share first."""
+    ordered = sorted(matches, key=lambda match: (-match.share, match.text))
+    return ordered[:MAX_MATCHES_PER_DOCUMENT]
+
+
+def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
+    """Divide documents into chunks of up to `CHUNK_TOKENS`, and long documents into overlapping
+    ones.
+
+    Args:
+        starts: First token of each document, and at the end that after the last one; shape
+            (n_documents + 1,).
     """
-    low = 0
-    while low < len(begins) - 1:
-        high = int(np.searchsorted(begins, begins[low] + CHUNK_TOKENS, side="right")) - 1
-        high = min(max(high, low + 1), len(begins) - 1)
-        begin, end = int(begins[low]), int(begins[high])
-        while end - begin > CHUNK_TOKENS:
-            yield low, high, begin, begin + CHUNK_TOKENS
-            begin += CHUNK_TOKENS - OVERLAP_TOKENS
-        yield low, high, begin, end
-        low = high
+    n_documents = len(starts) - 1
+    start_document = 0
+    while start_document < n_documents:
+        # As many whole documents as fit, and at least one.
+        last_token = starts[start_document] + CHUNK_TOKENS
+        stop_document = int(np.searchsorted(starts, last_token, side="right")) - 1
+        stop_document = min(max(stop_document, start_document + 1), n_documents)
+
+        start_token = int(starts[start_document])
+        stop_token = int(starts[stop_document])
+        while stop_token - start_token > CHUNK_TOKENS:
+            yield _Chunk(start_document, stop_document, start_token, start_token + CHUNK_TOKENS)
+            start_token += CHUNK_TOKENS - OVERLAP_TOKENS
+        yield _Chunk(start_document, stop_document, start_token, stop_token)
+        start_document = stop_document

@@ -1,9 +1,9 @@
-"""Texts of evaluation files: the values of some keys of each line or row."""
+"""Read the texts of evaluation files: the values of some keys of each line or row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,62 +17,100 @@ from nanoset_core.text.pieces import Piece, StoredPiece
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables import read_table
 
-_LONGEST_LINE = 64 << 20
+_MAX_LINE_BYTES = 64 << 20
 
 
-def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield (line or row from 1, its text) of a file of JSON lines or a table: the texts at all
-    keys, in their order.
+class EvaluationText(NamedTuple):
+    """A text of an evaluation file."""
 
-    Texts in lists and objects are taken, too; what has none is left out.
+    line: int
+    """Number of its line or row, from 1."""
+    text: str
+
+
+class _Row(NamedTuple):
+    """A line of a JSON Lines file, or a row of a table."""
+
+    number: int
+    """From 1; blank lines are counted, too."""
+    value: Any
+
+
+def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
+    """Yield the text of each line or row of a file of JSON lines or a table.
+
+    The text of a line consists of the values of all keys, in their order, one below the other.
+    Strings in lists and objects are taken, too. Lines without any text are skipped.
+
+    Args:
+        folder: The folder of the file.
+        file: The file, below the folder.
+        keys: Keys of the texts; a dot leads into an object.
 
     Raises:
-        FormatError: a line is no JSON object, or the file is damaged.
-        InputError: no line has any of the keys.
+        FormatError: A line is not JSON, or the file is damaged.
+        InputError: No line has any of the keys.
     """
-    is_any, line, path = False, 0, folder / file.path
+    path = folder / file.path
+    rows = _rows_of_table(folder, file) if is_table(file.path) else _rows_of_lines(folder, file)
+    has_text = False
+    last_line = 0  # read without an error
     try:
-        for line, row in (
-            _rows_of_table(folder, file) if is_table(file.path) else _lines(folder, file)
-        ):
-            texts = [text for key in keys for text in _strings(value_at(row, key))]
-            is_any = is_any or bool(texts)
-            if texts:
-                yield line, "\n".join(texts)
+        for row in rows:
+            last_line = row.number
+            strings: list[str] = []
+            for key in keys:
+                strings.extend(_strings(value_at(row.value, key)))
+            if strings:
+                has_text = True
+                yield EvaluationText(row.number, "\n".join(strings))
     except (FaultError, orjson.JSONDecodeError) as error:
-        what, remedy = "a file of evaluations cannot be read", "mend the file, or name others"
-        detail = error.detail if isinstance(error, FaultError) else error
         raise FormatError(
-            what, where=f"{path}, behind line {line}", found=detail, remedy=remedy
+            "a file of evaluations cannot be read",
+            where=f"{path}, after line {last_line}",
+            found=error.detail if isinstance(error, FaultError) else error,
+            remedy="repair the file, or name other files",
         ) from error
-    if not is_any:
-        expected, remedy = f"texts at {', '.join(keys)}", "correct text_keys, or name other files"
+
+    if not has_text:
         raise InputError(
-            "no text in a file of evaluations", where=path, expected=expected, remedy=remedy
+            "no text in a file of evaluations",
+            where=path,
+            expected=f"texts at {', '.join(keys)}",
+            remedy="correct text_keys, or name other files",
         )
 
 
-def _lines(folder: RawFolder, file: FileStat) -> Iterator[tuple[int, Any]]:
-    for block in read_lines(
-        StoredPiece(folder, Piece(file.path, 0, file.size, 1, "")), _LONGEST_LINE
-    ):
-        for line, data in enumerate(block.lines, block.first_number):
-            if data.strip():
-                yield line, orjson.loads(data)
+def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+    """Yield the values of a JSON Lines file; blank lines are skipped."""
+    whole_file = Piece(file.path, 0, file.size, 1, "")
+    for block in read_lines(StoredPiece(folder, whole_file), _MAX_LINE_BYTES):
+        for number, line in enumerate(block.lines, block.first_number):
+            if line.strip():
+                yield _Row(number, orjson.loads(line))
 
 
-def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[tuple[int, Any]]:
-    for first, rows in read_table(
-        folder / file.path, lambda schema: None, lambda rows, first: (first, rows)
-    ):
-        yield from enumerate(rows.to_pylist(), first)
+def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+    """Yield the rows of a Parquet or Arrow file."""
+    batches = read_table(
+        folder / file.path,
+        lambda schema: None,  # read all columns
+        lambda rows, first_number: (first_number, rows),
+    )
+    for first_number, rows in batches:
+        for number, value in enumerate(rows.to_pylist(), first_number):
+            yield _Row(number, value)
 
 
 def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings and numbers in a JSON value, as strings, at any depth."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _strings(one)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _strings(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _strings(member)
     elif isinstance(value, int | float):
         yield str(value)

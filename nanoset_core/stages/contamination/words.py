@@ -1,12 +1,25 @@
-"""Words of documents, out of their tokens: lower case, letters and digits alone, however a
-tokenizer cut them.
+"""The words of tokenized documents: their letters and digits in lower case, however they are cut.
 
-Each entry of a vocabulary is one or several *pieces*: letters and digits, which continue the word
-before them or begin one. A word's hash is that of its bytes, so it is the same in one token or in
-several, and with or without a space, a capital or a comma beside it. So no text is read again, and
-of a word there is a token or two to look at, not its bytes.
+Documents are stored as tokens. To compare words without decoding every document, each token of the
+vocabulary is divided once into *pieces*. A piece is a run of letters and digits, and it either
+begins a word or continues the word before it:
 
-The hash of bytes b0, b1, … is the sum of TABLE[bk] * FACTOR**(k % 256), modulo 2**64.
+    token       pieces                                      (┃ = begins a word)
+    " The"      ┃the
+    "ab, cd."   ab  ┃cd  ┃                                  the last piece, without letters, ends cd
+    "ing"       ing
+
+The tokens " play" and "ing" have the pieces ┃play and ing, which are the word "playing". The tokens
+" playing" and "PLAYING," lead to the same word.
+
+The hash of a word depends on its bytes alone, so it is the same in one token or in several. For the
+bytes b[0], b[1], … it is
+
+    TABLE[b[0]] * FACTOR**0 + TABLE[b[1]] * FACTOR**1 + …    modulo 2**64
+
+with exponents modulo 256. The hash of a piece is computed once, as if the piece began a word.
+Multiplied by FACTOR**k, it is the share of the piece in the hash of a word that it continues after
+k bytes. So the hash of a word is a sum over its pieces.
 """
 
 from __future__ import annotations
@@ -14,208 +27,301 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.sampling.hashing import STEP, mix
-from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints, Words
-from nanoset_core.tokenizers.engines.reference import load_tokenizer
-from nanoset_core.tokenizers.files import TokenizerPath, define
-from nanoset_core.tokenizers.files.parts import types_within
-from nanoset_core.tokenizers.files.source import token_bytes
+from nanoset_core.stages.contamination.array_files import load_array, save_arrays
 
 _FACTOR = 0xD6E8FEB86659FD93
 _POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
 _TABLE = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
-_SPACED = "▁"
-_UNSPACED = (
-    (0x0E00, 0x0F00),
-    (0x1000, 0x10A0),
-    (0x1780, 0x1800),
-    (0x3040, 0x3100),
-    (0x3400, 0xA000),
-    (0xF900, 0xFB00),
+
+_SCRIPTS_WITHOUT_SPACES = (
+    (0x0E00, 0x0F00),  # Thai, Lao
+    (0x1000, 0x10A0),  # Burmese
+    (0x1780, 0x1800),  # Khmer
+    (0x3040, 0x3100),  # Hiragana, Katakana
+    (0x3400, 0xA000),  # Chinese characters
+    (0xF900, 0xFB00),  # Chinese characters for compatibility
 )
-"""Scripts without spaces between words, whose letters count as words: Thai, Lao, Burmese, Khmer,
-Japanese, Chinese.
+"""Ranges [start, stop) of code points whose letters are words by themselves, since these scripts
+put no spaces between words.
 """
-_LEADS = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
-"""First bytes of such letters, where a token holds a part of one."""
+_FIRST_SUPPLEMENTARY_IDEOGRAPH = 0x20000
+"""Chinese characters outside the first 65,536 code points start here."""
+_LEAD_BYTES = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
+"""First UTF-8 bytes of such letters. A token may hold only a part of a letter."""
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)
+"""Code points for which Python's `surrogateescape` uses bytes that are not UTF-8."""
 
 
-def pieces_in(data: bytes) -> list[tuple[bool, bytes]]:
-    """Return (whether it begins a word, its letters and digits) of each piece of a token's bytes.
+class WordPiece(NamedTuple):
+    """A part of a word in one token."""
 
-    A piece without any is an end of words. Bytes that are no whole character count as letters.
+    begins_word: bool
+    """Whether a word begins here; otherwise the piece continues the word before it."""
+    letters: bytes
+    """Letters and digits in lower case, UTF-8; empty for what only separates words."""
+
+
+def split_into_pieces(token: bytes) -> list[WordPiece]:
+    """Divide the bytes of a token into pieces of words; there is always at least one.
+
+    A letter that is cut, so that the token holds only some of its bytes, counts as a letter.
     """
-    pieces = [[False, ""]]
-    for character in data.decode("utf-8", "surrogateescape"):
-        point = ord(character)
-        is_part = 0xDC80 <= point < 0xDD00
-        if not (is_part or unicodedata.category(character)[0] in "LMN"):
-            begins, kept = True, ""
-        else:
-            lone = point >= 0x20000 or any(low <= point < high for low, high in _UNSPACED)
-            is_lone = point - 0xDC00 in _LEADS if is_part else lone and character.isalnum()
-            begins, kept = is_lone, character if is_part else character.casefold()
-        if begins and pieces[-1][1]:
-            pieces.append([True, kept])
-        else:
-            pieces[-1] = [bool(pieces[-1][0]) or begins, f"{pieces[-1][1]}{kept}"]
-    return [(bool(begins), str(kept).encode("utf-8", "surrogateescape")) for begins, kept in pieces]
+    pieces = []
+    begins_word = False
+    letters = ""
+    for character in token.decode("utf-8", "surrogateescape"):
+        is_letter = _is_letter(character)
+        is_new_word = not is_letter or _is_word_by_itself(character)
+        if is_new_word and letters:
+            pieces.append(_piece(begins_word, letters))
+            letters = ""
+        begins_word = begins_word or is_new_word
+        if is_letter:
+            letters += character if _is_cut(character) else character.casefold()
+    pieces.append(_piece(begins_word, letters))
+    return pieces
 
 
-class Found(NamedTuple):
-    """Words of some documents."""
+def _piece(begins_word: bool, letters: str) -> WordPiece:
+    return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
 
-    hashes: Words
-    """Of each word, shape (words,)."""
-    pieces: Ints
-    """Place of each word's first piece among the pieces, shape (words,)."""
-    ids: Ints
-    """All pieces: numbers in the vocabulary."""
-    begins: Ints
-    """Where the pieces of each document begin, with the end of the last one, shape (documents +
-    1,).
-    """
 
-    def documents(self, words: Ints) -> Ints:
-        """Return the number of the document of each of some words."""
-        return np.searchsorted(self.begins, self.pieces[words], side="right") - 1
+def _is_cut(character: str) -> bool:
+    """Return whether a decoded character stands for one byte of a letter that was cut."""
+    return ord(character) in _ESCAPED_BYTES
+
+
+def _is_letter(character: str) -> bool:
+    """Return whether a character belongs to a word: a letter, a mark on a letter, or a digit."""
+    return _is_cut(character) or unicodedata.category(character)[0] in "LMN"
+
+
+def _is_word_by_itself(character: str) -> bool:
+    """Return whether a letter is of a script without spaces, where every letter counts as a word."""
+    code_point = ord(character)
+    if _is_cut(character):
+        byte = code_point - 0xDC00
+        return byte in _LEAD_BYTES
+    if not character.isalnum():  # a mark belongs to the letter before it
+        return False
+    if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:
+        return True
+    return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
+
+
+class DocumentWords(NamedTuple):
+    """The words of some documents, in order."""
+
+    hashes: NDArray[np.uint64]
+    """Hash of each word; shape (n_words,)."""
+    first_pieces: NDArray[np.int64]
+    """Index of each word's first piece in `piece_ids`; shape (n_words,)."""
+    piece_ids: NDArray[np.int64]
+    """All pieces of the documents, by their number in the vocabulary; shape (n_pieces,)."""
+    piece_starts: NDArray[np.int64]
+    """Index of each document's first piece, and at the end n_pieces; shape (n_documents + 1,)."""
+
+    def documents(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the document of each of some words, counted from 0, in the shape of `words`."""
+        return np.searchsorted(self.piece_starts, self.first_pieces[words], side="right") - 1
 
     @property
-    def counts(self) -> Ints:
-        """Words of each document, shape (documents,)."""
-        return np.diff(np.searchsorted(self.pieces, self.begins))
+    def counts(self) -> NDArray[np.int64]:
+        """Number of words of each document; int64, shape (n_documents,)."""
+        return np.diff(np.searchsorted(self.first_pieces, self.piece_starts))
 
 
 @dataclass(frozen=True, slots=True)
 class WordVocabulary:
-    """The pieces of every token id: entry i is the first piece of id i, the others come behind all
-    first ones.
+    """The pieces of every token of a vocabulary.
+
+    The pieces are numbered: piece i is the first one of token i. The further pieces of tokens that
+    have several follow after all first pieces.
     """
 
-    begins: Bools
-    """Whether the piece begins a word, shape (pieces,)."""
-    hashes: Words
-    """Of its bytes, not mixed, shape (pieces,)."""
-    lengths: Bytes
-    """The last eight bits of how many bytes it has, shape (pieces,)."""
-    ends: Ints
-    """End of its bytes in `data`, shape (pieces,)."""
-    data: Bytes
-    """Bytes of all pieces."""
-    others: Ints
-    """(number of its first other piece, how many there are) of each id, shape (ids, 2)."""
-    is_split: Bools
-    """Whether there are any, shape (ids,)."""
+    begins_word: NDArray[np.bool_]
+    """Whether each piece begins a word; shape (n_pieces,)."""
+    hashes: NDArray[np.uint64]
+    """Hash of each piece as if it began a word; shape (n_pieces,)."""
+    lengths: NDArray[np.uint8]
+    """Bytes of each piece, modulo 256; shape (n_pieces,)."""
+    stops: NDArray[np.int64]
+    """End of each piece's bytes in `data`; shape (n_pieces,)."""
+    data: NDArray[np.uint8]
+    """The bytes of all pieces, concatenated."""
+    first_further: NDArray[np.int64]
+    """Number of each token's second piece, if it has one; shape (n_tokens,)."""
+    n_further: NDArray[np.int64]
+    """How many pieces each token has in addition to the first; shape (n_tokens,)."""
+    has_further: NDArray[np.bool_]
+    """Whether each token has more than one piece; shape (n_tokens,)."""
 
     @staticmethod
-    def of(entries: Sequence[bytes]) -> WordVocabulary:
-        """Make the vocabulary of tokens' bytes, by id."""
-        first, rest, others = (
-            list[tuple[bool, bytes]](),
-            list[tuple[bool, bytes]](),
-            list[tuple[int, int]](),
-        )
-        for entry in entries:
-            head, *more = pieces_in(entry)
-            others.append((len(entries) + len(rest), len(more)))
-            first.append(head)
-            rest += more
-        pieces = first + rest
-        lengths = np.array([len(kept) for _, kept in pieces], np.int64)
-        data = np.frombuffer(b"".join(kept for _, kept in pieces), np.uint8)
-        places = positions_in(np.zeros_like(lengths), lengths) % len(_POWERS)
-        sums = np.concatenate(
-            [np.zeros(1, np.uint64), np.cumsum(_TABLE[data] * _POWERS[places], dtype=np.uint64)]
-        )
-        ends = np.cumsum(lengths)
-        begins = np.array([begins for begins, _ in pieces], np.bool_)
-        hashes = sums[ends] - sums[ends - lengths]
-        table = np.array(others, np.int64).reshape(-1, 2)
-        return WordVocabulary(
-            begins, hashes, lengths.astype(np.uint8), ends, data, table, table[:, 1] > 0
-        )
-
-    @staticmethod
-    def of_tokenizer(file: TokenizerPath) -> WordVocabulary:
-        """Make the vocabulary of a tokenizer; special tokens are ends of words."""
-        return WordVocabulary.of(_entries(file))
-
-    def words(self, tokens: NDArray[Any], begins: Ints) -> Found:
-        """Return the words of documents.
+    def of(tokens: Sequence[bytes]) -> WordVocabulary:
+        """Divide tokens into pieces.
 
         Args:
-            tokens: of all documents, back to back.
-            begins: where each begins, ascending, with the end of the last one, shape (documents +
-                1,).
+            tokens: The bytes of each token, by id.
         """
-        ids = tokens.astype(np.int64)
-        if len(several := np.flatnonzero(self.is_split[ids])):
-            firsts, more = self.others[ids[several]].T
-            ids = np.insert(ids, np.repeat(several + 1, more), positions_in(firsts, more))
-            begins = (
-                begins + np.concatenate([[0], np.cumsum(more)])[np.searchsorted(several, begins)]
-            )
-        starts, lengths, hashes = self.begins[ids], self.lengths[ids], self.hashes[ids]
-        starts[begins[:-1][begins[:-1] < len(ids)]] = True
-        firsts = np.append(np.flatnonzero(starts), len(ids))
-        # Bytes before each piece: the last eight bits tell its place in a word, and which words
-        # have none.
-        before = np.zeros(len(ids) + 1, np.uint8)
-        np.cumsum(lengths, dtype=np.uint8, out=before[1:])
-        hashes *= _POWERS.take(before[:-1] - np.repeat(before[firsts[:-1]], np.diff(firsts)))
-        sums = np.zeros(len(ids) + 1, np.uint64)
-        np.cumsum(hashes, out=sums[1:])
-        words = np.flatnonzero(before[firsts[1:]] != before[firsts[:-1]])
-        pieces = firsts[words]
-        return Found(sums[firsts[words + 1]] - sums[pieces], pieces, ids, begins)
+        first_pieces: list[WordPiece] = []
+        further_pieces: list[WordPiece] = []
+        first_further = np.empty(len(tokens), np.int64)
+        n_further = np.empty(len(tokens), np.int64)
+        for token_id, token in enumerate(tokens):
+            first, *further = split_into_pieces(token)
+            first_further[token_id] = len(tokens) + len(further_pieces)
+            n_further[token_id] = len(further)
+            first_pieces.append(first)
+            further_pieces.extend(further)
 
-    def letters(self, found: Found) -> Ints:
-        """Return the bytes of each word, int64, shape (words,)."""
-        ends = np.concatenate([[0], np.cumsum(np.diff(self.ends, prepend=0)[found.ids])])
-        lengths: Ints = np.diff(ends[np.append(found.pieces, len(found.ids))])
-        return lengths
+        pieces = first_pieces + further_pieces
+        lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
+        data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
+        stops = np.cumsum(lengths)
+        return WordVocabulary(
+            begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
+            hashes=_piece_hashes(data, stops, lengths),
+            lengths=lengths.astype(np.uint8),
+            stops=stops,
+            data=data,
+            first_further=first_further,
+            n_further=n_further,
+            has_further=n_further > 0,
+        )
 
-    def text(self, found: Found, begin: int, end: int) -> str:
-        """Return the words [begin, end) as text."""
-        stop = found.pieces[end] if end < len(found.pieces) else len(found.ids)
-        parts = [
-            (b" " if self.begins[one] else b"")
-            + self.data[self.ends[one - 1] if one else 0 : self.ends[one]].tobytes()
-            for one in found.ids[found.pieces[begin] : stop].tolist()
-        ]
-        return " ".join(b"".join(parts).decode(errors="replace").split())
+    def save(self, folder: Path) -> None:
+        """Write the arrays to a folder."""
+        arrays = {
+            "begins": self.begins_word,
+            "hashes": self.hashes,
+            "lengths": self.lengths,
+            "ends": self.stops,
+            "data": self.data,
+            "others": np.stack([self.first_further, self.n_further], axis=1),  # (n_tokens, 2)
+            "is_split": self.has_further,
+        }
+        save_arrays(folder, arrays)
 
+    @staticmethod
+    def load(folder: Path) -> WordVocabulary:
+        """Map the arrays that `save` wrote to a folder."""
+        further = load_array(folder, "others")  # (n_tokens, 2)
+        return WordVocabulary(
+            begins_word=load_array(folder, "begins"),
+            hashes=load_array(folder, "hashes"),
+            lengths=load_array(folder, "lengths"),
+            stops=load_array(folder, "ends"),
+            data=load_array(folder, "data"),
+            first_further=further[:, 0],
+            n_further=further[:, 1],
+            has_further=load_array(folder, "is_split"),
+        )
 
-def _entries(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes of every id of a tokenizer; none for special tokens and for ids that are no
-    tokens.
-    """
-    tokenizer = load_tokenizer(file)
-    parts = orjson.loads(define(file).json())
-    model = parts["model"]
-    kinds = types_within(parts.get("pre_tokenizer")) | types_within(parts.get("decoder"))
-    prefix = model.get("continuing_subword_prefix") if model.get("type") == "WordPiece" else None
-    added = tokenizer.get_added_tokens_decoder()
-    entries = dict[int, bytes]()
-    for entry, ident in tokenizer.get_vocab(with_added_tokens=True).items():
-        if ident in added:
-            entries[ident] = b" " if added[ident].special else added[ident].content.encode()
-        elif "ByteLevel" in kinds:
-            own = token_bytes(entry)
-            entries[ident] = entry.encode() if own is None else own
-        elif prefix is not None:
-            entries[ident] = (
-                entry.removeprefix(prefix) if entry.startswith(prefix) else f" {entry}"
-            ).encode()
-        elif len(entry) == 6 and entry.startswith("<0x"):
-            entries[ident] = bytes.fromhex(entry[3:5])
+    def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
+        """Return the words of tokenized documents.
+
+        Args:
+            tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
+            token_starts: Index of each document's first token, and at the end n_tokens; shape
+                (n_documents + 1,).
+        """
+        piece_ids, piece_starts = self._pieces(tokens, token_starts)
+        n_pieces = len(piece_ids)
+
+        # Pieces that begin a word, among them the first piece of every document.
+        begins_word = self.begins_word[piece_ids]  # (n_pieces,)
+        first_of_document = piece_starts[:-1]
+        begins_word[first_of_document[first_of_document < n_pieces]] = True
+        # (n_candidates + 1,) bounds of the candidates: words, and separators without letters
+        bounds = np.append(np.flatnonzero(begins_word), n_pieces)
+
+        # How many bytes of its word precede each piece. Counting modulo 256 is enough, since the
+        # exponents of the hash are modulo 256, and 8 bits are faster.
+        bytes_before = np.zeros(n_pieces + 1, np.uint8)
+        np.cumsum(self.lengths[piece_ids], dtype=np.uint8, out=bytes_before[1:])
+        bytes_before_word = np.repeat(bytes_before[bounds[:-1]], np.diff(bounds))  # (n_pieces,)
+        exponents = bytes_before[:-1] - bytes_before_word
+
+        # The hash of a word is the sum over its pieces, a difference of running sums.
+        shares = self.hashes[piece_ids]
+        shares *= _POWERS.take(exponents)
+        sums = np.zeros(n_pieces + 1, np.uint64)
+        np.cumsum(shares, out=sums[1:])
+
+        # Leave out candidates without letters. A "word" of 256 letters looks the same and is left
+        # out, too, in evaluation texts as in documents.
+        has_letters = bytes_before[bounds[1:]] != bytes_before[bounds[:-1]]
+        words = np.flatnonzero(has_letters)  # (n_words,) index of the candidate
+        first_pieces = bounds[words]
+        hashes = sums[bounds[words + 1]] - sums[first_pieces]
+        return DocumentWords(hashes, first_pieces, piece_ids, piece_starts)
+
+    def _pieces(
+        self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (the pieces of some tokens, where each document's pieces start); see `words`."""
+        piece_ids = tokens.astype(np.int64)  # the first piece of a token has the number of its id
+        positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,) tokens with several
+        if not len(positions):
+            return piece_ids, token_starts
+
+        first_further = self.first_further[piece_ids[positions]]
+        n_further = self.n_further[piece_ids[positions]]
+        insert_at = np.repeat(positions + 1, n_further)
+        piece_ids = np.insert(piece_ids, insert_at, positions_in(first_further, n_further))
+
+        # Each document moves back by the pieces that were inserted before it.
+        inserted = np.concatenate([[0], np.cumsum(n_further)])  # (n_split + 1,)
+        n_split_before = np.searchsorted(positions, token_starts)
+        return piece_ids, token_starts + inserted[n_split_before]
+
+    def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
+        """Return the UTF-8 bytes of each word; int64, shape (n_words,)."""
+        lengths = np.diff(self.stops, prepend=0)  # of every piece of the vocabulary
+        bytes_before = np.concatenate([[0], np.cumsum(lengths[words.piece_ids])])
+        bounds = np.append(words.first_pieces, len(words.piece_ids))
+        counts: NDArray[np.int64] = np.diff(bytes_before[bounds])
+        return counts
+
+    def text(self, words: DocumentWords, start: int, stop: int) -> str:
+        """Return the words [start, stop) as text, separated by spaces."""
+        first_piece = words.first_pieces[start]
+        if stop < len(words.first_pieces):
+            stop_piece = words.first_pieces[stop]
         else:
-            entries[ident] = entry.replace(_SPACED, " ").encode()
-    return [entries.get(ident, b" ") for ident in range(max(entries) + 1)]
+            stop_piece = len(words.piece_ids)
+
+        parts = []
+        for piece in words.piece_ids[first_piece:stop_piece].tolist():
+            if self.begins_word[piece]:
+                parts.append(b" ")
+            data_start = self.stops[piece - 1] if piece else 0
+            parts.append(self.data[data_start : self.stops[piece]].tobytes())
+        text = b"".join(parts).decode(errors="replace")
+        return " ".join(text.split())
+
+
+def _piece_hashes(
+    data: NDArray[np.uint8], stops: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hash of each piece as if it began a word; uint64, shape (n_pieces,).
+
+    Args:
+        data: The bytes of all pieces, concatenated.
+        stops: End of each piece in `data`; shape (n_pieces,).
+        lengths: Bytes of each piece; shape (n_pieces,).
+    """
+    positions = positions_in(np.zeros_like(lengths), lengths)  # (n_bytes,) of a byte in its piece
+    shares = _TABLE[data] * _POWERS[positions % len(_POWERS)]
+    sums = np.zeros(len(data) + 1, np.uint64)
+    np.cumsum(shares, out=sums[1:])
+    hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
+    return hashes

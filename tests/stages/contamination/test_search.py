@@ -15,9 +15,10 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.stages.contamination import search as searching
-from nanoset_core.stages.contamination.grams import MOST_TEXTS, EvaluationGrams, grams_of
-from nanoset_core.stages.contamination.search import Evaluation, TextSource, facts_of
-from nanoset_core.stages.contamination.texts import read_texts
+from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
+from nanoset_core.stages.contamination.ngrams import MAX_OCCURRENCES, NgramIndex, hash_ngrams
+from nanoset_core.stages.contamination.search import Evaluation
+from nanoset_core.stages.contamination.texts import EvaluationText, read_texts
 from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.text.contents import stat_file
 from nanoset_core.tokenizers.engines.reference import Encoded
@@ -59,10 +60,10 @@ def edited(rng: random.Random, words: list[str]) -> list[str]:
 
 
 def evaluation_of(texts, size=5):
-    source = TextSource(Engine(), WordVocabulary.of(ENTRIES))
-    source.add(0, enumerate(texts, 1), "evaluation.jsonl")
-    grams = source.grams(size)
-    return source, Evaluation(source.vocabulary, grams)
+    collector = TextCollector(Engine(), WordVocabulary.of(ENTRIES))
+    lines = [EvaluationText(line, text) for line, text in enumerate(texts, 1)]
+    collector.add(0, lines, "evaluation.jsonl")
+    return collector, Evaluation(collector.vocabulary, collector.index(size))
 
 
 def dataset_of(folder, documents):
@@ -77,11 +78,11 @@ def dataset_of(folder, documents):
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
 def test_an_n_gram_is_of_its_words_in_their_order(size):
     words = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9] * 2, np.uint64)
-    found = grams_of(words, size).tolist()
+    found = hash_ngrams(words, size).tolist()
     named = [tuple(words[k : k + size].tolist()) for k in range(len(words) - size + 1)]
     assert len(found) == len(named)
     assert len(set(zip(found, named, strict=True))) == len(set(found)) == len(set(named))
-    assert not len(grams_of(words[: size - 1], size))
+    assert not len(hash_ngrams(words[: size - 1], size))
 
 
 def test_copies_are_all_found_edited_ones_nearly_all_and_nothing_else(tmp_path, monkeypatch):
@@ -98,8 +99,8 @@ def test_copies_are_all_found_edited_ones_nearly_all_and_nothing_else(tmp_path, 
     documents.insert(150, " ".join(hosts) + f" {texts[7]} " + " ".join(hosts))
     monkeypatch.setattr(searching, "CHUNK_TOKENS", 1 << 14)
     monkeypatch.setattr(searching, "OVERLAP_TOKENS", 1 << 8)
-    source, evaluation = evaluation_of(texts)
-    assert facts_of(source, evaluation.grams) == {
+    collector, evaluation = evaluation_of(texts)
+    assert evaluation_facts(collector, evaluation.index) == {
         "texts": 200,
         "copies": 0,
         "ngrams": len(
@@ -135,24 +136,27 @@ def test_copies_are_all_found_edited_ones_nearly_all_and_nothing_else(tmp_path, 
 def test_what_is_looked_for_is_said(tmp_path):
     rng = random.Random(2)
     phrase = "choose which one of these answers is right and say why it is"
-    texts = [f"{phrase} {' '.join(sample(rng, 12))}" for _ in range(MOST_TEXTS + 1)]
+    texts = [f"{phrase} {' '.join(sample(rng, 12))}" for _ in range(MAX_OCCURRENCES + 1)]
     texts += ["Too short, this one", "x " * 20, phrase, f"  {texts[0].upper()}!"]
-    source, evaluation = evaluation_of(texts)
-    facts = facts_of(source, evaluation.grams)
-    assert (facts["texts"], facts["copies"], facts["too_short"]) == (MOST_TEXTS + 4, 1, 3)
-    assert source.places[0] == (0, 1)
+    collector, evaluation = evaluation_of(texts)
+    facts = evaluation_facts(collector, evaluation.index)
+    assert (facts["texts"], facts["copies"], facts["too_short"]) == (MAX_OCCURRENCES + 4, 1, 3)
+    assert collector.origins[0] == (0, 1)
     dataset = dataset_of(tmp_path, [phrase, texts[3], " ".join(texts[:20]), ""])
     matches = list(evaluation.search(dataset, 0, 4, THRESHOLD))
     assert [(match.document, match.text) for match in matches[:1]] == [(1, 3)]
-    assert Counter(match.document for match in matches) == {1: 1, 2: searching.MOST_OF_A_DOCUMENT}
+    assert Counter(match.document for match in matches) == {
+        1: 1,
+        2: searching.MAX_MATCHES_PER_DOCUMENT,
+    }
 
 
 def test_no_n_gram_at_all():
     empty = np.empty(0, np.uint64), np.empty(0, np.int64), np.zeros(2, np.int64), 5
-    grams = EvaluationGrams.of(*empty)
+    index = NgramIndex.of(*empty)
     vocabulary = WordVocabulary.of(ENTRIES)
     found = vocabulary.words(np.array(tokens_of("some words of a text")), np.array([0, 4]))
-    assert not len(grams.search(found, 0.5).documents)
+    assert not len(index.search(found, 0.5).documents)
 
 
 def test_texts_of_files(tmp_path):

@@ -16,8 +16,9 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.contamination import stage as contamination
-from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents, summarize
+from nanoset_core.stages.contamination import make as contamination
+from nanoset_core.stages.contamination.matches import MATCHES, summarize
+from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views import stage as views
@@ -87,7 +88,7 @@ def with_policy(project: Project, policy: str, blend: str = "web") -> Project:
 def found(project: Project) -> list[tuple[object, ...]]:
     manifest = require(project, CONTAMINATION, Key("evals", "web"))
     columns = ("document", "file", "line", "id", "evaluation_file", "evaluation_line")
-    table = pq.read_table(manifest.path(contamination.MATCHES)).to_pylist()
+    table = pq.read_table(manifest.path(MATCHES)).to_pylist()
     return [tuple(row[name] for name in columns) for row in table]
 
 
@@ -147,9 +148,11 @@ def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkey
     )
     make_corpora(project)
     looked = []
-    work = contamination._search
+    work = contamination._search_shard
     monkeypatch.setattr(
-        contamination, "_search", lambda texts, task: looked.append(task.first) or work(texts, task)
+        contamination,
+        "_search_shard",
+        lambda texts, task: looked.append(task.first) or work(texts, task),
     )
     contamination.find_contamination(project, "evals", "web")
     assert looked == [60]
@@ -177,7 +180,7 @@ def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
     settings["contamination"] = {"evals": {"files": [], "of": ["clean"]}, "plain": {"files": "x"}}
     _, errors = check_config(settings, project.config.file)
     assert sorted(error.what for error in errors) == [
-        "a view is looked through by its corpus",
+        "a view is searched by way of its corpus",
         "no such section of contamination",
         "there is nothing to look for",
         "two things share a name",
@@ -214,7 +217,7 @@ def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
     contamination.find_contamination(project, "evals", "web")
     here = outputs_of(made)
     for name in (stored.name for stored in bucket.list("contamination")):
-        if name.endswith(contamination.MATCHES):
+        if name.endswith(MATCHES):
             assert bucket.sha256(name) == here[name]
     shutil.rmtree(project.outputs.folder)  # the copies of this machine
     assert found(Project.open(file)) == EXPECTED

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nanoset_core.stages.contamination.words import WordVocabulary, pieces_in
+from nanoset_core.stages.contamination.token_bytes import word_vocabulary
+from nanoset_core.stages.contamination.words import WordVocabulary, split_into_pieces
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 
 TEXTS = [
@@ -36,7 +37,7 @@ def words_of(vocabulary: WordVocabulary, lists: list[list[int]]) -> list[list[st
     documents = found.documents(np.arange(len(found.hashes))).tolist()
     assert found.counts.tolist() == [documents.count(number) for number in range(len(lists))]
     texts = [vocabulary.text(found, number, number + 1) for number in range(len(found.hashes))]
-    assert vocabulary.letters(found).tolist() == [len(text.encode()) for text in texts]
+    assert vocabulary.letter_counts(found).tolist() == [len(text.encode()) for text in texts]
     assert len(set(found.hashes.tolist())) == len(set(texts)), (
         "a hash is of a word, however it is cut"
     )
@@ -87,7 +88,7 @@ def test_words_do_not_depend_on_how_text_was_cut(merges):
     ],
 )
 def test_pieces_of_a_token(data, pieces):
-    assert pieces_in(data) == pieces
+    assert split_into_pieces(data) == pieces
 
 
 def saved(folder: Path, model: dict[str, object], **parts: object) -> Path:
@@ -124,14 +125,14 @@ def test_vocabularies_of_other_kinds(kind, tmp_path):
         names = ["<s>", "▁play", "ing", "▁the", ",", "<0x41>"]
         model = {"type": kind, "unk_id": 0, "byte_fallback": True}
         path = saved(tmp_path, {**model, "vocab": [[name, 0.0] for name in names]})
-    vocabulary = WordVocabulary.of_tokenizer(path)
+    vocabulary = word_vocabulary(path)
     assert words_of(vocabulary, [[3, 1, 2, 4], [1, 0, 2]]) == [["the", "playing"], ["play", "ing"]]
 
 
 def test_words_of_a_byte_level_tokenizer(tokenizer_file):
     engine, vocabulary = (
         ReferenceEngine(tokenizer_file),
-        WordVocabulary.of_tokenizer(tokenizer_file),
+        word_vocabulary(tokenizer_file),
     )
     texts = [text for text in TEXTS if not text.startswith("<")]
     found = words_of(vocabulary, [one.tolist() for one in engine.encode(texts).lists()])

@@ -1,0 +1,22 @@
+"""Arrays in files of their own, which every process of a machine maps instead of loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def save_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write each array to a file `<name>.npy` of a folder."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+
+
+def load_array(folder: Path, name: str) -> NDArray[Any]:
+    """Map an array that `save_arrays` wrote; it cannot be written to."""
+    array: NDArray[Any] = np.load(folder / f"{name}.npy", "r", allow_pickle=False)
+    return array

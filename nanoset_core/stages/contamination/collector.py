@@ -1,0 +1,150 @@
+"""Collect the texts of evaluation files as words, each text once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.sampling.hashing import STEP, mix
+from nanoset_core.stages.contamination.ngrams import MIN_LETTERS, NgramIndex
+from nanoset_core.stages.contamination.texts import EvaluationText
+from nanoset_core.stages.contamination.words import DocumentWords, WordVocabulary
+from nanoset_core.tokenizers.engines.reference import EncodingError, Engine
+
+_BATCH_TEXTS = 1 << 10
+"""Texts that are tokenized together."""
+
+
+class TextOrigin(NamedTuple):
+    """Where an evaluation text comes from."""
+
+    file: int
+    """Number of the file."""
+    line: int
+    """Number of the line or row, from 1."""
+
+
+class _Batch(NamedTuple):
+    """Texts as words, without duplicates."""
+
+    hashes: NDArray[np.uint64]
+    """Hash of each word, shape (n_words,)."""
+    letter_counts: NDArray[np.int64]
+    """Bytes of each word, shape (n_words,)."""
+    words_per_text: NDArray[np.int64]
+    """Shape (n_texts,)."""
+
+
+@dataclass(slots=True)
+class TextCollector:
+    """Collects the texts of evaluation files as words.
+
+    Texts are tokenized with the corpora's tokenizer, so that their words are found in the same way
+    as those of documents. Texts with the same words are collected once.
+    """
+
+    engine: Engine
+    vocabulary: WordVocabulary
+    origins: list[TextOrigin] = field(default_factory=list)
+    """Where each collected text comes from, by its number."""
+    copies: int = 0
+    """Texts that were left out, since an earlier one has the same words."""
+    _known_texts: set[int] = field(default_factory=set)
+    _batches: list[_Batch] = field(default_factory=list)
+
+    def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
+        """Collect the texts of a file.
+
+        Args:
+            file: Number of the file.
+            texts: Its texts.
+            path: Path of the file, for messages.
+
+        Raises:
+            EncodingError: The tokenizer fails on a text.
+        """
+        batch: list[EvaluationText] = []
+        for text in texts:
+            batch.append(text)
+            if len(batch) == _BATCH_TEXTS:
+                self._add_batch(file, batch, path)
+                batch = []
+        self._add_batch(file, batch, path)
+
+    def index(self, size: int) -> NgramIndex:
+        """Return the index of the n-grams of all collected texts; `size` is the words of each."""
+        return NgramIndex.of(
+            words=np.concatenate([batch.hashes for batch in self._batches]),
+            letter_counts=np.concatenate([batch.letter_counts for batch in self._batches]),
+            words_per_text=np.concatenate([batch.words_per_text for batch in self._batches]),
+            size=size,
+        )
+
+    def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
+        words = self._words(texts, path)
+
+        # Choose the texts whose words no earlier text has, in this batch or before.
+        is_new = np.zeros(len(texts), np.bool_)
+        for number, text_hash in enumerate(_text_hashes(words).tolist()):
+            is_new[number] = text_hash not in self._known_texts
+            self._known_texts.add(text_hash)
+
+        words_per_text = words.counts
+        is_new_word = np.repeat(is_new, words_per_text)  # (n_words,)
+        batch = _Batch(
+            hashes=words.hashes[is_new_word],
+            letter_counts=self.vocabulary.letter_counts(words)[is_new_word],
+            words_per_text=words_per_text[is_new],
+        )
+        self._batches.append(batch)
+        for number in np.flatnonzero(is_new).tolist():
+            self.origins.append(TextOrigin(file, texts[number].line))
+        self.copies += len(texts) - int(is_new.sum())
+
+    def _words(self, texts: Sequence[EvaluationText], path: object) -> DocumentWords:
+        """Tokenize texts and return their words, each text as a document."""
+        try:
+            encoded = self.engine.encode([text.text for text in texts])
+        except EncodingError as error:
+            line = texts[error.document].line
+            raise error.at(f"{path}:{line}") from error
+        token_starts = np.concatenate([[0], np.cumsum(encoded.lengths, dtype=np.int64)])
+        return self.vocabulary.words(encoded.ids, token_starts)
+
+
+def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
+    """Return a hash of the words of each text, in their order; uint64, shape (n_texts,)."""
+    words_per_text = words.counts
+    word_stops = np.cumsum(words_per_text)
+    word_starts = word_stops - words_per_text
+
+    # Mix each word with its position, so that the order of words matters.
+    first_words = np.repeat(word_starts, words_per_text)  # (n_words,)
+    positions = np.arange(len(words.hashes)) - first_words  # (n_words,) of a word in its text
+    mixed = mix(words.hashes + positions.astype(np.uint64) * STEP)
+
+    # The hash of a text is the sum of its mixed words, a difference of running sums.
+    sums = np.zeros(len(words.hashes) + 1, np.uint64)
+    np.cumsum(mixed, out=sums[1:])
+    hashes: NDArray[np.uint64] = sums[word_stops] - sums[word_starts]
+    return hashes
+
+
+def evaluation_facts(collector: TextCollector, index: NgramIndex) -> dict[str, int]:
+    """Return counts of collected texts, for a manifest.
+
+    Returns:
+        `texts`, `copies` (texts that were left out as duplicates), `ngrams`, and `too_short` (texts
+        with so few letters that they cannot be found).
+    """
+    is_too_short = index.letters_per_text < MIN_LETTERS
+    return {
+        "texts": len(collector.origins),
+        "copies": collector.copies,
+        "ngrams": len(index.hashes),
+        "too_short": int(is_too_short.sum()),
+    }

@@ -1,0 +1,124 @@
+"""The texts of a section's evaluation files, indexed so that documents can be searched for them.
+
+The index is an output of its own. It is built once, and used for all corpora of the section.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.project.project import Project
+from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
+from nanoset_core.stages.contamination.search import Evaluation
+from nanoset_core.stages.contamination.texts import read_texts
+from nanoset_core.stages.contamination.token_bytes import word_vocabulary
+from nanoset_core.stages.given_files import GivenFiles, given_files
+from nanoset_core.stages.stage import Layout
+from nanoset_core.storage.identity import first_repeated, names_of_both
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.tokenizers.engines.reference import reference_engine
+
+VERSION = 1
+EVALUATION_LAYOUT = Layout("evaluations")
+TEXTS_FILE = "texts.parquet"
+"""Table of the file and the line of each text."""
+_MISSING = "missing"
+"""Stands for the files in the recipe while they cannot be read."""
+
+
+def make_evaluation(project: Project, section: str) -> Manifest:
+    """Index the texts of a section's evaluation files, unless that was done before.
+
+    Raises:
+        ConfigError: Two names of the section lead to the same file.
+        MissingError: A file is missing.
+        InputError: A file holds no text at the section's keys.
+        FormatError: A file cannot be read.
+    """
+    recipe = Recipe(
+        EVALUATION_LAYOUT.folder, section, VERSION, {}, evaluation_options(project, section)
+    )
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        return _write_evaluation(project, section, folder), {}
+
+    return project.outputs.commit(recipe, write)
+
+
+def evaluation_options(project: Project, section: str) -> dict[str, Any]:
+    """Return everything that decides which texts are looked for, as options of a recipe."""
+    spec = project.config.contamination[section]
+    try:
+        contents = [[list(given.names), given.digest] for given in _given_files(project, section)]
+    except (MissingError, InputError):
+        contents = []  # a recipe is needed even so; building the output reports the error
+    return {
+        "files": contents or _MISSING,
+        "text_keys": list(spec.keys),
+        "ngram": spec.ngram,
+        "tokenizer": project.tokenizer.fingerprint,
+    }
+
+
+def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
+    """Return the evaluation files of a section.
+
+    Raises:
+        ConfigError: Two of its names lead to the same file.
+        MissingError: A name leads to no file.
+        InputError: A folder cannot be read.
+    """
+    groups = _given_files(project, section)
+    paths: list[RawFolder] = []
+    for given in groups:
+        paths.extend(given.folder / name for name in given.names)
+    repeated = first_repeated(paths)
+    if repeated is not None:
+        raise ConfigError(
+            "a file of evaluations is named twice",
+            where=f"{project.config.file}: contamination.{section}.files",
+            found=names_of_both(*repeated),
+            expected="each file once, by whatever path, pattern or link",
+            remedy="remove one of the names, or the link",
+        )
+    return groups
+
+
+def _given_files(project: Project, section: str) -> list[GivenFiles]:
+    """Return the files of each of a section's patterns."""
+    patterns = project.config.contamination[section].patterns
+    key = f"contamination.{section}.files"
+    return [given_files(project, pattern, key) for pattern in patterns]
+
+
+def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
+    """Write the index and the table of texts to a folder; return counts for the manifest."""
+    spec = project.config.contamination[section]
+    tokenizer_file = project.config.tokenizer_file
+    collector = TextCollector(reference_engine(tokenizer_file), word_vocabulary(tokenizer_file))
+
+    file_names: list[str] = []
+    for given in evaluation_files(project, section):
+        for stat in given.stats:
+            texts = read_texts(given.folder, stat, spec.keys)
+            collector.add(len(file_names), texts, given.folder / stat.path)
+            file_names.append(stat.path)
+
+    index = collector.index(spec.ngram)
+    Evaluation(collector.vocabulary, index).save(folder)
+    _write_origins(folder / TEXTS_FILE, collector, file_names)
+    return evaluation_facts(collector, index)
+
+
+def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) -> None:
+    """Write the table of the file and the line of each text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file_numbers = pa.array([origin.file for origin in collector.origins], pa.int64())
+    lines = pa.array([origin.line for origin in collector.origins], pa.int64())
+    table = pa.table({"file": pa.array(file_names).take(file_numbers), "line": lines})
+    pq.write_table(table, path, compression="zstd")

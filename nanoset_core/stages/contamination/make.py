@@ -1,0 +1,170 @@
+"""Search the dataset of a corpus for evaluation texts, shard by shard.
+
+What is found in a shard is an output of its own, whose facts are the matches. After an append, only
+the new shards are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import StaleError
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project, despite_lost_copies
+from nanoset_core.stages.contamination.evaluation import evaluation_options, make_evaluation
+from nanoset_core.stages.contamination.matches import match_rows, write_matches
+from nanoset_core.stages.contamination.search import Evaluation, Match
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.per_shard import DocumentsTask, Sharded, make_per_shard
+from nanoset_core.stages.stage import PART, SUBJECT, Key, Layout, require
+from nanoset_core.storage.leases import leased
+
+STAGE = "contamination"
+VERSION = 1
+LAYOUT = Layout(STAGE, (SUBJECT, PART))
+"""The subject is the section of nanoset.yaml, the part is the corpus."""
+SHARD_LAYOUT = Layout("contamination_shards", LAYOUT.path)
+SHARDS = "shards"
+"""Fact: digests of what was found in each shard."""
+
+
+def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+    """Return everything that decides what a section finds in a corpus."""
+    options = evaluation_options(project, key.subject)
+    options["threshold"] = project.config.contamination[key.subject].threshold
+    return Recipe(STAGE, LAYOUT.name_of(key), VERSION, parents, options)
+
+
+def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
+    """Search the current dataset of a corpus for the texts of a section, and make the result
+    current.
+
+    Raises:
+        MissingError: The dataset has not been built, or an evaluation file is missing.
+        StaleError: The dataset was made with another tokenizer.
+        InputError: An evaluation file holds no text.
+        FormatError: An evaluation file cannot be read.
+    """
+    with leased(project.outputs.access, {section, corpus}, section):
+        return despite_lost_copies(project.outputs.access, lambda: _find(project, section, corpus))
+
+
+def _find(project: Project, section: str, corpus: str) -> Manifest:
+    outputs = project.outputs
+    key = Key(section, corpus)
+    dataset = _current_dataset(project, corpus)
+    recipe = contamination_recipe(project, key, {"dataset": dataset.digest})
+    if not project.rebuild:
+        existing = outputs.find(recipe)
+        if existing is not None:
+            return outputs.make_current(existing)
+
+    # Search the shards that have not been searched for these texts.
+    evaluation = make_evaluation(project, section)
+    sharded = Sharded.of(project, dataset)
+    shard_digests = make_per_shard(
+        project,
+        sharded,
+        _shard_recipes(recipe, evaluation, sharded),
+        partial(_search_shard, evaluation),
+        (STAGE, f"{section} {corpus}"),
+    )
+    matches = _matches(outputs, recipe.name, sharded, shard_digests)
+    rows = match_rows(project, sharded, evaluation, matches)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        facts = {
+            "documents": int(sharded.firsts[-1]),
+            "evaluation": evaluation.digest,
+            SHARDS: shard_digests,
+            **write_matches(folder, rows),
+        }
+        for name, count in evaluation.facts.items():
+            facts[f"evaluation_{name}"] = count
+        return facts, {}
+
+    return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _current_dataset(project: Project, corpus: str) -> Manifest:
+    """Return the current dataset of a corpus.
+
+    Raises:
+        MissingError: It has not been built.
+        StaleError: It was made with another tokenizer than that of evaluation texts.
+    """
+    dataset = require(project, DATASET, Key(corpus))
+    if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
+        raise StaleError(
+            "the dataset was made with another tokenizer",
+            where=dataset.url(),
+            remedy="run `nanoset build`",
+        )
+    return dataset
+
+
+def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
+    """Return the recipe of what is found in each shard, given that of the whole corpus."""
+    options = {"threshold": recipe.options["threshold"]}
+    recipes = []
+    for shard in sharded.shards:
+        parents = {"evaluation": evaluation.digest, "shard": shard}
+        recipes.append(Recipe(SHARD_LAYOUT.folder, recipe.name, VERSION, parents, options))
+    return recipes
+
+
+def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
+    """Search one shard, and store what is found; return its digest. Runs in a worker process."""
+    with task.root.in_task() as root:
+        evaluation = root.rebase(evaluation)
+        dataset = root.rebase(task.dataset)
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+            # In a bucket, asking for the path of a file fetches a copy of it.
+            for name in evaluation.files:
+                evaluation.path(name)
+            matches = _load_evaluation(evaluation.folder).search(
+                open_dataset(dataset), task.first, task.count, task.recipe.options["threshold"]
+            )
+            # Documents are counted from the start of the shard, wherever it is in the dataset.
+            rows = [
+                [match.document - task.first, match.text, match.share, match.words]
+                for match in matches
+            ]
+            return {"matches": rows}, {}
+
+        return root.commit(task.recipe, write).digest
+
+
+@lru_cache(maxsize=2)
+def _load_evaluation(folder: Path) -> Evaluation:
+    """Return the evaluation in a folder, which a worker needs for many shards in a row."""
+    return Evaluation.load(folder)
+
+
+def _matches(
+    outputs: OutputRoot, name: str, sharded: Sharded, shard_digests: Sequence[str]
+) -> list[Match]:
+    """Return what was found in all shards, with documents counted over the whole dataset."""
+    matches_by_shard = outputs.each_version(
+        _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
+    )
+    first_documents = sharded.firsts[:-1].tolist()
+    matches = []
+    for first, shard_matches in zip(first_documents, matches_by_shard, strict=True):
+        for match in shard_matches:
+            matches.append(match._replace(document=first + match.document))
+    return matches
+
+
+def _matches_in_shard(outputs: OutputRoot, folder: Path) -> list[Match]:
+    """Return what was found in a shard, with documents counted from the start of the shard."""
+    manifest = outputs.manifest_at(folder)
+    if manifest is None:
+        return []
+    return [Match(*row) for row in manifest.facts["matches"]]

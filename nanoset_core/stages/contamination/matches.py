@@ -1,0 +1,171 @@
+"""The table of matches: which documents hold which evaluation texts, and a summary of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.stages.contamination.evaluation import TEXTS_FILE
+from nanoset_core.stages.contamination.search import Match
+from nanoset_core.stages.per_shard import PLACE, Sharded, write_rows
+
+MATCHES = "matches.parquet"
+BOILERPLATE_DOCUMENTS = 100
+"""An evaluation text that this many documents hold, or more, is taken for boilerplate."""
+_N_FIRST_MATCHES = 8
+"""Matches in the facts of a manifest, for people to look at."""
+_BOILERPLATE = "boilerplate"
+"""Fact: the fields of a `MatchSummary`. Outputs with few matches, which cannot have boilerplate, do
+not have it, nor do older ones.
+"""
+_MATCH_COLUMNS = (
+    ("evaluation_file", "string"),
+    ("evaluation_line", "int64"),
+    ("share", "float64"),
+    ("words", "string"),
+)
+"""Columns of the table, in addition to where the document comes from, and their types."""
+
+
+def match_rows(
+    project: Project, sharded: Sharded, evaluation: Manifest, matches: Sequence[Match]
+) -> list[dict[str, Any]]:
+    """Return the rows of the table of matches: column → value of each match.
+
+    Args:
+        project: The project.
+        sharded: The corpus's dataset and its shards.
+        evaluation: The index of evaluation texts.
+        matches: All matches in the dataset, by document.
+    """
+    import pyarrow.parquet as pq
+
+    if not matches:
+        return []
+    texts = pq.read_table(evaluation.path(TEXTS_FILE))
+    places = sharded.places(project, [match.document for match in matches])
+    rows = []
+    for match, place in zip(matches, places, strict=True):
+        row = {
+            **place,
+            "evaluation_file": texts.column("file")[match.text].as_py(),
+            "evaluation_line": texts.column("line")[match.text].as_py(),
+            "share": match.share,
+            "words": match.words,
+        }
+        rows.append(row)
+    return rows
+
+
+def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write the table of matches to a folder; return the facts about it for the manifest."""
+    write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
+    facts: dict[str, Any] = {
+        "contaminated": len({row["document"] for row in rows}),
+        "matches": len(rows),
+        "first": [_with_short_share(row) for row in rows[:_N_FIRST_MATCHES]],
+    }
+    if len(rows) >= BOILERPLATE_DOCUMENTS:
+        facts[_BOILERPLATE] = summarize(rows)._asdict()
+    return facts
+
+
+def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
+    """Return the documents that a table of matches names, ascending, without duplicates; int64."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(manifest.path(MATCHES), columns=["document"])
+    documents = table.column("document").to_numpy()
+    return np.unique(documents.astype(np.int64))
+
+
+class MatchSummary(NamedTuple):
+    """What was found in a corpus, with boilerplate counted separately.
+
+    An evaluation text that very many documents hold is rarely a question that leaked. Mostly it is
+    boilerplate that evaluation and documents have in common, such as an instruction or a licence.
+    """
+
+    contaminated: int
+    """Documents that hold a text other than boilerplate."""
+    first: Mapping[str, Any] | None
+    """The first match of such a text, a row of the table of matches."""
+    boilerplate_texts: int
+    """Texts that are held by BOILERPLATE_DOCUMENTS documents or more."""
+    boilerplate_documents: int
+    """Documents that hold no text other than these."""
+    most_common: Mapping[str, Any] | None
+    """The first match of the text that most documents hold, if it is boilerplate."""
+    most_common_documents: int
+    """Documents that hold this text."""
+
+
+def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
+    """Summarize a table of matches; each row is one document and one text that it holds."""
+    documents_by_text = Counter(_text_of(row) for row in rows)
+    boilerplate = {
+        text for text, count in documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
+    }
+    all_documents = {row["document"] for row in rows}
+    relevant_rows = [row for row in rows if _text_of(row) not in boilerplate]
+    relevant_documents = {row["document"] for row in relevant_rows}
+
+    first = None
+    if relevant_rows:
+        first = _with_short_share(relevant_rows[0])
+
+    most_common = None
+    most_common_documents = 0
+    if boilerplate:
+        # `max` returns the first row of the table if several texts are equally common.
+        row = max(rows, key=lambda row: documents_by_text[_text_of(row)])
+        most_common = _with_short_share(row)
+        most_common_documents = documents_by_text[_text_of(row)]
+
+    return MatchSummary(
+        contaminated=len(relevant_documents),
+        first=first,
+        boilerplate_texts=len(boilerplate),
+        boilerplate_documents=len(all_documents - relevant_documents),
+        most_common=most_common,
+        most_common_documents=most_common_documents,
+    )
+
+
+def summary_of(manifest: Manifest) -> MatchSummary:
+    """Return the summary of an output; of an older one, compute it from the table of matches."""
+    import pyarrow.parquet as pq
+
+    facts = manifest.facts
+    if _BOILERPLATE in facts:
+        return MatchSummary(**facts[_BOILERPLATE])
+    if facts["matches"] >= BOILERPLATE_DOCUMENTS:
+        return summarize(pq.read_table(manifest.path(MATCHES)).to_pylist())
+
+    # Too few matches for any boilerplate.
+    first_matches = facts["first"]
+    return MatchSummary(
+        contaminated=facts["contaminated"],
+        first=first_matches[0] if first_matches else None,
+        boilerplate_texts=0,
+        boilerplate_documents=0,
+        most_common=None,
+        most_common_documents=0,
+    )
+
+
+def _text_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the file and the line of the evaluation text of a match."""
+    return row["evaluation_file"], row["evaluation_line"]
+
+
+def _with_short_share(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a match with its share rounded, for people to read."""
+    return {**row, "share": round(row["share"], 4)}

@@ -1,0 +1,408 @@
+"""Find evaluation texts in documents by the n-grams of words that both have.
+
+An n-gram is a run of n consecutive words. The index stores the hash of every n-gram of the
+evaluation texts, and where it occurs in them. Documents are searched in four steps, here with n = 3
+and the evaluation text "how tired are their seven donkeys":
+
+1. Hash all n-grams of the document, and look each one up. In "ask how tired are their nine donkeys"
+   two are known: "how tired are" and "tired are their".
+2. Pair each of them with all its occurrences in evaluation texts.
+3. Form groups: n-grams of one text that are near one another in the document. A group is a passage
+   that may be a copy of the text.
+4. Compute which share of the text's letters the n-grams of a group cover, counting overlaps once.
+   Here it is "how tired are their", 16 of 28 letters: 57 %. A passage matches if this share reaches
+   the threshold, and if the letters are so many that chance is ruled out (`MIN_LETTERS`).
+
+Nearly all n-grams of documents are unknown, so most of the time goes into step 1. A bitmap, which
+fits into a processor's cache, rules most of them out before the sorted hashes are searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.layout import positions_in
+from nanoset_core.sampling.hashing import U64
+from nanoset_core.stages.contamination.array_files import load_array, save_arrays
+from nanoset_core.stages.contamination.words import DocumentWords
+
+MAX_OCCURRENCES = 64
+"""An n-gram that occurs more often in evaluation texts is a phrase that proves nothing, such as
+"which of the following is"; it is ignored.
+"""
+MIN_LETTERS = 32
+"""Fewer letters and digits in common may be chance. Shorter texts cannot be found."""
+_FACTOR = 0xA24BAED4963EE407
+_FILTER_BITS_PER_NGRAM = 16
+
+
+def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """Return the hash of every run of `size` consecutive words.
+
+    The hash of the words w[0], …, w[size - 1] is the polynomial
+
+        w[0] * FACTOR**(size - 1) + … + w[size - 2] * FACTOR + w[size - 1]    modulo 2**64
+
+    Hashes of short runs are combined into those of longer ones: a run of a words followed by one of
+    b words has the hash `hash_a * FACTOR**b + hash_b`. So runs of 1, 2, 4, 8, … words are built by
+    doubling, and those that the binary digits of `size` name are appended: for 5 = 1 + 4, a run of
+    one word and a run of four.
+
+    Args:
+        words: Hash of each word, shape (n_words,).
+        size: Words of an n-gram.
+
+    Returns:
+        Shape (n_words - size + 1,), or empty if there are fewer words. Entry k is the hash of the
+        words from k to k + size - 1.
+    """
+    if len(words) < size:
+        return np.empty(0, np.uint64)
+
+    hashes = np.zeros(len(words), np.uint64)  # of the first `n_hashed` words of each n-gram
+    n_hashed = 0
+    run_hashes = words  # entry k: hash of the `run_length` words from k on
+    run_length = 1
+    while True:
+        factor = U64(pow(_FACTOR, run_length, 1 << 64))
+        if size & run_length:
+            n_hashes = len(words) - n_hashed - run_length + 1
+            hashes = hashes[:n_hashes] * factor + run_hashes[n_hashed:]
+            n_hashed += run_length
+        if n_hashed == size:
+            return hashes
+        run_hashes = run_hashes[:-run_length] * factor + run_hashes[run_length:]
+        run_length *= 2
+
+
+class TextMatches(NamedTuple):
+    """Passages of documents that match evaluation texts.
+
+    Sorted by document; the matches of a document are sorted by their share, the greatest first.
+    """
+
+    documents: NDArray[np.int64]
+    """Document of each match; shape (n_matches,)."""
+    texts: NDArray[np.int64]
+    """Number of the evaluation text; shape (n_matches,)."""
+    shares: NDArray[np.float64]
+    """Share of the text's letters in n-grams of the passage, 0 to 1; shape (n_matches,)."""
+    starts: NDArray[np.int64]
+    """First word of the passage, counted over all documents; shape (n_matches,)."""
+    stops: NDArray[np.int64]
+    """Word after the last one of the passage; shape (n_matches,)."""
+
+
+class _Hits(NamedTuple):
+    """n-grams of documents that are in the index."""
+
+    words: NDArray[np.int64]
+    """First word of each n-gram, counted over all documents; shape (n_hits,)."""
+    ngrams: NDArray[np.int64]
+    """Number of the n-gram in the index; shape (n_hits,)."""
+
+
+class _Pairs(NamedTuple):
+    """Known n-grams of documents, each paired with one occurrence in an evaluation text.
+
+    All arrays have the shape (n_pairs,).
+    """
+
+    documents: NDArray[np.int64]
+    texts: NDArray[np.int64]
+    document_words: NDArray[np.int64]
+    """First word of the n-gram in the documents."""
+    text_words: NDArray[np.int64]
+    """First word of the n-gram in the evaluation texts."""
+
+    def select(self, pairs: NDArray[np.int64]) -> _Pairs:
+        """Return some of the pairs, in the order of the indices."""
+        return _Pairs(
+            self.documents[pairs],
+            self.texts[pairs],
+            self.document_words[pairs],
+            self.text_words[pairs],
+        )
+
+
+class _HashFilter(NamedTuple):
+    """A bitmap with a bit for each value of the leading bits of a hash."""
+
+    bitmap: NDArray[np.uint8]
+    """Eight bits in each byte, the lowest first."""
+    shift: np.uint64
+    """How far hashes are shifted to the right, so that their leading bits are left."""
+
+    @staticmethod
+    def of(hashes: NDArray[np.uint64]) -> _HashFilter:
+        """Return a filter that lets these hashes pass, and at most one of 16 others."""
+        n_bits = max(16, (_FILTER_BITS_PER_NGRAM * len(hashes)).bit_length())
+        bitmap = np.zeros(1 << (n_bits - 3), np.uint8)
+        shift = U64(64 - n_bits)
+
+        positions = hashes >> shift
+        bytes_of_hash = (positions >> U64(3)).astype(np.int64)
+        bit_of_hash = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
+        np.bitwise_or.at(bitmap, bytes_of_hash, bit_of_hash)
+        return _HashFilter(bitmap, shift)
+
+    def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the indices of those hashes that may be among the filter's."""
+        positions = (hashes >> self.shift).astype(np.int64)
+        bits = self.bitmap[positions >> 3] >> (positions & 7).astype(np.uint8)
+        return np.flatnonzero((bits & 1).view(np.bool_))
+
+
+@dataclass(frozen=True)
+class NgramIndex:
+    """The n-grams of evaluation texts, and where they occur.
+
+    The words of all texts are numbered in sequence.
+    """
+
+    hashes: NDArray[np.uint64]
+    """Hash of each n-gram, ascending, without duplicates; shape (n_ngrams,)."""
+    stops: NDArray[np.int64]
+    """End of each n-gram's occurrences in the next two arrays; shape (n_ngrams,)."""
+    first_words: NDArray[np.int32]
+    """Number of each occurrence's first word; shape (n_occurrences,)."""
+    texts: NDArray[np.int32]
+    """Text of each occurrence; shape (n_occurrences,)."""
+    text_starts: NDArray[np.int64]
+    """Number of each text's first word, and at the end n_words; shape (n_texts + 1,)."""
+    letters_before: NDArray[np.int64]
+    """Letters before each word, counting only words of an n-gram in the index; shape (n_words +
+    1,).
+    """
+    size: int
+    """Words of an n-gram."""
+
+    @staticmethod
+    def of(
+        words: NDArray[np.uint64],
+        letter_counts: NDArray[np.int64],
+        words_per_text: NDArray[np.int64],
+        size: int,
+    ) -> NgramIndex:
+        """Index the n-grams of texts.
+
+        Args:
+            words: Hash of each word of all texts, shape (n_words,).
+            letter_counts: Bytes of each word, shape (n_words,).
+            words_per_text: Shape (n_texts,).
+            size: Words of an n-gram.
+        """
+        text_numbers = np.arange(len(words_per_text), dtype=np.int32)
+        text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)
+        hashes = hash_ngrams(words, size)  # (n_words - size + 1,)
+
+        # Keep the n-grams whose first and last word belong to the same text.
+        is_in_one_text = text_of_word[: len(hashes)] == text_of_word[size - 1 :]
+        first_words = np.flatnonzero(is_in_one_text)  # (n_occurrences,)
+
+        # Sort by hash, so that the occurrences of an n-gram are neighbours.
+        first_words = first_words[np.argsort(hashes[first_words], kind="stable")]
+        unique_hashes, n_occurrences = np.unique(hashes[first_words], return_counts=True)
+
+        # An n-gram that occurs very often proves nothing: leave it out.
+        is_rare = n_occurrences <= MAX_OCCURRENCES
+        first_words = first_words[np.repeat(is_rare, n_occurrences)]
+        unique_hashes = unique_hashes[is_rare]
+        stops = np.cumsum(n_occurrences[is_rare])  # (n_ngrams,)
+
+        # Letters of words outside all n-grams cannot be found, and do not count.
+        is_indexed = _is_covered(first_words, size, len(words))
+        indexed_letters = np.where(is_indexed, letter_counts, 0)
+        return NgramIndex(
+            hashes=unique_hashes,
+            stops=stops,
+            first_words=first_words.astype(np.int32),
+            texts=text_of_word[first_words],
+            text_starts=np.concatenate([[0], np.cumsum(words_per_text)]),
+            letters_before=np.concatenate([[0], np.cumsum(indexed_letters)]),
+            size=size,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays to a folder."""
+        arrays: dict[str, NDArray[Any]] = {
+            "grams": self.hashes,
+            "gram_ends": self.stops,
+            "places": self.first_words,
+            "texts": self.texts,
+            "text_begins": self.text_starts,
+            "letters": self.letters_before,
+            "size": np.array([self.size]),
+        }
+        save_arrays(folder, arrays)
+
+    @staticmethod
+    def load(folder: Path) -> NgramIndex:
+        """Map the arrays that `save` wrote to a folder."""
+        return NgramIndex(
+            hashes=load_array(folder, "grams"),
+            stops=load_array(folder, "gram_ends"),
+            first_words=load_array(folder, "places"),
+            texts=load_array(folder, "texts"),
+            text_starts=load_array(folder, "text_begins"),
+            letters_before=load_array(folder, "letters"),
+            size=int(load_array(folder, "size")[0]),
+        )
+
+    @cached_property
+    def letters_per_text(self) -> NDArray[np.int64]:
+        """Letters of each text that can be found; int64, shape (n_texts,)."""
+        letters: NDArray[np.int64] = np.diff(self.letters_before[self.text_starts])
+        return letters
+
+    @cached_property
+    def _filter(self) -> _HashFilter:
+        return _HashFilter.of(self.hashes)
+
+    def search(self, words: DocumentWords, threshold: float) -> TextMatches:
+        """Return the passages of documents that match an evaluation text.
+
+        Args:
+            words: The words of the documents.
+            threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
+                it.
+        """
+        pairs = self._pairs(words, self._hits(words))
+
+        # Form groups: a group ends where the document or the text changes, or after a gap of more
+        # words than the text has.
+        words_per_text = np.diff(self.text_starts)
+        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,) first pair of a group
+        is_first[1:] = (
+            (pairs.texts[1:] != pairs.texts[:-1])
+            | (pairs.documents[1:] != pairs.documents[:-1])
+            | (np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]])
+        )
+        firsts = np.flatnonzero(is_first)  # (n_groups,)
+        lasts = np.append(firsts[1:], len(pairs.texts)) - 1  # (n_groups,)
+        groups = np.cumsum(is_first) - 1  # (n_pairs,)
+
+        # Choose the groups that cover enough of their text.
+        shares = self._shares(pairs.text_words, groups, pairs.texts[firsts], threshold)
+        matches = np.flatnonzero(shares >= threshold)  # (n_matches,)
+        firsts = firsts[matches]
+        lasts = lasts[matches]
+        shares = shares[matches]
+
+        order = np.lexsort((pairs.texts[firsts], -shares, pairs.documents[firsts]))
+        firsts = firsts[order]
+        lasts = lasts[order]
+        return TextMatches(
+            documents=pairs.documents[firsts],
+            texts=pairs.texts[firsts],
+            shares=shares[order],
+            starts=pairs.document_words[firsts],
+            stops=pairs.document_words[lasts] + self.size,
+        )
+
+    def _hits(self, words: DocumentWords) -> _Hits:
+        """Return the n-grams of documents that are in the index."""
+        if not len(self.hashes):
+            return _Hits(np.empty(0, np.int64), np.empty(0, np.int64))
+
+        hashes = hash_ngrams(words.hashes, self.size)
+        candidates = self._filter.candidates(hashes)  # (n_candidates,) first word of each
+        hashes = hashes[candidates]
+
+        # Search in ascending order, which is faster, since it reads the index from start to end.
+        order = np.argsort(hashes)
+        found_at = np.searchsorted(self.hashes, hashes[order])
+        ngrams = np.empty(len(candidates), np.int64)
+        ngrams[order] = np.minimum(found_at, len(self.hashes) - 1)
+
+        # The filter lets some hashes pass that are not in the index.
+        is_known = self.hashes[ngrams] == hashes
+        candidates = candidates[is_known]
+        ngrams = ngrams[is_known]
+
+        # Leave out n-grams that start in one document and end in another.
+        last_words = candidates + self.size - 1
+        is_in_one_document = words.documents(candidates) == words.documents(last_words)
+        return _Hits(candidates[is_in_one_document], ngrams[is_in_one_document])
+
+    def _pairs(self, words: DocumentWords, hits: _Hits) -> _Pairs:
+        """Pair each hit with all its occurrences; sorted by document, text and word."""
+        starts = np.where(hits.ngrams > 0, self.stops[hits.ngrams - 1], 0)  # (n_hits,)
+        n_occurrences = self.stops[hits.ngrams] - starts  # (n_hits,)
+        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
+        pairs = _Pairs(
+            documents=np.repeat(words.documents(hits.words), n_occurrences),
+            texts=self.texts[occurrences].astype(np.int64),
+            document_words=np.repeat(hits.words, n_occurrences),
+            text_words=self.first_words[occurrences].astype(np.int64),
+        )
+        return pairs.select(np.lexsort((pairs.document_words, pairs.texts, pairs.documents)))
+
+    def _shares(
+        self,
+        text_words: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        texts: NDArray[np.int64],
+        threshold: float,
+    ) -> NDArray[np.float64]:
+        """Return which share of its text's letters each group of n-grams covers.
+
+        Args:
+            text_words: First word of each n-gram in the evaluation texts; shape (n_pairs,).
+            groups: Group of each n-gram, ascending; shape (n_pairs,).
+            texts: Evaluation text of each group; shape (n_groups,).
+            threshold: The share that is needed.
+
+        Returns:
+            float64, shape (n_groups,); 0 for groups that cover less than is needed.
+        """
+        letters = self.letters_per_text[texts]  # (n_groups,)
+        needed = np.maximum(threshold * letters, MIN_LETTERS)  # (n_groups,)
+
+        # Rule most groups out by an upper bound: all letters of their n-grams, overlaps included.
+        ngram_letters = self._letters_between(text_words, text_words + self.size)
+        upper_bounds = np.bincount(groups, ngram_letters, minlength=len(texts))
+        pairs = np.flatnonzero((upper_bounds >= needed)[groups])
+        text_words = text_words[pairs]
+        groups = groups[pairs]
+
+        # Sort each group by the place in the text, so that n-grams that overlap are neighbours.
+        order = np.lexsort((text_words, groups))
+        text_words = text_words[order]
+        groups = groups[order]
+
+        # Let each n-gram end where the next one of its group starts, to count overlaps once.
+        stops = text_words + self.size
+        has_next = groups[1:] == groups[:-1]
+        stops[:-1][has_next] = np.minimum(stops[:-1], text_words[1:])[has_next]
+        covered = np.bincount(
+            groups, self._letters_between(text_words, stops), minlength=len(texts)
+        )
+        shares = covered / np.maximum(letters, 1)
+        return np.where(covered >= needed, shares, 0.0)
+
+    def _letters_between(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the letters in ranges [start, stop) of words of the evaluation texts."""
+        return self.letters_before[stops] - self.letters_before[starts]
+
+
+def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDArray[np.bool_]:
+    """Return which words are in one of some n-grams; bool, shape (n_words,).
+
+    Args:
+        first_words: First word of each n-gram, shape (n_ngrams,).
+        size: Words of an n-gram.
+        n_words: Number of all words.
+    """
+    started = np.bincount(first_words, minlength=n_words + 1)
+    stopped = np.bincount(first_words + size, minlength=n_words + 1)
+    n_covering = np.cumsum(started - stopped)[:n_words]
+    return n_covering > 0

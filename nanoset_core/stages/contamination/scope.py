@@ -1,0 +1,53 @@
+"""Which corpora a section of `contamination` searches, and what training reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.views.settings import base_of, chain_of
+
+
+def names_in_training(config: ProjectConfig) -> list[str]:
+    """Return the corpora, views and packs that training reads, without duplicates."""
+    names = list(_names_in_nanosets(config))
+    for webdataset in config.webdatasets.values():
+        names.extend(webdataset.corpora)
+    names.extend(config.pbin)
+    return list(dict.fromkeys(names))
+
+
+def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
+    for nanoset in config.nanosets.values():
+        for name in nanoset.corpora:
+            if nanoset.trains_on(name):  # others are for validation or test alone
+                yield name
+
+
+def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
+    """Return the corpora that a section searches: those that it names, or all in training."""
+    named_corpora = config.contamination[section].of
+    if named_corpora:
+        return list(named_corpora)
+    corpora = [base_of(config.derived, name) for name in names_in_training(config)]
+    return list(dict.fromkeys(corpora))
+
+
+def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
+    """Return whether a corpus, view or packs leave out the documents that a section found.
+
+    They do if a view that they are made from has the section in its `clean_of`.
+    """
+    if name not in config.derived:  # a corpus holds all its documents
+        return False
+    views = [source for source in chain_of(config.derived, name) if source in config.views]
+    return any(section in config.views[view].clean_of for view in views)
+
+
+def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
+    """Return what training reads of a corpus, including the documents that a section found."""
+    return [
+        name
+        for name in names_in_training(config)
+        if base_of(config.derived, name) == corpus and not is_clean(config, section, name)
+    ]

@@ -1,0 +1,95 @@
+"""What people are shown of contamination: counts, and warnings that quote a match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.contamination.make import LAYOUT
+from nanoset_core.stages.contamination.matches import (
+    BOILERPLATE_DOCUMENTS,
+    MatchSummary,
+    summary_of,
+)
+from nanoset_core.stages.contamination.scope import unclean_names
+from nanoset_core.stages.stage import Summary, counted
+
+
+def contamination_summary(project: Project, manifest: Manifest) -> Summary:
+    """Return the figures and warnings of what was found in a corpus."""
+    facts = manifest.facts
+    matches = summary_of(manifest)
+    figures = counted(manifest, "documents", "contaminated")
+    figures["contaminated"] = matches.contaminated  # without boilerplate, unlike the fact
+    details = {
+        "texts": f"{facts['evaluation_texts']:,}",
+        "too short": f"{facts['evaluation_too_short']:,}",
+    }
+    if matches.boilerplate_texts:
+        details["boilerplate only"] = f"{matches.boilerplate_documents:,}"
+    return Summary(figures, details, contamination_warnings(project, manifest))
+
+
+def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
+    """Return warnings of contaminated documents, if the section's policy asks for them.
+
+    With `policy: warn` they are always given, otherwise only if training reads the documents.
+    """
+    key = LAYOUT.key_of(manifest.name)
+    if key is None or key.subject not in project.config.contamination:
+        return []  # the section was removed from nanoset.yaml
+    if not manifest.facts["contaminated"]:
+        return []
+    section = key.subject
+    is_read = bool(unclean_names(project.config, section, key.part or ""))
+    if project.config.contamination[section].policy != "warn" and not is_read:
+        return []
+
+    warnings = []
+    matches = summary_of(manifest)
+    if matches.first is not None:
+        passage = describe_match(matches.first)
+        documents = format_count(matches.contaminated, "document")
+        verb = "holds" if matches.contaminated == 1 else "hold"
+        warnings.append(
+            f"{documents} {verb} texts of {section}; {passage.document} holds {passage.text}"
+        )
+    if matches.boilerplate_texts:
+        warnings.append(boilerplate_text(section, matches))
+    return warnings
+
+
+class MatchDescription(NamedTuple):
+    """A match in words."""
+
+    document: str
+    """File and line of the document."""
+    text: str
+    """How much of which evaluation text it holds, with an excerpt."""
+
+
+def describe_match(match: Mapping[str, Any]) -> MatchDescription:
+    """Describe a match; it is a row of the table of matches."""
+    evaluation_place = f"{match['evaluation_file']}:{match['evaluation_line']}"
+    return MatchDescription(
+        document=f"{match['file']}:{match['line']}",
+        text=f"{match['share']:.0%} of {evaluation_place}: {match['words']!r}",
+    )
+
+
+def boilerplate_text(section: str, matches: MatchSummary) -> str:
+    """Describe the boilerplate of a section in one clause; an empty string if there is none."""
+    if matches.most_common is None:
+        return ""
+    texts = format_count(matches.boilerplate_texts, "text")
+    verb = "is" if matches.boilerplate_texts == 1 else "are"
+    documents = format_count(matches.boilerplate_documents, "document")
+    most_common = describe_match(matches.most_common).text
+    return (
+        f"{texts} of {section} {verb} in {BOILERPLATE_DOCUMENTS} documents or more, "
+        f"probably as boilerplate: {documents} hold nothing else of {section}; "
+        f"{matches.most_common_documents:,} hold {most_common}"
+    )

@@ -1,0 +1,78 @@
+"""The bytes that each token of a tokenizer stands for, whatever kind of vocabulary it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from nanoset_core.stages.contamination.words import WordVocabulary
+from nanoset_core.tokenizers.engines.reference import load_tokenizer
+from nanoset_core.tokenizers.files import TokenizerPath, define
+from nanoset_core.tokenizers.files.parts import types_within
+from nanoset_core.tokenizers.files.source import token_bytes
+
+_SENTENCEPIECE_SPACE = "▁"
+_BYTE_TOKEN_LENGTH = len("<0x41>")
+_SEPARATOR = b" "
+"""Stands for tokens without text. It ends a word."""
+
+
+def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
+    """Return the pieces of words in the tokens of a tokenizer; special tokens separate words."""
+    return WordVocabulary.of(_bytes_by_id(file))
+
+
+def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
+    """Return the bytes of each id, from 0 to the greatest one of a tokenizer."""
+    tokenizer = load_tokenizer(file)
+    notation = _Notation.of(file)
+    added_tokens = tokenizer.get_added_tokens_decoder()
+
+    token_by_id: dict[int, bytes] = {}
+    for text, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
+        added = added_tokens.get(token_id)
+        if added is None:
+            token_by_id[token_id] = notation.decode(text)
+        elif added.special:
+            token_by_id[token_id] = _SEPARATOR
+        else:
+            token_by_id[token_id] = added.content.encode()
+
+    # Some vocabularies have gaps between the ids.
+    ids = range(max(token_by_id) + 1)
+    return [token_by_id.get(token_id, _SEPARATOR) for token_id in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class _Notation:
+    """How a vocabulary writes tokens: byte-level BPE, WordPiece or SentencePiece."""
+
+    is_byte_level: bool
+    continuation_prefix: str | None
+    """What WordPiece puts before tokens that continue a word, usually `##`."""
+
+    @staticmethod
+    def of(file: TokenizerPath) -> _Notation:
+        """Return the notation of a tokenizer.json."""
+        definition = orjson.loads(define(file).json())
+        model = definition["model"]
+        component_types = types_within(definition.get("pre_tokenizer"))
+        component_types |= types_within(definition.get("decoder"))
+        prefix = None
+        if model.get("type") == "WordPiece":
+            prefix = model.get("continuing_subword_prefix")
+        return _Notation("ByteLevel" in component_types, prefix)
+
+    def decode(self, token: str) -> bytes:
+        """Return the bytes that a token stands for."""
+        if self.is_byte_level:
+            decoded = token_bytes(token)
+            return token.encode() if decoded is None else decoded
+        if self.continuation_prefix is not None:
+            if token.startswith(self.continuation_prefix):
+                return token.removeprefix(self.continuation_prefix).encode()
+            return f" {token}".encode()
+        if len(token) == _BYTE_TOKEN_LENGTH and token.startswith("<0x"):
+            return bytes.fromhex(token[3:5])
+        return token.replace(_SENTENCEPIECE_SPACE, " ").encode()
