@@ -21,8 +21,9 @@ _SETTINGS = re.compile(
 
 
 def text_beside(folder: Path) -> list[str]:
-    """Return files of text in a project's folder that are outside of `raw`, relative to it and
-    sorted.
+    """Return the text files in a project's folder that are outside of `raw`, sorted.
+
+    Paths are relative to the project's folder.
 
     Only names are looked at, in up to two levels of folders. Of `data`, which is for outputs, only
     the files right in it count: tables below it may be outputs.
@@ -51,7 +52,5 @@ def text_beside(folder: Path) -> list[str]:
 
 
 def _is_meant_as_text(name: str) -> bool:
-    """Return whether a file is text by its name, and not one of the settings that are beside the
-    raw folder.
-    """
+    """Return whether a file looks like text to build from, rather than like a settings file."""
     return is_text(name) and not _SETTINGS.fullmatch(name)

@@ -19,8 +19,9 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 
 
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
-    """Return path → bytes of the copies of what the bucket holds, without outputs that a build
-    works on.
+    """Return the local copies of what is in the bucket: path → size in bytes.
+
+    Copies of outputs that a build is working on are left out.
 
     Args:
         project: The project.
@@ -48,8 +49,9 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
-    """Return path → bytes of local files that have the name and the size of an object in the
-    bucket.
+    """Return the local files that have the name and size of an object in the bucket.
+
+    Path → size in bytes.
     """
     copies: dict[Path, int] = {}
     if not access.folder.is_dir():

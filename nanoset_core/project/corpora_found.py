@@ -1,6 +1,4 @@
-"""The corpora of a raw folder as a first configuration names them: their splits, and the keys of
-their lines.
-"""
+"""The corpora that `nanoset init` finds in a raw folder: their splits and their text keys."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return its section of `corpora`: what differs from a corpus that is all of its folder and
-        has these keys.
-        """
+        """Return the corpus's section of `corpora`: only what differs from the defaults given."""
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
@@ -64,8 +60,9 @@ class FoundCorpus:
 
 
 def divided(text: RawText) -> list[FoundCorpus]:
-    """Return the corpora of the raw folder; files for validation and tests, by their names, are
-    corpora of their own.
+    """Return the corpora of the raw folder, with files for validation and test separated.
+
+    Such files are recognised by their names, and become corpora of their own.
 
     If there is nothing else, such files are for training.
     """
@@ -117,8 +114,9 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
 
 
 def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
-    """Return (split, pattern of names) of the files that are for valid or test, each once, in the
-    files' order.
+    """Return the name patterns of files for validation or test, as (split, pattern).
+
+    Each pattern is returned once, in the order of the files.
     """
     patterns = [held_out(file.path) for file in contents.ordered]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))

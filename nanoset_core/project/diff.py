@@ -1,5 +1,6 @@
-"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream; for views
-see `view_diff`.
+"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream.
+
+`view_diff` does the same for views.
 """
 
 from __future__ import annotations
@@ -160,8 +161,9 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
-    """Return every file that was added, removed or changed, or that gave other counts with other
-    settings.
+    """Return the files that were added, removed or changed, or whose counts differ.
+
+    Counts of an unchanged file differ if settings changed.
 
     Only tables of shards that hold such files are read: under the same settings, equal bytes give
     equal documents.
@@ -196,9 +198,7 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
 
 
 def _count_documents(version: DatasetVersion, paths: Collection[str]) -> Mapping[str, FileCounts]:
-    """Return documents and tokens of files, by the tables of all shards that hold some of these
-    files.
-    """
+    """Return documents and tokens of files, from the tables of the shards that hold them."""
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
     wanted = set(paths)

@@ -1,6 +1,4 @@
-"""How much of the root's disk a build is going to take: reported before it starts, and refused if
-it does not fit.
-"""
+"""How much disk a build will take: reported before it starts, refused if it does not fit."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ _REQUIRED_SHARE = 0.9
 
 
 def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how many bytes the outputs that are to be made will take, by what they are called in
-    estimates.
+    """Return how many bytes the planned outputs will take, by their name in estimates.
 
     Sizes are estimated from the size of the raw text. Indexes and other small files are not
     counted.
@@ -44,8 +41,9 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return what is known of a corpus's text. What cannot be read counts as empty: the step that
-    reads it says why.
+    """Return an estimate of a corpus's text.
+
+    Text that cannot be read counts as empty: the step that reads it reports why.
 
     The folder of shards is named here because the ratio of tokens to bytes of a corpus is known
     nowhere else.
@@ -61,8 +59,7 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
-    """Say how much of a local root's disk the outputs that are to be made will take, unless it is
-    little.
+    """Report how much of a local root's disk a build will take, unless it is little.
 
     Raises:
         StorageError: Less than 90 % of that is free.
@@ -111,8 +108,7 @@ def _existing(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return the corpora among outputs that are to be made, each with the bytes of its text as
-    stored.
+    """Return the corpora among planned outputs, with the stored size of their text in bytes.
 
     A corpus that cannot be read counts as empty; the step that reads it reports why.
     """
@@ -124,9 +120,7 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
-    """Return the line that begins a build: how many steps it has, and how much text the corpora
-    among them hold.
-    """
+    """Return the first line of a build: how many steps it has, and how much text it reads."""
     line = f"plan: {format_count(step_count, 'step')}"
     if size_by_corpus:
         corpora = "1 corpus" if len(size_by_corpus) == 1 else f"{len(size_by_corpus):,} corpora"
@@ -135,9 +129,7 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return the outputs of a corpus that are missing, or are not what its current inventory
-    requests.
-    """
+    """Return the outputs of a corpus that are missing, or older than its current inventory."""
     inventory = require(project, INVENTORY, Key(corpus))
     graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
     stale = set()

@@ -1,5 +1,6 @@
-"""Shards whose tokens a dataset holds as well: with `storage.shards: drop`, `nanoset gc` removes
-their own copy.
+"""Remove tokens of shards that the dataset contains as well, for `storage.shards: drop`.
+
+`nanoset gc` does so.
 
 This is the only thing that `nanoset gc` does inside versions, and it names two stages: the shards
 of a corpus, and the dataset that is made by concatenating them.
@@ -74,8 +75,9 @@ class _ShardFile:
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard that could drop its tokens, corpus by corpus; nothing unless
-    `storage.shards` is `drop`.
+    """Yield every shard whose tokens could be dropped, corpus by corpus.
+
+    Nothing is yielded unless `storage.shards` is `drop`.
     """
     if project.config.storage.shards != "drop":
         return
@@ -122,8 +124,9 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Let shards drop their own .bin after comparing it with its range of the dataset; yield them,
-    and those that stay.
+    """Remove the .bin of shards after comparing it with its range of the dataset.
+
+    Yields the shards, including those that keep their tokens.
 
     Each range is read once, for its sha256, before anything is removed. Builds wait only while
     shards of up to 16 GiB are updated. What a build works on stays.
@@ -177,8 +180,9 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
 def _drop(
     outputs: OutputRoot, duplicate: DuplicateTokens, stored: Stored
 ) -> DuplicateTokens | None:
-    """Let a shard drop its tokens; return None if it, or the dataset, was replaced since they were
-    compared.
+    """Remove a shard's tokens, unless the shard or the dataset was replaced in the meantime.
+
+    In that case the result is None.
     """
     shard = outputs.manifest_at(duplicate.folder)
     dataset_file = outputs.access.store.stat(stored.name)

@@ -1,6 +1,4 @@
-"""What `nanoset build` would make, from how much text, on how much disk: found out without building
-or writing.
-"""
+"""What `nanoset build` would do: steps, text and disk, without building or writing."""
 
 from __future__ import annotations
 
@@ -161,9 +159,7 @@ def _planned_rows(
 
 
 def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs together with everything that they need, directly or not, and that is missing
-    or stale.
-    """
+    """Return outputs with everything they need, directly or not, that is missing or stale."""
     due = set(nodes)
     waiting = list(nodes)
     while waiting:

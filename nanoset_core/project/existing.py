@@ -41,9 +41,7 @@ class StoredOutput:
 
 
 def stage_folders() -> list[str]:
-    """Return the folders of all stages below the root: first those of corpora, which the others are
-    made from.
-    """
+    """Return the folders of all stages below the root, those of corpora first."""
     corpora_first = sorted(stages(), key=lambda stage: not is_of_corpora(stage))
     return list(dict.fromkeys(stage.layout.folder for stage in corpora_first))
 

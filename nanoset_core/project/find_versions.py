@@ -1,6 +1,4 @@
-"""Find the two versions of a dataset that `nanoset diff` compares, by the name of a corpus or view,
-or by digests.
-"""
+"""Find the two versions of a dataset that `nanoset diff` compares."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ class VersionPair(NamedTuple):
 
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
-    """Return the versions that two digests (or their first digits) name; or, of a corpus or view,
-    the last two.
+    """Return the versions that two digests name, or the last two versions of a dataset.
 
     Args:
         project: The project.

@@ -1,6 +1,4 @@
-"""What `nanoset gc` reports: versions and files that nothing needs, and those that stay
-nevertheless.
-"""
+"""What `nanoset gc` reports: what nothing needs, and what stays nevertheless."""
 
 from __future__ import annotations
 

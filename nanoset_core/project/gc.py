@@ -227,8 +227,9 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], leases: Collection[str]
 ) -> tuple[list[Path], list[LeftAlone]]:
-    """Remove from a bucket what killed builds left unfinished; return (what was removed, what could
-    not be).
+    """Remove unfinished uploads of killed builds from a bucket.
+
+    Returns (what was removed, what could not be removed).
     """
     access = outputs.access
     if not access.has_copies:
@@ -251,8 +252,9 @@ def _is_idle(name: str, leases: Collection[str]) -> bool:
 
 
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
-    """Yield outputs that nanoset.yaml or the raw folder no longer requests: they may be the only
-    copies.
+    """Yield outputs that nothing requests any more.
+
+    They are only reported, since they may be the only copies.
     """
     stored = {
         (output.stage_folder, output.subject) for output in outputs if output.current is not None
@@ -271,8 +273,9 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return folder of a stage → what requests its outputs. A corpus is reported once, by its last
-    stage.
+    """Return what requests the outputs of each stage, by the stage's folder.
+
+    A corpus is reported once, by its last stage.
     """
     requesters: dict[str, str] = {}
     for stage in stages():
@@ -293,8 +296,9 @@ class OldVersions(NamedTuple):
 
 
 def old_versions(project: Project) -> OldVersions:
-    """Count what `nanoset gc` would remove, without reading the manifests of shards; nothing is
-    written.
+    """Count what `nanoset gc` would remove, without writing anything.
+
+    The manifests of shards are not read.
 
     It is an estimate that is fast enough for every `nanoset status`: versions that a running build
     works on, or that hold files of others, count too. Nothing is counted in a bucket, where it

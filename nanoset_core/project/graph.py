@@ -1,5 +1,4 @@
-"""The graph of all outputs of a project: what each should be made from, and why the current one is
-stale.
+"""The graph of a project's outputs: what each should be made from, and why it is stale.
 
 Every command, sensor and schedule asks here whether an output is up to date, and so they agree.
 
@@ -133,9 +132,7 @@ class Graph:
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return what an output should be made from, or None if that depends on an unknown
-        inventory.
-        """
+        """Return an output's present recipe, or None if it depends on an unknown inventory."""
         if node in self._recipes:
             return self._recipes[node]
 
@@ -179,8 +176,9 @@ class Graph:
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up the current versions of a stage for all corpora at once: in a bucket, each costs
-        a request.
+        """Look up a stage's current versions of all corpora at once.
+
+        In a bucket, each would cost a request.
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown = [node for node in nodes if node not in self._current]
@@ -189,9 +187,7 @@ class Graph:
         self._current.update(zip(unknown, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Return why the current version of an output is not the one that should be; empty if it
-        is, and whole.
-        """
+        """Return why the current version of an output is stale or damaged; empty if it is fresh."""
         if node in self._reasons:
             return self._reasons[node]
 
@@ -204,9 +200,7 @@ class Graph:
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return why an output does not have the recipe that it should have, without looking at its
-        files.
-        """
+        """Return how an output's recipe differs from its present recipe, without reading files."""
         wanted = self.recipe(node)
         manifest = self.current(node).manifest
         if wanted is None or manifest is None:
@@ -224,9 +218,7 @@ class Graph:
         return reasons
 
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield a node, or the nearest of its inputs that belong to a corpus, if their recipes are
-        not known.
-        """
+        """Yield a node with an unknown recipe, or its nearest inputs that belong to a corpus."""
         if self.recipe(node) is not None:
             return
         inputs = self.inputs(node).values()
@@ -237,9 +229,7 @@ class Graph:
             yield from self._unknown_inputs(parent)
 
     def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what was read of outputs, and of all outputs made from them, after they were
-        built.
-        """
+        """Forget what was read about outputs and everything downstream, after they were built."""
         changed = set(nodes)
         if not changed:
             return
@@ -253,8 +243,9 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """Return the inventory of a corpus: the first of its outputs, whose recipe lists the files of
-    the raw folder.
+    """Return the node of a corpus's inventory.
+
+    It is the corpus's first output, and its recipe lists the files of the raw folder.
 
     The graph names this stage because its recipe is the only one that comes from outside, instead
     of from inputs.
@@ -285,9 +276,7 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest that an output made by a recipe is known by: what Dagster records as its
-    data version.
-    """
+    """Return the digest of an output made by a recipe, which Dagster records as data version."""
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)
     return recipe.digest
@@ -336,8 +325,9 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield why an output is stale; if an input of the same subject changed, yield that input's
-    reasons instead.
+    """Yield why an output is stale, in terms of the first input that changed.
+
+    If an input of the same subject changed, its reasons are yielded instead.
     """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
@@ -381,8 +371,9 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Append a node to `ordered`, a dict used as an ordered set, after its inputs of the same
-    subject.
+    """Append a node to `ordered` after its inputs of the same subject.
+
+    `ordered` is a dict used as an ordered set.
     """
     if node in ordered:
         return

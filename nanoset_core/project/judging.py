@@ -1,5 +1,6 @@
-"""Judge versions and files that nothing needs: garbage if all of it is ours, left alone if that is
-not certain.
+"""Judge versions and files that nothing needs.
+
+They are garbage only if all of it was certainly written by us.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the files that versions share with each other, such as index files, and that no needed
-    version lists.
-    """
+    """Yield files that versions share, such as index files, that no needed version lists."""
     output_folders: dict[tuple[str, str], list[Path]] = {}
     for output in outputs:
         output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
@@ -128,8 +127,9 @@ def _judge_shared_files(
     files: Mapping[str, Entry],
     old_files: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Judge the old files of a shared folder: those that a note of ours lists are garbage, others
-    are left alone.
+    """Judge the old files of a shared folder.
+
+    Those listed by a note of ours are garbage; others are left alone.
 
     Args:
         listing: Access to the root.
@@ -180,8 +180,9 @@ def _is_linked(listing: FileAccess, folder: Path) -> bool:
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yield (name relative to the folder, entry) of everything below a folder but folders; no link
-    is followed.
+    """Yield everything below a folder except folders, as (relative name, entry).
+
+    Links are not followed.
     """
     for entry in listing.entries(folder):
         if entry.is_folder and not entry.is_link:

@@ -1,5 +1,6 @@
-"""Which stored versions are needed: the current ones, those that a policy keeps, and all that they
-were made from.
+"""Which stored versions are needed.
+
+These are the current ones, those kept by a policy, and all that they were made from.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ def find_needed(
     policy: Policy,
     moving: Collection[str] = (),
 ) -> Needed:
-    """Follow every current version, and every other one that the policy keeps, to all that it
-    needs.
+    """Return every version that a current or kept version needs.
 
     Args:
         listing: Access to the root.
@@ -121,9 +121,7 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield digests of complete versions that are not current and stay because of their age or
-    number.
-    """
+    """Yield digests of old complete versions that the policy keeps, by age or by number."""
     # Versions of an internal stage have no pointer: they are as old as the output that lists them.
     lister = lister_by_folder.get(output.stage_folder)
     pointer = listing.folder.joinpath(lister or output.stage_folder, output.name, CURRENT)
@@ -145,9 +143,7 @@ def _kept_versions(
 
 
 def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets that hold files of a version, such as the tokens of a
-    shard.
-    """
+    """Return digests of the datasets that contain files of a version, such as a shard's tokens."""
     try:
         manifest = outputs.manifest_at(shard)
     except FormatError:  # what cannot be read is made again from its source

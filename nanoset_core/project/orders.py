@@ -1,5 +1,6 @@
-"""Orders of views that do not reach the model: settings that are allowed, and rarely what their
-author means.
+"""Warn of orders of views that never reach the model.
+
+The settings are valid, but rarely what their author means.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 
 
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> Iterator[str]:
-    """Yield a warning for each sorted view whose order spoils the splits of a nanoset or is lost in
-    training.
+    """Yield a warning for each sorted view whose order spoils splits or is lost in training.
 
     Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has
     cut the dataset.
@@ -84,9 +84,7 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> 
 
 
 def keeps_order(spec: NanosetSpec) -> bool:
-    """Return whether the trainer of a nanoset reads the documents of each corpus in the order of
-    its dataset.
-    """
+    """Return whether a nanoset's trainer reads documents in the order of their dataset."""
     preset = get_preset(spec.preset)
     return preset.windows and not preset.shuffles_blend
 
@@ -108,9 +106,7 @@ def reordering_warnings(
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield a warning if a view is sorted by a column and has a budget, which does not follow that
-    order.
-    """
+    """Yield a warning if a view has an order and a budget, which ignores the order."""
     order = sorting_of(views, name)
     if order is None or isinstance(views[name].order, str):
         return

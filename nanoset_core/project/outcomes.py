@@ -1,6 +1,4 @@
-"""What the change from one version of a dataset to another means for each output that is made from
-it.
-"""
+"""What a new version of a dataset means for each output that is made from it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the change from one version to the other means for the outputs of one row of `nanoset
-    status`.
-    """
+    """What the new version means for the outputs of one row of `nanoset status`."""
 
     output: str
     """Kind, name and part of the row."""
@@ -76,9 +72,7 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
 def _outcome_of_row(
     graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Return the outcome of a row that reads a dataset, such as the index mappings and the blend of
-    one split.
-    """
+    """Return the outcome of a row, such as the index mappings and the blend of one split."""
     project = graph.project
     manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
     if manifest is None:
@@ -107,9 +101,7 @@ def _outcome_of_row(
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add to an outcome how many index files a build would need now, if the first output of a row
-    has such files.
-    """
+    """Add to an outcome how many index files a build would write now, if it has any."""
     if not isinstance(node.stage, SharesFiles):
         return outcome
     try:
@@ -123,9 +115,7 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return digests of what the last output of a row was made from, also by way of another one of
-    its row.
-    """
+    """Return digests from which a row's last output was made, also through its other outputs."""
     origins: set[str] = set()
     inputs = graph.inputs(nodes[-1])
     for name, digest in manifest.recipe["parents"].items():
@@ -156,9 +146,7 @@ def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files of a row's latest versions that were made from a dataset, or None if
-    there are none.
-    """
+    """Return the index files that a row's latest versions made from a dataset, or None."""
     digests = {dataset_digest}
     files: set[str] | None = None
     for node in nodes:

@@ -60,8 +60,9 @@ class Project:
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[Project]:
-        """Yield the same project for one task: a worker of a cluster has its own tokenizer and
-        copies.
+        """Yield the same project for one task.
+
+        A worker of a cluster has its own tokenizer and working copies.
         """
         with task_folder() as folder:
             yield self if folder is None else replace(self, config=self.config.below(folder))
@@ -75,9 +76,7 @@ class Project:
         return OutputRoot(access, self.rebuild, self.seen)
 
     def with_listing(self, folder: str) -> Project:
-        """Return the same project, whose outputs in a bucket answer from one listing what is asked
-        of a folder.
-        """
+        """Return the same project with one cached listing of its outputs, if they are in a bucket."""
         listed, access = replace(self), self.outputs.access
         object.__setattr__(listed, "_access", access.with_listing(access.folder / folder))
         return listed
@@ -109,9 +108,7 @@ class Project:
         return tokenizer_facts(self.config.tokenizer_file)
 
     def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
-        """Return the id of a special token, where nanoset.yaml names it; ConfigError where there is
-        none such.
-        """
+        """Return the id of a special token, or None if nanoset.yaml does not name one."""
         token = getattr(self.config.tokenizer, key)
         if token is None:
             return None
@@ -126,8 +123,9 @@ class Project:
         return self._named("webdatasets", self.config.webdatasets, name)
 
     def _cluster(self, spec: ExecutorSpec, where: str) -> DaskCluster:
-        """Return the cluster of a specification; relative paths start at the folder of
-        nanoset.yaml.
+        """Return the settings of a cluster with absolute paths.
+
+        Relative ones start at the folder of nanoset.yaml.
         """
         if spec.kind == "slurm":
             from nanoset_core.execution.dask_connection import SlurmJobs
@@ -167,8 +165,9 @@ class Project:
 def holding(
     stage: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Hold a lease on the corpus, nanoset or webdataset of the second argument while the decorated
-    function runs.
+    """Decorate a function so that it holds a lease on its second argument while it runs.
+
+    The second argument is a corpus, a nanoset or a webdataset.
 
     Where working copies are removed meanwhile, it begins again: what it had finished is kept.
     """
@@ -184,8 +183,9 @@ def holding(
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """Return the result of `work`, which is called again where working copies were removed to make
-    room on the disk.
+    """Return the result of `work`, called again if working copies were removed meanwhile.
+
+    Copies are removed to make room on the disk.
     """
     for _ in range(_ATTEMPTS - 1):
         try:

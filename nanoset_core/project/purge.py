@@ -50,8 +50,9 @@ _RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str) -> Path:
-    """Erase what a plan names, and return the path of the receipt; run again, it resumes where it
-    was cut short.
+    """Erase what a plan names, and return the path of the receipt.
+
+    Called again after an interruption, it resumes.
 
     Args:
         project: The project.
@@ -99,9 +100,7 @@ class _ShardToShorten:
 
 
 def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
-    """Record the documents of a corpus, and make its current shards that hold some again, out of
-    themselves.
-    """
+    """Record the erased documents of a corpus, and rewrite the shards that contain some."""
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)

@@ -1,6 +1,4 @@
-"""What a purge erases: the documents with some ids, wherever shards hold them, and every version
-made of these.
-"""
+"""What a purge erases: documents with given ids, and all versions made from them."""
 
 from __future__ import annotations
 
@@ -179,9 +177,7 @@ def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInS
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return the documents of a corpus's current shards, each with the number of its line in its
-    file.
-    """
+    """Return the documents of a corpus's current shards, with their line in their file."""
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return []
@@ -197,8 +193,7 @@ def _current_documents(
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that the raw folder has every corpus that keeps some of its documents: a build makes it
-    again.
+    """Check that the raw folder has every corpus that keeps documents: a build rereads it.
 
     Raises:
         ConfigError: It has not.
@@ -274,8 +269,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 def _is_orphan(
     root: OutputRoot, output: StoredOutput, digest: str, needs: set[str], corpora: Collection[str]
 ) -> bool:
-    """Return whether a version is a dataset of one of these corpora whose set of shards was
-    deleted.
+    """Return whether a version is a dataset of these corpora whose shards were deleted.
 
     It may hold the documents, too: nothing tells which shards it was made of.
     """

@@ -1,5 +1,4 @@
-"""The receipt of a purge: a JSON file below the root that lists what was erased, and what exists
-instead.
+"""The receipt of a purge: a JSON file that lists what was erased, and what replaced it.
 
 Until everything that it names is erased, it has a name that begins with a dot. A purge that was cut
 short reads it when it is run again.
@@ -49,8 +48,9 @@ class PurgeReceipt:
         return self._read(self._unfinished_path) is not None
 
     def begin(self, plan: PurgePlan, day: str) -> dict[str, Any]:
-        """Write what is about to be erased, together with what an earlier purge of the same ids
-        recorded; return it.
+        """Write what is about to be erased, and return it.
+
+        It includes what an earlier purge of the same ids recorded.
 
         Args:
             plan: What is about to be erased.

@@ -1,6 +1,4 @@
-"""Settings of runs: the executor and the environment variables that replace it, automation, names
-in Dagster.
-"""
+"""Settings of runs: executor, environment variables, automation, names in Dagster."""
 
 from __future__ import annotations
 
@@ -160,8 +158,9 @@ class DagsterSpec:
 def chosen_executor(
     file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
-    """Return the executor to use, and where it is named: in the environment or, by default, in
-    nanoset.yaml.
+    """Return the executor, and which setting chose it.
+
+    The environment takes precedence over nanoset.yaml.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -191,9 +190,7 @@ def chosen_executor(
 
 
 def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
-    """Yield an error for each key that its kind lacks or does not have, and for the environment's
-    variables.
-    """
+    """Yield an error for each missing or foreign key, and for invalid environment variables."""
     where = f"{file}: executor"
     lacks = (
         f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"

@@ -1,6 +1,4 @@
-"""Which steps of a project can be made now, and in which runs: for `nanoset build`, the sensors and
-the schedule.
-"""
+"""Which steps can run now, and in which runs: for builds, sensors and the schedule."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ def runnable(
     *,
     in_sequence: bool = False,
 ) -> list[list[Step]]:
-    """Return the runs that can start now: the steps of each in order, runs in the order of the
-    pipeline.
+    """Return the runs that can start now, with their steps in the order of the pipeline.
 
     A step is included if it needs a run and everything that it needs is fresh, or is made before
     it.
@@ -74,9 +71,7 @@ def runnable(
 
 
 def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs together with everything that they need, directly or not, and that is not
-    fresh.
-    """
+    """Return outputs with everything they need, directly or not, that is not fresh."""
     needed = set(nodes)
     waiting = list(nodes)
     while waiting:

@@ -182,8 +182,9 @@ class ProjectConfig:
 
     @property
     def derived(self) -> Mapping[str, Derived]:
-        """Name → view or packs: what is made of the dataset of a corpus, and can be named wherever
-        a corpus can.
+        """The views and packed datasets by name.
+
+        They are made from the dataset of a corpus, and can be named wherever a corpus can.
         """
         return {**self.views, **self.packs} if self.packs else self.views
 
@@ -261,8 +262,9 @@ class ProjectConfig:
         return source if source.settings else source.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
-        """Return the local path of a tokenizer's file; if it is in a bucket, that of an up-to-date
-        copy.
+        """Return the local path of a tokenizer file.
+
+        From a bucket, an up-to-date copy is fetched.
         """
         if not is_remote(location):
             return self.local(location, f"tokenizer.{key}")
@@ -290,14 +292,13 @@ class ProjectConfig:
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def with_copies_in(self, folder: Path) -> ProjectConfig:
-        """Return the same settings with another folder of working copies, if the outputs are in a
-        bucket.
-        """
+        """Return the same settings with another folder for working copies of a bucket."""
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def below(self, folder: Path) -> ProjectConfig:
-        """Return the settings for a worker of a cluster: its own folder of copies, and the
-        tokenizer it received.
+        """Return the settings for a worker of a cluster.
+
+        It has a folder of its own for copies, and the tokenizer that it received.
         """
         config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
@@ -315,9 +316,7 @@ class ProjectConfig:
 
 
 def config_file(path: Path) -> Path:
-    """Return the nanoset.yaml that a path names: the path itself, or the file in a project's
-    folder.
-    """
+    """Return the nanoset.yaml that a path names: the file itself, or the one in a folder."""
     return path / CONFIG_FILE if path.is_dir() else path
 
 
@@ -371,9 +370,7 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Return the configuration that plain values describe, or None and all mistakes in them; see
-    `config_from`.
-    """
+    """Return the configuration described by plain values, or None and all mistakes in them."""
     if value is None:
         error = ConfigError(
             "the configuration is empty",
@@ -419,8 +416,9 @@ def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:
 
 
 def _broken_rules(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting that is impossible, or contradicts another. Rules are beside
-    their keys.
+    """Yield an error for each setting that is impossible or contradicts another one.
+
+    The rules are defined next to their keys.
     """
     file = config.file
     tokenizer = config.tokenizer

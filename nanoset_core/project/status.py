@@ -1,6 +1,4 @@
-"""`nanoset status`: what is up to date, stale, missing or failing, without building and without
-reading text.
-"""
+"""`nanoset status`: what is fresh, stale, missing or failing, without reading any text."""
 
 from __future__ import annotations
 
@@ -98,8 +96,7 @@ class StatusRow:
 
 
 def project_status(project: Project) -> Iterator[StatusRow]:
-    """Yield the state of every output that nanoset.yaml and the raw folder request, row by row, as
-    soon as it is known.
+    """Yield the state of every requested output, row by row, as soon as it is known.
 
     What is not up to date here, `nanoset build` would make. Its history of runs is not looked at.
 
@@ -130,8 +127,9 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield the same rows for a graph that knows the inventories of its corpora, as after a build;
-    no file is read.
+    """Yield the same rows for a graph that already knows its inventories, as after a build.
+
+    No raw file is read.
 
     Args:
         graph: The graph.
@@ -221,8 +219,9 @@ def status_row(
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
-    """Return what the current versions of a row show; figures of later ones replace earlier ones,
-    sizes add up.
+    """Return what the current versions of a row show.
+
+    Figures of later outputs replace earlier ones, and sizes add up.
     """
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
@@ -266,8 +265,7 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
 
 def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why the outputs of a row are not up to date, without reasons that follow from an
-    earlier one of them.
+    """Return why a row is not up to date, leaving out what follows from an earlier reason.
 
     If only parts of the last output are missing, the reason is how many are written.
     """

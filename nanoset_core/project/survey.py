@@ -1,5 +1,6 @@
-"""Find out what the files of corpora are now, without reading text: for `nanoset status` and dry
-runs.
+"""Find out what changed in the files of corpora, for `nanoset status` and dry runs.
+
+Text is only read if a size and time cannot tell.
 
 Earlier surveys stored the digest of every file by its size, time and inode. A file that matches is
 not read again.
@@ -167,8 +168,9 @@ def _describe_changes(
 
 
 def _describe_files(paths: list[str], what: str) -> str:
-    """Return how many files there are, what happened to them, and the first few names; empty
-    without files.
+    """Return a phrase on some files: how many, what happened to them, and the first names.
+
+    Empty without files.
     """
     if not paths:
         return ""

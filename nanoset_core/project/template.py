@@ -1,6 +1,4 @@
-"""Write a first nanoset.yaml, in which every key is explained by the help of its field, and its
-JSON schema.
-"""
+"""Write a first nanoset.yaml with help for every key, and its JSON schema."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def schema_text() -> str:
 def _section_lines(
     section: type[DataclassInstance], values: Mapping[str, Any], indent: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of a section: each key below its help, and below the reason for its value, if
-    it has one.
-    """
+    """Yield the lines of a section: for each key its help, the reason for its value, and it."""
     for key, value in values.items():
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
@@ -86,9 +82,7 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
 
 
 def _in_yaml(value: object) -> str:
-    """Return a plain value on one line, in quotes if it would be read as a number, a date or a
-    boolean.
-    """
+    """Return a plain value on one line, in quotes if YAML would read it as another type."""
     import yaml
 
     return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)[1:-2]

@@ -1,6 +1,4 @@
-"""`nanoset diff` of a view: which documents it gained and lost from one version to the other, and
-by which rule.
-"""
+"""`nanoset diff` of a view: which documents it gained and lost, and by which rule."""
 
 from __future__ import annotations
 
