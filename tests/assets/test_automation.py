@@ -7,6 +7,7 @@ import time
 import dagster as dg
 import pytest
 
+from helpers.building import make_mappings
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs, stale_sensor
@@ -304,7 +305,7 @@ def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, e
 
 
 def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch):
-    real = mapping.write_mappings
+    real = make_mappings
 
     def write(project, name, split):
         if split == "train":

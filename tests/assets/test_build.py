@@ -23,10 +23,9 @@ from nanoset_assets.dagster_compat import unsound_checks
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
+from nanoset_core import MMapIndexedDataset, PackedDataset
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE, STEP
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project

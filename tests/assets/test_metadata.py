@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.sample_project import build_all, jsonl, sentences
+from helpers.building import build_all, make_dataset, make_inventory, make_shards
+from helpers.inspecting import current_dataset, explain_sample
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.ui import shards as shards_page
@@ -24,22 +26,17 @@ from nanoset_assets.ui.metadata import INLINE_CHARACTERS, ROWS_SHOWN, code, mark
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
 from nanoset_assets.ui.shards import files_table, length_metadata
 from nanoset_assets.ui.webdataset import plan_metadata, webdataset_metadata
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.explain import explain_sample
+from nanoset_core import MMapIndexedDataset, load_config
 from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import load_config
-from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff.steps import Dealer
 from nanoset_core.stages.inventory.changes import what_changed
-from nanoset_core.stages.inventory.make import current_inventory, make_inventory, survey_corpus
+from nanoset_core.stages.inventory.make import current_inventory, survey_corpus
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.rows import member_rows
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.webdataset.make import current_plan
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
@@ -213,7 +210,7 @@ def test_documents_without_tokens_are_not_shown(make_project):
     web.mkdir()
     (web / "web.jsonl").write_bytes(jsonl(rows))
     make_inventory(project, "web")
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
     shown = first_documents(project, make_dataset(project, "web")).value
     assert shown.count("web.jsonl:") == shown.count("web.jsonl:2") == 1
 

@@ -14,9 +14,9 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.tags import CHECK
+from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
-from nanoset_core.project.settings import load_config
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.report import Report
 

@@ -23,9 +23,9 @@ from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.run_owner import close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.tags import OWNER_TAG
+from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from helpers.sample_project import EOD, build_all, jsonl, sentences
+from helpers.building import build_all
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import main, nanoset
 from nanoset_core.project.status import project_status
 

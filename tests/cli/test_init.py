@@ -9,7 +9,8 @@ import yaml
 from click.testing import CliRunner
 from tokenizers import AddedToken, Tokenizer, models
 
-from helpers.sample_project import build_all, encoded, sentences
+from helpers.building import build_all
+from helpers.sample_project import encoded, sentences
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import init

@@ -9,7 +9,8 @@ import signal
 import pytest
 from click.testing import CliRunner
 
-from helpers.sample_project import EOD, build_all, jsonl, sentences
+from helpers.building import build_all
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
 

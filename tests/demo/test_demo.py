@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nanoset_core import load_config
 from nanoset_core.demo import writing as texts
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.settings import load_config
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.survey import list_corpora, take_inventory

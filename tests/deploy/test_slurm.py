@@ -15,11 +15,12 @@ import dagster as dg
 import pytest
 import yaml
 
+from helpers.building import build_all
 from helpers.child_processes import check_interrupted, interrupt, start_nanoset, wait_until
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dask_cluster import within
 from helpers.s3_server import new_bucket
-from helpers.sample_project import build_all, tree, write_corpus
+from helpers.sample_project import tree, write_corpus
 from helpers.slurm_cluster import Slurm, slurm
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.partition_sets import register

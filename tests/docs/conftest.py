@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from helpers.sample_project import build_all, jsonl, sentences
+from helpers.building import build_all
+from helpers.sample_project import jsonl, sentences
 from nanoset_core.cli.entry import nanoset
 
 TOP = Path(__file__).parents[2]

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.building import build_all
 from helpers.dagster_history import quick_history  # noqa: F401
-from helpers.sample_project import build_all, write_project
+from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS

@@ -474,12 +474,11 @@ def test_another_range_size_cuts_other_shards_of_the_same_dataset(built, history
 def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, instance):
     config = make_project()
     project = Project.open(config)
-    from nanoset_core.stages.inventory.make import make_inventory
-    from nanoset_core.stages.shards.tokenize import tokenize_corpus
+    from helpers.building import make_inventory, make_shards
 
     make_inventory(project, "web")
     file = config.parent / "raw/web/part-0/web-1.jsonl"
     file.write_bytes(file.read_bytes().replace(b"web", b"wob"))
     with pytest.raises(SourceChangedError, match=r"web-1\.jsonl"):
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     assert not build(project, instance).failed

@@ -9,13 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 from project.versions.changing import change_web
 
-from helpers.sample_project import build_all, tree
+from helpers.building import (
+    build_all,
+    make_blend,
+    make_dataset,
+    make_handoff,
+    make_inventory,
+    make_mappings,
+    make_shards,
+)
+from helpers.command import invoke_nanoset
+from helpers.inspecting import explain_sample
+from helpers.sample_project import tree
 from nanoset_core import load_nanoset
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import (
     FormatError,
     InputError,
@@ -24,21 +33,16 @@ from nanoset_core.errors import (
     SampleIndexError,
     StaleError,
 )
-from nanoset_core.lineage import explain
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling import plan
 from nanoset_core.sampling.config import MASKS
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.data_args import read_per_split
 from nanoset_core.stages.handoff.settings import UNNAMED
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
@@ -67,9 +71,7 @@ GOES_ON = {
 
 
 def run(*arguments) -> str:
-    outcome = CliRunner().invoke(
-        nanoset, [str(argument) for argument in arguments], catch_exceptions=False
-    )
+    outcome = invoke_nanoset([str(argument) for argument in arguments], catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
     return outcome.output
 
@@ -191,7 +193,7 @@ def test_a_split_without_a_sample_is_empty_and_said(make_project, case):
     assert f"tokens of {split}: web " in warning
     report = verify_output(project, f"pretrain/{split}")
     assert (report.passed, [one.what for one in report.warnings]) == (True, [warning])
-    status = CliRunner().invoke(nanoset, ["status", "--config", str(project.config.file)])
+    status = invoke_nanoset(["status", "--config", str(project.config.file)])
     assert f"warning: nanoset pretrain {split}: {warning}" in status.stdout
     done = project.outputs.current("nanosets", "pretrain/handoff")
     assert warning in done.path("START.md").read_text()
@@ -273,9 +275,9 @@ def test_a_run_goes_on_with_another_blend(built_from):
     made = outputs.current("nanosets", "later/handoff")
     assert "has consumed 200 samples" in made.path("START.md").read_text()
 
-    assert explain.explain_sample(project, "later", "train", 200).tokens == 17
+    assert explain_sample(project, "later", "train", 200).tokens == 17
     with pytest.raises(SampleIndexError, match="had consumed this sample"):
-        explain.explain_sample(project, "later", "train", 199)
+        explain_sample(project, "later", "train", 199)
     text = config.read_text()
     config.write_text(
         text.replace("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop")
@@ -288,9 +290,9 @@ def test_a_run_goes_on_with_another_blend(built_from):
     text = config.read_text().replace("  later:\n", f"  later:\n{lines.splitlines()[2]}\n")
     config.write_text(text.replace("books: 1}}]", "books: 4}}]"))
     again = Project.open(config)
-    mapping.write_mappings(again, "plain-phase-2", "train")
-    mapping.write_mappings(again, "later", "train")
-    assert mapping.write_blended(again, "later", "train").digest == made.recipe["parents"]["train"]
+    make_mappings(again, "plain-phase-2", "train")
+    make_mappings(again, "later", "train")
+    assert make_blend(again, "later", "train").digest == made.recipe["parents"]["train"]
     for split in SPLITS:
         assert verify_output(again, f"later/{split}", deep=True).passed
     run("gc", "--yes", "--config", config)
@@ -321,14 +323,14 @@ def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):
     lost = next(cache_folder(project, "plain").glob("*dataset_index.npy"))
     lost.unlink()
     with pytest.raises(MissingError) as caught:
-        handoff.write_handoff(project, "plain")
+        make_handoff(project, "plain")
     assert caught.value.where == str(lost)
     assert "plain/blend" in caught.value.remedy
 
 
 def changed(project: Project, word: str) -> None:
     change_web(project.config.file.parent, word)
-    for stage in (make_inventory, tokenize_corpus, make_dataset):
+    for stage in (make_inventory, make_shards, make_dataset):
         stage(project, "web")
 
 
@@ -339,12 +341,12 @@ def test_nothing_is_made_over_what_belongs_to_older_datasets(built_from):
     changed(project, "late")
     again = Project.open(project.config.file, rebuild=True)
     with pytest.raises(StaleError, match="than the present ones") as caught:
-        mapping.write_blended(again, "pretrain", "train")
+        make_blend(again, "pretrain", "train")
     assert caught.value.where.startswith(str(folder / "train/index_mappings"))
     for split in SPLITS:
-        mapping.write_mappings(project, "pretrain", split)
+        make_mappings(project, "pretrain", split)
     with pytest.raises(StaleError, match="than the present ones") as caught:
-        handoff.write_handoff(again, "pretrain")
+        make_handoff(again, "pretrain")
     assert caught.value.where.startswith(str(folder / "train/blend"))
     after = tree(project.config.root_folder / "nanosets")
     kept = [name for name in before if "/blend/" in name or "/handoff/" in name]
@@ -361,7 +363,7 @@ def test_a_dataset_that_is_replaced_while_it_is_planned(built_from, monkeypatch)
         return plainly(*arguments)
 
     monkeypatch.setattr(NanosetContext, "plan", plan_meanwhile)
-    made = mapping.write_mappings(project, "pretrain", "train")
+    made = make_mappings(project, "pretrain", "train")
     assert not meanwhile
     prefixes = [
         member["prefix"]

@@ -8,12 +8,11 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import build_all
+from helpers.building import build_all
+from helpers.command import invoke_nanoset
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core import load_nanoset
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -67,18 +66,12 @@ def test_a_mixture_is_planned_built_handed_over_and_shown(built_from):
         "epochs",
     ]
     config = str(project.config.file)
-    text = (
-        CliRunner()
-        .invoke(nanoset, ["map", "pretrain", "--plan", "--config", config], catch_exceptions=False)
-        .output
-    )
+    text = invoke_nanoset(
+        ["map", "pretrain", "--plan", "--config", config], catch_exceptions=False
+    ).output
     assert "pretrain train, mixture" in text
     assert "· books" in text
-    shown = (
-        CliRunner()
-        .invoke(nanoset, ["map", "pretrain", "--plan", "--json", "--config", config])
-        .output
-    )
+    shown = invoke_nanoset(["map", "pretrain", "--plan", "--json", "--config", config]).output
     assert [[row["name"] for row in split.get("mixture", ())] for split in json.loads(shown)] == [
         list(rows),
         [],

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 
-from helpers.sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
+from helpers.building import build_all, make_corpora, make_mappings
+from helpers.sample_project import EOD, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.mappings import lookup, planning
-from nanoset_core.stages.mappings import stage as mapping
 
 WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}
 
@@ -101,7 +101,7 @@ def test_new_text_without_a_new_blend_is_refused(whole):
     changed = whole.config.raw_folder / "web/part-0/web-0.jsonl"
     changed.write_bytes(changed.read_bytes() + jsonl(sentences("late", 2)))
     make_corpora(whole, "web")
-    mapping.write_mappings(whole, "pretrain", "train")
+    make_mappings(whole, "pretrain", "train")
     with pytest.raises(StaleError, match="nanoset build"):
         load_nanoset(whole.config.root_folder, "pretrain", "train")
 

@@ -16,9 +16,17 @@ from typing import Any
 
 import pytest
 
+from helpers.building import (
+    build_all,
+    finish_webdataset,
+    make_corpora,
+    make_inventory,
+    make_shuffle_plan,
+    make_tars,
+)
 from helpers.child_processes import start_nanoset, wait_until
 from helpers.dask_cluster import running, within
-from helpers.sample_project import build_all, make_corpora, tree
+from helpers.sample_project import tree
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor
@@ -27,7 +35,6 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, silent, tell
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
@@ -252,12 +259,12 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
 
     def write() -> None:
         for group in range(3):
-            shuffling.write_group(spread, "shuffled", group)
+            make_tars(spread, "shuffled", group)
 
     killed = kill_amid(
         write, spread.outputs.folder / folder.relative_to(local.outputs.folder), pids
     )
-    shuffling.finish(spread, "shuffled")
+    finish_webdataset(spread, "shuffled")
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == [killed]
     here, there = (tree(project.outputs.folder / shuffling.STAGE) for project in (local, spread))
     assert there == here
@@ -266,7 +273,7 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
 def build_until_tars(config: Path) -> Path:
     project = Project.open(config)
     make_corpora(project)
-    shuffling.make_plan(project, "shuffled")
+    make_shuffle_plan(project, "shuffled")
     return config
 
 

@@ -25,7 +25,8 @@ import dagster as dg
 from faults.mutations import Mutation, cut, flip, zero
 from faults.runner import Kind, Trial, each
 
-from helpers.sample_project import CONFIG, build_all, encoded, sentences, tokenizer_json, write_raw
+from helpers.building import build_all
+from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, write_raw
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_core.cli.commands.status import print_tables

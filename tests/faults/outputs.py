@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from faults.formats import Format
 
-from helpers.sample_project import CONFIG, EOD, build_all, sentences, write_raw
+from helpers.building import build_all
+from helpers.sample_project import CONFIG, EOD, sentences, write_raw
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import load_nanoset

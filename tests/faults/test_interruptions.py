@@ -11,7 +11,7 @@ import pytest
 from faults.interruptions.subject import differences, outputs, partial, write_subject
 from faults.runner import run_campaign
 
-from helpers.sample_project import build_all
+from helpers.building import build_all
 
 
 def test_local_builds_withstand_faults_of_some_kinds(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from helpers.sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer_json
+from helpers.building import run_stages
+from helpers.sample_project import EOD, encoded, jsonl, sentences, tokenizer_json
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.building import run_stages
 from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
-from helpers.sample_project import FEWER, run_stages, tree
+from helpers.sample_project import FEWER, tree
 from nanoset_core.project.project import Project
 
 AFTERWARDS = """

@@ -15,8 +15,8 @@ import click
 from golden_outputs.projects import GOLDEN
 
 import nanoset_core
-from helpers.sample_project import Project
 from nanoset_core.cli import nanoset
+from nanoset_core.project.project import Project
 
 FILE = GOLDEN / "interface.json"
 FULL = GOLDEN / "full.yaml"

@@ -7,8 +7,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from helpers.building import build_all
 from helpers.locations import GOLDEN_FILES
-from helpers.sample_project import build_all
 
 GOLDEN = GOLDEN_FILES / "outputs"
 RAW = GOLDEN / "raw"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.sample_project import CONFIG, build_all, jsonl, write_raw
+from helpers.building import build_all
+from helpers.sample_project import CONFIG, jsonl, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import Report
 

@@ -13,23 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.project.project import Project
-from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.attributes import stage as attributes
-from nanoset_core.stages.columns import stage as columns
-from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.exports.make import make_export
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.packs import stage as packs
-from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
-from nanoset_core.stages.stage import Key
-from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import make as shuffling
-
 EOD = "<|endoftext|>"
 
 CONFIG = """\
@@ -199,48 +182,6 @@ def write_corpus(
     given["tokenization"] = how | given.get("tokenization", {})
     (folder / "nanoset.yaml").write_text(json.dumps(given))
     return folder / "nanoset.yaml"
-
-
-def build_all(config: Path) -> Project:
-    """Build a whole project by the core alone."""
-    project = Project.open(config)
-    run_stages(project)
-    return project
-
-
-def make_corpora(project: Project, *corpora: str) -> None:
-    """Make the datasets of some corpora, of all where none is named."""
-    for corpus in corpora or corpus_names(project):
-        make_inventory(project, corpus)
-        tokenize_corpus(project, corpus)
-        make_dataset(project, corpus)
-
-
-def run_stages(project: Project) -> None:
-    """Every stage by the core's own functions, in the order that an engine would choose."""
-    make_corpora(project)
-    for stage in (columns.COLUMNS, attributes.ATTRIBUTES):
-        for key in stage.keys(project.config, corpus_names(project)):
-            stage.make(project, key)
-    for name in project.config.views:
-        views.make_view(project, name)
-    for name in project.config.packs:
-        packs.make_packs(project, name)
-    for corpus in project.config.pbin:
-        PBIN.make(project, Key(corpus))
-    for name in project.config.exports:
-        make_export(project, name)
-    for name, spec in project.config.nanosets.items():
-        for split in SPLITS:
-            mapping.write_mappings(project, name, split)
-            if spec.is_blended:
-                mapping.write_blended(project, name, split)
-        handoff.write_handoff(project, name)
-    for name, webdataset in project.config.webdatasets.items():
-        shuffling.make_plan(project, name)
-        for group in range(webdataset.groups):
-            shuffling.write_group(project, name, group)
-        shuffling.finish(project, name)
 
 
 def tree(folder: Path) -> dict[str, str]:

@@ -1,14 +1,13 @@
 """Copies of documents under other ids, which a purge or a takedown leaves unless they are named."""
 
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import jsonl, make_corpora, sentences, write_project
-from nanoset_core.cli import nanoset
+from helpers.building import make_corpora, make_held_out
+from helpers.command import invoke_nanoset
+from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_core.lineage import copies
 from nanoset_core.lineage.copies import find_copies
 from nanoset_core.project.project import Project
-from nanoset_core.stages.held_out.stage import compare_held_out
 
 VIEWS = "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n"
 
@@ -95,7 +94,7 @@ def test_stored_hashes_give_the_same_copies_without_reading_other_documents(
 ):
     project = Project.open(config)
     wanted = [places(find_copies(project, ids)) for ids in (["web-3"], ["web-5"], ["web-7"])]
-    compare_held_out(project, "pretrain")
+    make_held_out(project, "pretrain")
 
     # Only true copies are left to compare: the original, its copy, and the one of books.
     monkeypatch.setattr(copies, "MAX_COMPARED", 2)
@@ -120,7 +119,7 @@ def test_a_corpus_that_cannot_be_read_is_named(project, monkeypatch):
 
 
 def test_a_purge_names_copies_before_anything_is_erased(config):
-    printed = CliRunner().invoke(nanoset, ["purge", "web-3", "--config", str(config)]).output
+    printed = invoke_nanoset(["purge", "web-3", "--config", str(config)]).output
 
     assert "1 other document" in printed
     assert "is not erased unless you name its id" in printed
@@ -133,7 +132,7 @@ def test_a_takedown_names_copies_that_are_not_listed_yet(config, tmp_path):
 
     def take_down(identity):
         words = ["takedown", identity, "--reason", "asked", "--no-build", "--list", str(listed)]
-        return CliRunner().invoke(nanoset, [*words, "--config", str(config)]).output
+        return invoke_nanoset([*words, "--config", str(config)]).output
 
     assert "is not taken down unless you name its id" in take_down("web-3")
     assert "not taken down" not in take_down("mirror")

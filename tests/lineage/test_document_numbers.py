@@ -10,27 +10,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import make_corpora, write_project
-from nanoset_core.cli import nanoset
+from helpers.building import (
+    finish_webdataset,
+    make_blend,
+    make_corpora,
+    make_handoff,
+    make_mappings,
+    make_packs,
+    make_shuffle_plan,
+    make_tars,
+    make_view,
+)
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset
+from helpers.sample_project import write_project
+from nanoset_core import load_nanoset
 from nanoset_core.errors import MissingError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.webdataset import explain_context
-from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset, dataset_of
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards.make import DOCUMENTS
-from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import make as shuffling
 
 CHANGES = {
     "nanosets:\n": """\
@@ -59,18 +65,18 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
     project = Project.open(file)
     make_corpora(project)
     for name in project.config.views:
-        views.make_view(project, name)
+        make_view(project, name)
     for name in project.config.packs:
-        packs.make_packs(project, name)
+        make_packs(project, name)
     for name in ("pretrain", "plain"):
         for split in ("train", "valid", "test"):
-            mapping.write_mappings(project, name, split)
+            make_mappings(project, name, split)
             if name == "pretrain":
-                mapping.write_blended(project, name, split)
-        handoff.write_handoff(project, name)
-    shuffling.make_plan(project, "shuffled")
-    shuffling.write_group(project, "shuffled", 0)
-    shuffling.finish(project, "shuffled")
+                make_blend(project, name, split)
+        make_handoff(project, name)
+    make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 0)
+    finish_webdataset(project, "shuffled")
     return project
 
 
@@ -175,7 +181,7 @@ def test_what_a_view_leaves_out_is_explained(project, tables):
 
 
 def run(project, *arguments: str) -> str:
-    result = CliRunner().invoke(nanoset, [*arguments, "-c", str(project.config.file)])
+    result = invoke_nanoset([*arguments, "-c", str(project.config.file)])
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoset_core import BlendedNanoset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.positions import blended, positions_of, renumbered, spans_of
-from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.nanoset import BlendedNanoset
-from nanoset_core.sampling.config import NanosetConfig
 
 
 def slow_places(loaded):
@@ -104,7 +101,7 @@ def test_places_across_chunks(monkeypatch):
 
 @pytest.mark.parametrize("name", ["pretrain", "several_epochs", "repeated", "nemo"])
 def test_every_document_of_a_project(project, name):
-    from nanoset_core.loading.opening import load_nanoset
+    from nanoset_core import load_nanoset
 
     loaded = load_nanoset(project.outputs.folder, name, "train")
     expected = slow_places(loaded)

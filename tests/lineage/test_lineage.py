@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.sample_project import make_corpora
+from helpers.building import make_corpora
 from nanoset_core.errors import FormatError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage

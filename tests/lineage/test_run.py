@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.lineage import run as run_module
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import Run, RunPart, explain_step, find_steps
-from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.stages.handoff.run import RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 
@@ -185,7 +184,7 @@ def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
 
 
 def asked(*arguments, code=0):
-    outcome = CliRunner().invoke(nanoset, ["explain", *map(str, arguments)])
+    outcome = invoke_nanoset(["explain", *map(str, arguments)])
     assert outcome.exit_code == code, outcome.output
     return outcome.output
 

@@ -19,11 +19,8 @@ import numpy as np
 import pytest
 
 from helpers.trainer_sources import source_file
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig, load_nanoset
 from nanoset_core.lineage.run import Run, RunPart, explain_step
-from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.stages.handoff.run import ResumeSpec, RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 

@@ -10,19 +10,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from helpers.sample_project import make_corpora
-from nanoset_core.cli import nanoset
+from helpers.building import finish_webdataset, make_corpora, make_shuffle_plan, make_tars
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset
+from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import iterate_members, map_archive
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
 from nanoset_core.project.project import Project
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.webdataset import make as shuffling
 
 ALL = ["web", "code", "books"]
@@ -71,9 +70,9 @@ def tars(built, tmp_path_factory):
     project = Project.open(folder / "nanoset.yaml")
     make_corpora(project)
     for name in FORMS:
-        shuffling.make_plan(project, name)
-        shuffling.write_group(project, name, 0)
-        shuffling.finish(project, name)
+        make_shuffle_plan(project, name)
+        make_tars(project, name, 0)
+        finish_webdataset(project, name)
     return project
 
 
@@ -221,12 +220,12 @@ def test_the_plan_is_enough_and_that_of_an_older_build_too(copy):
     with (project.config.raw_folder / "web/part-0/web-0.jsonl").open("ab") as file:
         file.write(b'{"id": "more", "text": "one more document"}\n' * 40)
     make_corpora(project, "web")
-    shuffling.make_plan(project, "shuffled")
+    make_shuffle_plan(project, "shuffled")
     assert explain_context(project.outputs.folder, "shuffled", 5) == before
 
 
 def run(project, *arguments):
-    return CliRunner().invoke(nanoset, ["explain", *arguments, "-c", str(project.config.file)])
+    return invoke_nanoset(["explain", *arguments, "-c", str(project.config.file)])
 
 
 def test_the_command(project):

@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nanoset_core import MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset, open_split
 from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.storage.access import FileAccess
 

@@ -23,10 +23,8 @@ import pytest
 from stages.packs.test_writing import write_packs
 
 from helpers.trainer_sources import source_file
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.orders import Read, orders_after
 from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.sampling.plan import plan_split

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.sample_project import build_all
+from helpers.building import build_all
 from nanoset_core.errors import StorageError
 from nanoset_core.project import disk
 from nanoset_core.project.disk import check_disk, disk_need

@@ -7,12 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import CONFIG
-from nanoset_core.cli import nanoset
+from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.settings import load_config
 from nanoset_core.records.parsing import MOST_BYTES, MOST_DEPTH, MOST_VALUES, parse_yaml, read_yaml
 from nanoset_core.stages.handoff.run import read_run
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
@@ -147,6 +146,6 @@ def test_a_mistake_of_yaml_is_one_line_with_its_place():
 
 def test_the_option_trainer_is_read_so_too():
     arguments = ["map", "--data-path", "x", "--seq-length", "8", "--trainer", list_bomb()]
-    outcome = CliRunner().invoke(nanoset, arguments)
+    outcome = invoke_nanoset(arguments)
     assert isinstance(outcome.exception, ConfigError)
     assert "too many values" in str(outcome.exception)

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 from project.versions.changing import change_web
 
+from helpers.building import make_corpora
 from helpers.sample_platform import Platform, age
-from helpers.sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
+from helpers.sample_project import CONFIG, jsonl, sentences, write_raw
 from nanoset_assets.asset_names import check_asset_names
 from nanoset_assets.asset_table import SHAPES, AssetShape
 from nanoset_assets.build import build

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import pytest
 
 from helpers import s3_server, swift_server
+from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
-from helpers.sample_project import build_all, write_project
+from helpers.sample_project import write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
 

@@ -13,19 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from helpers.building import (
+    build_all,
+    make_dataset,
+    make_inventory,
+    make_mappings,
+    make_shards,
+    make_tars,
+)
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
+from helpers.inspecting import current_dataset
 from helpers.s3_server import objects
-from helpers.sample_project import build_all, jsonl, outputs_of, sentences
+from helpers.sample_project import jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.report import live_manifest
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
-from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
@@ -33,7 +36,7 @@ from nanoset_core.storage.s3 import S3Store
 SCRATCH_MIB = 4
 BUILD_AND_VERIFY = r"""
 import sys
-from helpers.sample_project import build_all
+from helpers.building import build_all
 from nanoset_core.project.verify import verify_project
 project = build_all(sys.argv[1])
 reports = [report for deep in (False, True) for report in verify_project(project, deep=deep)]
@@ -126,7 +129,7 @@ def test_copies_that_vanish_during_a_build(remote_project, place, built_here, mo
 def test_outputs_that_were_sent_take_no_room(remote_project, place):
     project = Project.open(bounded(remote_project()))
     make_inventory(project, "web")
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
     left = {path.name for path in project.outputs.folder.rglob("*") if path.is_file()}
     assert not {name for name in left if name.endswith((".bin", ".idx", ".parquet"))}
 
@@ -152,14 +155,14 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
     """With the need, in a sentence that names the key."""
     project = build_all(remote_project())
     for room, make, what in (
-        (10_000, lambda again: tokenize_corpus(again, "web"), "a shard is larger"),
+        (10_000, lambda again: make_shards(again, "web"), "a shard is larger"),
         (2_000, lambda again: make_dataset(again, "web"), "the .idx of web"),
         (
             10_000,
-            lambda again: mapping.write_mappings(again, "pretrain", "train"),
+            lambda again: make_mappings(again, "pretrain", "train"),
             "the index files of a dataset",
         ),
-        (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
+        (24_000, lambda again: make_tars(again, "shuffled", 0), "a tar of 128 samples"),
         (400, lambda again: open_dataset(current_dataset(again, "web")), "web_text_document.idx"),
     ):
         shutil.rmtree(project.outputs.folder)
@@ -180,14 +183,14 @@ def test_fewer_workers_make_shards_where_room_is_scarce(remote_project, monkeypa
     monkeypatch.setattr(StorageSpec, "capacity", 100_000)
     project = Project.open(config, lambda progress: told.append(str(progress)))
     make_inventory(project, "web")
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
     assert any("of 3 workers: storage.scratch_mib" in text for text in told), told
 
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):
     project = Project.open(remote_project())
     with pytest.raises(MissingError, match="has not been built") as caught:
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     assert str(caught.value.where).startswith(place.url())
     with pytest.raises(MissingError, match="has not been built") as caught:
         live_manifest(project.outputs, "datasets", "web")

@@ -15,16 +15,15 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from helpers.building import build_all, make_blend, make_handoff, make_mappings
 from helpers.s3_server import MEMORY, objects, upload_raw
-from helpers.sample_project import build_all, outputs_of
+from helpers.sample_project import outputs_of
 from nanoset_assets.build import build
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.location import StorageSpec
@@ -56,9 +55,9 @@ def test_the_folders_of_nemos_index_files_are_in_the_bucket(local_copy, remote_p
         file.write_text(file.read_text().replace("samples: {train: 400}", nemo))
         project = Project.open(file)
         for split in SPLITS:
-            mapping.write_mappings(project, "pretrain", split)
-            mapping.write_blended(project, "pretrain", split)
-        handoff.write_handoff(project, "pretrain")
+            make_mappings(project, "pretrain", split)
+            make_blend(project, "pretrain", split)
+        make_handoff(project, "pretrain")
     assert objects(filled) == outputs_of(local_copy)
     assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(filled))
     shutil.rmtree(config.parent / ".nanoset")

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from storage.answering import answering, say
 from storage.conftest import total
 
 from helpers import s3_server
+from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
-from nanoset_core.cli import nanoset
+from nanoset_core import MMapIndexedDatasetBuilder, load_config
 from nanoset_core.errors import (
     ConfigError,
     FormatError,
@@ -26,9 +27,7 @@ from nanoset_core.errors import (
     NanosetError,
     StorageError,
 )
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.writing import write_pbin
-from nanoset_core.project.settings import load_config
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
@@ -106,7 +105,7 @@ def arguments(command: str, source: Path | str, target: Path | str) -> list[str]
 
 
 def run(command: str, source: Path | str, target: Path | str) -> Result:
-    outcome = CliRunner().invoke(nanoset, arguments(command, source, target))
+    outcome = invoke_nanoset(arguments(command, source, target))
     assert outcome.exit_code == 0, f"{outcome.output}\n{outcome.exception!r}"
     return outcome
 
@@ -116,7 +115,7 @@ def remotely(command: str, bucket: S3Store, more: str = "") -> Result:
 
 
 def refused(command: str, source: str, target: str) -> NanosetError:
-    outcome = CliRunner().invoke(nanoset, arguments(command, source, target))
+    outcome = invoke_nanoset(arguments(command, source, target))
     assert isinstance(outcome.exception, NanosetError), f"{outcome.output}\n{outcome.exception!r}"
     return outcome.exception
 
@@ -203,12 +202,10 @@ def test_a_pair_is_shown_and_checked(bucket, given):
     ).output
     data = bucket.read("out/x_text_document.bin") or b""
     bucket.put("out/x_text_document.bin", data[:-2] + b"\0\0")
-    outcome = CliRunner().invoke(
-        nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out")
-    )
+    outcome = invoke_nanoset(arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out"))
     assert outcome.exit_code == 1
     assert f"{bucket.url()}/out/x_text_document.bin" in outcome.output.replace("\n", "")
-    outcome = CliRunner().invoke(nanoset, arguments("verify IN/nothing", url, ""))
+    outcome = invoke_nanoset(arguments("verify IN/nothing", url, ""))
     assert outcome.exit_code == 1
     assert f"{bucket.url()}/in/nothing.idx" in outcome.output.replace("\n", "")
 
@@ -224,7 +221,7 @@ def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
         "pbin describe IN/large.pbin", given, ""
     ).output.replace(str(given), url)
     assert total(ranges) < path.stat().st_size / 4
-    outcome = CliRunner().invoke(nanoset, arguments("pbin describe IN/nothing.pbin", url, ""))
+    outcome = invoke_nanoset(arguments("pbin describe IN/nothing.pbin", url, ""))
     assert isinstance(outcome.exception, MissingError)
     assert outcome.exception.where == f"{url}/nothing.pbin"
 
@@ -268,9 +265,7 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(
             bucket.client().delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
         changes.clear()
         stop_at[0] = number
-        outcome = CliRunner().invoke(
-            nanoset, arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
-        )
+        outcome = invoke_nanoset(arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out"))
         assert outcome.exit_code != 0
         if final(bucket) == whole:
             found_there = {
@@ -363,8 +358,8 @@ def test_what_cannot_be_asked_for(bucket, given, tmp_path):
     )
     assert isinstance(error, InputError)
     assert "several places" in str(error)
-    outcome = CliRunner().invoke(
-        nanoset, arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url())
+    outcome = invoke_nanoset(
+        arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url())
     )
     assert outcome.exit_code == 2
     assert "is in a bucket" in outcome.output

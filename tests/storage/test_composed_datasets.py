@@ -13,16 +13,14 @@ import pytest
 from storage.conftest import total, with_root
 
 from helpers import s3_server
+from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
@@ -58,7 +56,7 @@ def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
 def tokenize(config: Path) -> Project:
     project = Project.open(config)
     make_inventory(project, CORPUS)
-    tokenize_corpus(project, CORPUS)
+    make_shards(project, CORPUS)
     return project
 
 
@@ -330,7 +328,7 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
     again = Project.open(config, rebuild=True)
     assert make_dataset(again, CORPUS).files == made.files, "of ranges of itself"
     assert s3_server.objects(place)[name] == wanted[name]
-    tokenize_corpus(again, CORPUS)
+    make_shards(again, CORPUS)
     make_dataset(again, CORPUS)
     assert s3_server.objects(place)[name] == wanted[name]
     assert collect(project).size == made.files[BIN].size, (

@@ -16,13 +16,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.building import build_all, make_inventory
+from helpers.command import invoke_nanoset
 from helpers.s3_server import new_bucket, upload_raw
 from helpers.sample_project import (
     EOD,
     FEWER,
-    build_all,
     encoded,
     jsonl,
     outputs_of,
@@ -31,7 +31,6 @@ from helpers.sample_project import (
     write_raw,
 )
 from helpers.web_server import web_server
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import (
     ConfigError,
     InputError,
@@ -42,7 +41,6 @@ from nanoset_core.errors import (
 )
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
@@ -280,7 +278,7 @@ def test_commands_write_the_same_bytes_as_from_this_machine(
         target.mkdir()
         text = COMMANDS[command].replace("IN", source).replace("OUT", str(target))
         given = [*text.split(), "--tokenizer", str(tokenizer_file), "--eod", EOD, "--workers", "1"]
-        CliRunner().invoke(nanoset, given, catch_exceptions=False, standalone_mode=False)
+        invoke_nanoset(given, catch_exceptions=False, standalone_mode=False)
         return {
             path.name: path.read_bytes()
             for path in target.rglob("*")

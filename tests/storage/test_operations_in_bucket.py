@@ -17,25 +17,23 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from click.testing import CliRunner
 
 from helpers import s3_server
-from helpers.sample_project import build_all, outputs_of
-from nanoset_core.cli import nanoset
+from helpers.building import build_all, make_inventory, make_shards
+from helpers.command import invoke_nanoset
+from helpers.sample_project import outputs_of
+from nanoset_core import load_nanoset
 from nanoset_core.cli.entry import message
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.bucket_copies import find_copies
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
@@ -76,13 +74,13 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
     config = remote_project()
     project = Project.open(config)
     make_inventory(project, "web")
-    made = tokenize_corpus(project, "web")
+    made = make_shards(project, "web")
     shards = current_shards(project, made)
     assert len(shards) == 4
     if not copies:
         forget_copies(config)
     with shard_requests(place) as asked:
-        assert tokenize_corpus(Project.open(config), "web").digest == made.digest
+        assert make_shards(Project.open(config), "web").digest == made.digest
         found = current_shards(project, made)
     assert [shard.digest for shard in found] == [shard.digest for shard in shards]
     assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
@@ -114,7 +112,7 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
             text.write(added)
         make_inventory(Project.open(config), "web")
         if is_built:
-            tokenize_corpus(Project.open(config), "web")
+            make_shards(Project.open(config), "web")
         forget_copies(config)
         with shard_requests(filled) as asked:
             row = next(
@@ -152,9 +150,7 @@ def forget_copies(config: Path) -> None:
 
 def said(config: Path, question: str) -> str:
     """What is said, without where outputs are and when they were made."""
-    answer = CliRunner().invoke(
-        nanoset, [*question.split(), "--config", str(config)], catch_exceptions=False
-    )
+    answer = invoke_nanoset([*question.split(), "--config", str(config)], catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     text = answer.output
     project = Project.open(config).config
@@ -234,7 +230,7 @@ def test_what_is_lost_is_named_by_its_place_in_the_bucket(
         for words in QUESTIONS
         if words not in ("diff web --json", "verify --json")
     ]
-    said = [CliRunner().invoke(nanoset, words) for words in asked]
+    said = [invoke_nanoset(words) for words in asked]
     texts = [
         one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output
         for one in said

@@ -10,9 +10,10 @@ import shutil
 import pytest
 from storage.turns import rounds
 
+from helpers.building import make_corpora
 from helpers.s3_server import MEMORY, objects, upload_raw
 from helpers.sample_project import jsonl as lines
-from helpers.sample_project import make_corpora, sentences, write_raw
+from helpers.sample_project import sentences, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora

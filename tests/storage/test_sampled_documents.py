@@ -11,15 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.s3_server import bytes_answered, upload_raw
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
-from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 
 CONFIG = """\
 raw: {raw}
@@ -85,7 +83,7 @@ def test_a_table_that_was_replaced_since_its_inventory_is_refused(project, place
     file.write_bytes(file.read_bytes().replace(text, text[::-1]))
     upload_raw(file.parents[1], place)
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
-        tokenize_corpus(opened, "web")
+        make_shards(opened, "web")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -98,7 +96,7 @@ def test_a_file_is_not_read_again_for_each_sampled_document(name, project, place
         return report, (bytes_answered[place.endpoint_url] - before) / file.stat().st_size
 
     make_inventory(opened, "web")
-    assert times_read(tokenize_corpus)[1] < 1.6, "for its documents, and not for its digest"
+    assert times_read(make_shards)[1] < 1.6, "for its documents, and not for its digest"
     make_dataset(opened, "web")
     for check in (verify_corpus_dataset, verify_output):  # of a build, and of `nanoset verify`
         report, read = times_read(check)

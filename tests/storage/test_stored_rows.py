@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from helpers.sample_project import make_corpora, tree
+from helpers.building import make_corpora
+from helpers.sample_project import tree
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from helpers.building import make_corpora, make_inventory, make_mappings, make_shards
+from helpers.inspecting import find_document
 from helpers.s3_server import upload_raw
-from helpers.sample_project import EOD, jsonl, make_corpora, sentences
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -29,16 +30,13 @@ from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
 from nanoset_core.stages.inventory.make import (
     current_inventory,
     fingerprint_memory,
-    make_inventory,
     remembered_inventory,
     survey_corpus,
 )
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards.document_table import FACT, LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.shard_sets import current_shards, losses, refusal
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.contents import FileStat
 from nanoset_core.text.fingerprints import fingerprint
@@ -130,7 +128,7 @@ def built(config: Path) -> Project:
     project = Project.open(config)
     make_corpora(project, "web")
     for split in SPLITS:
-        mapping.write_mappings(project, "plain", split)
+        make_mappings(project, "plain", split)
     return project
 
 
@@ -153,7 +151,7 @@ def rejects(project: Project) -> Iterator[Reject]:
 
 def refused(project: Project) -> NanosetError:
     with pytest.raises(InputError) as caught:
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     return caught.value
 
 
@@ -256,7 +254,7 @@ def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
     before = Project.open(unread)
     whole = make_inventory(before, "web")
     assert asked == []
-    assert FACT not in tokenize_corpus(before, "web").facts
+    assert FACT not in make_shards(before, "web").facts
     unread.write_text(text)
     project = Project.open(unread)
     (found,) = scan_corpora(project).corpora.values()
@@ -275,9 +273,9 @@ def test_an_object_that_is_replaced_is_cut_anew(unread, place):
     listed = survey_corpus(project, "web")
     store.put(LARGE, large_text() + b"\n" + jsonl(sentences("more", 3)))
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     assert make_inventory(project, "web").digest != before.digest
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
     folder = corpus_folder(project, "web")
     mark = int(listed.pieces[0].digest.partition(":")[2], 16)
     with pytest.raises(SourceChangedError, match="changed while it was read"):

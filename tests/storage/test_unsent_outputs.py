@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from helpers import s3_server
-from helpers.sample_project import build_all
+from helpers.building import build_all
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot

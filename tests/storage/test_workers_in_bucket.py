@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from helpers.building import build_all, make_inventory, make_shards
 from helpers.child_processes import wait_until
 from helpers.dask_cluster import Cluster, can_hide, running
 from helpers.s3_server import objects, restore, upload_raw
-from helpers.sample_project import build_all, outputs_of
+from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import dask
 from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs
@@ -28,8 +29,6 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
@@ -84,7 +83,7 @@ def test_a_whole_build_has_the_bytes_of_a_local_one(
 def test_this_process_moves_no_tokens(project):
     for corpus in ("web", "code"):
         make_inventory(project, corpus)
-        tokenize_corpus(project, corpus)
+        make_shards(project, corpus)
     assert not [
         *project.config.file.parent.rglob("*.bin"),
         *project.config.file.parent.rglob("documents.parquet"),
@@ -114,7 +113,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     progress: list[Progress] = []
     heard = replace(project, listener=progress.append)
     thread = threading.Thread(
-        target=lambda: [tokenize_corpus(heard, corpus) for corpus in corpus_names(project)]
+        target=lambda: [make_shards(heard, corpus) for corpus in corpus_names(project)]
     )
     thread.start()
     killed: list[int] = []

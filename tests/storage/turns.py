@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from helpers.building import build_all
 from helpers.child_processes import start_forked
 from helpers.chosen_server import CREDENTIALS
 from helpers.s3_server import new_bucket, objects, upload_raw, versions
 from helpers.sample_project import (
     FEWER,
-    build_all,
     jsonl,
     outputs_of,
     sentences,

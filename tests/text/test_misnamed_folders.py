@@ -3,10 +3,9 @@ over silently.
 """
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_corpus
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.project.first_config import write_config
 from nanoset_core.project.project import Project
@@ -110,10 +109,6 @@ def test_a_list_that_cannot_be_read_fails_its_view_alone(tmp_path, tokenizer_fil
         tmp_path, tokenizer_file, {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}}
     )
     (file.parent / "lists" / "b.txt").mkdir(parents=True)
-    said = (
-        CliRunner()
-        .invoke(nanoset, ["status", "--config", str(file)], catch_exceptions=False)
-        .output
-    )
+    said = invoke_nanoset(["status", "--config", str(file)], catch_exceptions=False).output
     assert "missing: corpus web" in said
     assert "missing: view web kept" in said

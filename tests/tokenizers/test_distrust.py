@@ -12,17 +12,16 @@ from functools import cache
 import dagster as dg
 import pytest
 
+from helpers.building import make_inventory, make_shards, run_stages
 from helpers.sabotage import Sabotaged, Shortened, poison, sabotaged
-from helpers.sample_project import jsonl, run_stages, sentences, tree, write_project
+from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.build import build
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import make as shards
 from nanoset_core.stages.shards import tokenize as tokenizing
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.distrust import (
@@ -76,7 +75,7 @@ def why(config):
 
 def tokenize_web(project):
     make_inventory(project, "web")
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
 
 
 def add_to_web(folder):

@@ -12,15 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.sample_project import (
-    CONFIG,
-    encoded,
-    run_stages,
-    sentences,
-    tokenizer_json,
-    tree,
-    write_raw,
-)
+from helpers.building import run_stages
+from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, tree, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.stages.registry import sweep
 

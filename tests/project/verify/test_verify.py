@@ -12,8 +12,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from helpers.building import make_corpora
 from helpers.built_project import one, poke, whats
-from helpers.sample_project import jsonl, make_corpora, sentences
+from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.outputs.root import OutputRoot

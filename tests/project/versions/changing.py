@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.sample_project import build_all, jsonl, sentences
+from helpers.building import build_all
+from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
 from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.stage import Key

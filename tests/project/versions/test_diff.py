@@ -7,20 +7,19 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project.versions.changing import build, change_web
 
-from helpers.sample_project import jsonl, make_corpora, sentences
-from nanoset_core.cli import nanoset
+from helpers.building import make_corpora, make_shuffle_plan
+from helpers.command import invoke_nanoset
+from helpers.sample_project import jsonl, sentences
+from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.project.diff import FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file, document_table
-from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.text.documents import DocumentBatch
 
 
@@ -129,7 +128,7 @@ def test_what_survives_before_and_after_the_rebuild(copy):
         }
     assert {name: outcome.fate for name, outcome in waiting.items()} == fates
     train = waiting["nanoset pretrain train"]
-    shuffling.make_plan(project, "shuffled")
+    make_shuffle_plan(project, "shuffled")
     planned = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
     assert planned["webdataset shuffled"] == "to be rebuilt", (
         "its tars are still those of the old plan"
@@ -241,7 +240,7 @@ def test_the_command(copy):
     change_web(folder)
     chain(folder)
     config = ["--config", str(folder / "nanoset.yaml")]
-    printed = CliRunner().invoke(nanoset, ["diff", "web", *config])
+    printed = invoke_nanoset(["diff", "web", *config])
     assert printed.exit_code == 0, printed.output
     for text in (
         "part-1/web-3.jsonl",
@@ -251,11 +250,8 @@ def test_the_command(copy):
         "files that differ: 1, the same: 3",
     ):
         assert text in printed.output
-    assert (
-        "… and 1 files more"
-        in CliRunner().invoke(nanoset, ["diff", "web", "--show", "0", *config]).output
-    )
-    value = json.loads(CliRunner().invoke(nanoset, ["diff", "web", "--json", *config]).output)
+    assert "… and 1 files more" in invoke_nanoset(["diff", "web", "--show", "0", *config]).output
+    value = json.loads(invoke_nanoset(["diff", "web", "--json", *config]).output)
     assert value["new"]["documents"] - value["old"]["documents"] == 3
     assert value["files"][0]["after"]["documents"] == 63
 

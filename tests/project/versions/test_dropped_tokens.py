@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from project.versions.changing import build, change_web, rebuild
 
+from helpers.building import make_dataset
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
@@ -19,7 +20,6 @@ from nanoset_core.project.garbage import Policy
 from nanoset_core.project.gc import collect, folder_size, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards.shard_sets import current_shards

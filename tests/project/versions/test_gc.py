@@ -16,8 +16,16 @@ import pytest
 from click.testing import CliRunner
 from project.versions.changing import build, change_web, rebuild
 
+from helpers.building import (
+    make_corpora,
+    make_inventory,
+    make_mappings,
+    make_shards,
+    make_shuffle_plan,
+    make_tars,
+)
 from helpers.child_processes import wait_until
-from helpers.sample_project import jsonl, make_corpora, sentences, tree
+from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
@@ -28,10 +36,7 @@ from nanoset_core.project.garbage import Garbage, GarbageCollection
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
@@ -267,7 +272,7 @@ def tear_shards_of_current_dataset(project):
     old = project.outputs.current("tokenized", "web").folder
     change_web(project.config.file.parent, "later")
     make_inventory(project, "web")
-    tokenize_corpus(project, "web")
+    make_shards(project, "web")
     (old / "manifest.json").write_text('{"trunc')
     os.utime(old / "manifest.json", (1, 1))
 
@@ -350,8 +355,8 @@ def test_tars_in_the_making_stay_and_abandoned_ones_go(copy):
     change_web(folder)
     project = Project.open(folder / "nanoset.yaml")
     make_corpora(project, "web")
-    shuffling.make_plan(project, "shuffled")
-    shuffling.write_group(project, "shuffled", 0)
+    make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 0)
     assert collect(project).garbage == ()
     assert shuffling.is_group_written(project, "shuffled", 0)
     unfinished = next(
@@ -500,9 +505,9 @@ def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(cop
             jsonl(sentences("web", 240)[180:])
         ),
         lambda: make_corpora(project, "web"),
-        lambda: mapping.write_mappings(project, "pretrain", draw.choice(["train", "valid"])),
-        lambda: shuffling.make_plan(project, "shuffled"),
-        lambda: shuffling.write_group(project, "shuffled", draw.randrange(3)),
+        lambda: make_mappings(project, "pretrain", draw.choice(["train", "valid"])),
+        lambda: make_shuffle_plan(project, "shuffled"),
+        lambda: make_tars(project, "shuffled", draw.randrange(3)),
         lambda: collect(project, keep=draw.randrange(2), unfinished=draw.random() < 0.5),
         lambda: collect(project),
     ]

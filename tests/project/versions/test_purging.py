@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from helpers.building import make_columns, make_corpora, make_view, run_stages
+from helpers.inspecting import current_dataset
 from helpers.locations import REPOSITORY
-from helpers.sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
+from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purging
@@ -26,11 +28,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.purge_receipt import is_unfinished
-from nanoset_core.stages.columns.stage import keep_columns
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.mappings.run_before import versions_before
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.leases import leased
 
 SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
@@ -61,7 +60,7 @@ def rows():
 
 def build(project):
     make_corpora(project)
-    keep_columns(project, "web")
+    make_columns(project, "web")
     run_stages(project)
 
 
@@ -488,5 +487,5 @@ def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
 
 def bucket_build(project):
     make_corpora(project, "web")
-    keep_columns(project, "web")
-    views.make_view(project, "kept")
+    make_columns(project, "web")
+    make_view(project, "kept")

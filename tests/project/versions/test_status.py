@@ -11,12 +11,22 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from project.versions.changing import build, change_web
 
-from helpers.sample_project import build_all, jsonl, sentences, tree
+from helpers.building import (
+    build_all,
+    make_blend,
+    make_dataset,
+    make_handoff,
+    make_inventory,
+    make_mappings,
+    make_shards,
+    make_shuffle_plan,
+    make_tars,
+)
+from helpers.command import invoke_nanoset
+from helpers.sample_project import jsonl, sentences, tree
 from nanoset_assets.asset_names import label_of
-from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
 from nanoset_core.project import survey as survey_module
@@ -25,12 +35,8 @@ from nanoset_core.project.graph import REPLACED, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import inventory_recipe, make_inventory, survey_corpus
-from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
+from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
@@ -102,11 +108,11 @@ def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
     for stage in ("inventory", "tokenized", "datasets"):
         shutil.rmtree(folder / "data" / stage / "books")
     command = ["status", "--config", str(folder / "nanoset.yaml")]
-    said = CliRunner().invoke(nanoset, command).output
+    said = invoke_nanoset(command).output
     assert "│ books " in said.partition("packed")[0]
     assert "not built yet, named below" not in said
     monkeypatch.setattr(status_tables, "_UNBUILT_SHOWN", 0)
-    said = CliRunner().invoke(nanoset, command).output
+    said = invoke_nanoset(command).output
     assert "corpus: 1 of 3 not built yet, named below" in said
     assert "missing: corpus books: not built yet" in said
     assert "│ books " not in said.partition("packed")[0]
@@ -319,7 +325,7 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
         line for path in found["corpus web"].rejects for line in Path(path).read_text().splitlines()
     ]
     assert len(lines) == 3
-    printed = CliRunner().invoke(nanoset, ["status", "--config", str(folder / "nanoset.yaml")])
+    printed = invoke_nanoset(["status", "--config", str(folder / "nanoset.yaml")])
     assert printed.exit_code == 0
     assert f"rejected lines of web: {found['corpus web'].rejects[0]}" in printed.output
 
@@ -333,7 +339,7 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
     project = Project.open(folder / "nanoset.yaml")
     make_inventory(project, "web")
     with pytest.raises(NanosetError):
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     assert states(folder)["corpus web"] == "failing"
     assert "4 of 244 lines rejected" in why(folder, "corpus web")[0]
 
@@ -357,8 +363,8 @@ def test_tars_are_counted_while_they_are_made(copy, monkeypatch):
     set_config(folder, "seed: 5", "seed: 6")
     assert why(folder, "webdataset shuffled") == ["seed: 5 → 6"]
     project = Project.open(folder / "nanoset.yaml")
-    plan = shuffling.make_plan(project, "shuffled")
-    shuffling.write_group(project, "shuffled", 1)
+    plan = make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 1)
     assert why(folder, "webdataset shuffled") == ["plan changed", "1 of 3 groups of tars written"]
     (plan.folder / "plan.json").write_bytes(b"x" * plan.files["plan.json"].size)
     assert "this file is not as it was written" in why(folder, "webdataset shuffled")
@@ -379,8 +385,8 @@ def test_what_is_being_built_is_marked(copy):
         assert states(folder) == {}
         change_web(folder)
         config = ["--config", str(folder / "nanoset.yaml")]
-        said = CliRunner().invoke(nanoset, ["status", *config])
-        rows = json.loads(CliRunner().invoke(nanoset, ["status", "--json", *config]).output)
+        said = invoke_nanoset(["status", *config])
+        rows = json.loads(invoke_nanoset(["status", "--json", *config]).output)
     host = platform.node()
     assert said.exit_code == 1
     assert f"being built: corpus web: on {host}" in said.output
@@ -406,12 +412,12 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
     events = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: make_inventory(project, "web"),
-        lambda: tokenize_corpus(project, "web"),
+        lambda: make_shards(project, "web"),
         lambda: make_dataset(project, "web"),
-        lambda: mapping.write_mappings(project, "pretrain", draw.choice(SPLITS)),
-        lambda: mapping.write_blended(project, "pretrain", draw.choice(SPLITS)),
-        lambda: handoff.write_handoff(project, "pretrain"),
-        lambda: shuffling.make_plan(project, "shuffled"),
+        lambda: make_mappings(project, "pretrain", draw.choice(SPLITS)),
+        lambda: make_blend(project, "pretrain", draw.choice(SPLITS)),
+        lambda: make_handoff(project, "pretrain"),
+        lambda: make_shuffle_plan(project, "shuffled"),
         lambda: draw.choice(sorted((folder / "data").glob("*/*/*/*.*"))).unlink(),
         lambda: draw.choice(sorted((folder / "data/nanosets").glob("*/cache/*.npy"))).unlink(),
         lambda: build(folder),
@@ -440,14 +446,14 @@ def assert_as_build(folder):
 def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
     folder = copy()
     config = ["--config", str(folder / "nanoset.yaml")]
-    done = CliRunner().invoke(nanoset, ["status", *config])
+    done = invoke_nanoset(["status", *config])
     assert done.exit_code == 0, done.output
     assert "13 up to date" in done.output
     change_web(folder)
-    stale = CliRunner().invoke(nanoset, ["status", *config])
+    stale = invoke_nanoset(["status", *config])
     assert stale.exit_code == 1
     assert "stale: corpus web: 1 file changed (part-1/web-3.jsonl)" in stale.output
-    rows = CliRunner().invoke(nanoset, ["status", "--json", *config])
+    rows = invoke_nanoset(["status", "--json", *config])
     assert rows.exit_code == 1
     found = {(row["kind"], row["name"], row["part"]): row for row in json.loads(rows.output)}
     assert found["corpus", "web", None]["state"] == "stale"
@@ -466,14 +472,14 @@ def test_what_lies_among_the_files_is_told_and_not_built(copy):
     assert found.pop("folder c4").state == "not read"
     assert {row.state for row in found.values()} == {"up to date"}
     config = str(folder / "nanoset.yaml")
-    shown = CliRunner().invoke(nanoset, ["status", "-c", config])
+    shown = invoke_nanoset(["status", "-c", config])
     assert shown.exit_code == 0
     assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in shown.output
     assert (
         "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
         in shown.output
     )
-    rows = json.loads(CliRunner().invoke(nanoset, ["status", "-c", config, "--json"]).stdout)
+    rows = json.loads(invoke_nanoset(["status", "-c", config, "--json"]).stdout)
     assert rows[0] | {"why": []} == {
         "kind": "folder", "name": "c4", "part": None, "state": "not read", "why": [], "made_at": None,
         "building": False, "rejects": [], "warnings": [], "notices": [],
@@ -505,7 +511,7 @@ def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
 
 def printed_status(folder):
     config = str(folder / "nanoset.yaml")
-    return CliRunner().invoke(nanoset, ["status", "--config", config]).stdout
+    return invoke_nanoset(["status", "--config", config]).stdout
 
 
 def test_a_project_without_old_versions_names_none(copy):

@@ -1,15 +1,13 @@
 """Taking documents out by their ids."""
 
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import build_all
-from nanoset_core.cli import nanoset
+from helpers.building import build_all, make_view
+from helpers.command import invoke_nanoset
+from helpers.inspecting import find_document
 from nanoset_core.errors import ConfigError
-from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.takedown import add_ids, holdings
 from nanoset_core.project.project import Project
-from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.leases import leased
 
 CHANGES = {
@@ -56,15 +54,15 @@ def test_the_command_adds_to_the_list_that_views_exclude(project):
         str(file),
         "--no-build",
     ]
-    said = CliRunner().invoke(nanoset, words, catch_exceptions=False).output
+    said = invoke_nanoset(words, catch_exceptions=False).output
     assert "1 ids added, 1 were there" in said
     lines = (file.parent / "drop.txt").read_text().splitlines()
     assert (lines[0], lines[1][-11:], lines[2]) == ("web-3", ": asked for", "web-20")
-    again = views.make_view(Project.open(file), "kept")
+    again = make_view(Project.open(file), "kept")
     assert again.facts["documents"] == 238
     file.write_text(file.read_text().replace("exclude: drop.txt", "exclude: drop/*.txt"))
     with pytest.raises(ConfigError, match="it is not clear which list to add to"):
-        CliRunner().invoke(nanoset, words, catch_exceptions=False)
+        invoke_nanoset(words, catch_exceptions=False)
 
 
 def test_during_a_build_the_command_names_it_and_what_to_do(project):
@@ -78,7 +76,7 @@ def test_during_a_build_the_command_names_it_and_what_to_do(project):
         "--no-build",
     ]
     with leased(project.outputs.access, ["web"], "web"):
-        output = CliRunner().invoke(nanoset, words, catch_exceptions=False).output
+        output = invoke_nanoset(words, catch_exceptions=False).output
     assert "notice: a build is under way, which may still take these documents: process " in output
     assert "makes web; run `nanoset build` once it has ended" in output
 

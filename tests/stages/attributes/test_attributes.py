@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.sample_project import jsonl, make_corpora, outputs_of, write_corpus
+from helpers.building import make_columns, make_corpora, make_view
+from helpers.inspecting import current_dataset
+from helpers.sample_project import jsonl, outputs_of, write_corpus
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons
@@ -28,8 +30,6 @@ from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.settings import COUNTS
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.columns.make import keep_columns
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.shards.column_table import TABLE
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views import stage as views
@@ -265,10 +265,10 @@ def project(made, tmp_path):
 
 def built(project):
     make_corpora(project)
-    keep_columns(project, "web")
+    make_columns(project, "web")
     join_attributes(project, "web")
     for name in project.config.views:
-        views.make_view(project, name)
+        make_view(project, name)
 
 
 def tables_of(project):
@@ -332,8 +332,8 @@ def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
     assert tables_of(project) >= before
     again = join_attributes(Project.open(project.config.file, rebuild=True), "web")
     assert (again.digest, again.facts) == (made.digest, made.facts)
-    keep_columns(project, "web")
-    views.make_view(project, "plain")
+    make_columns(project, "web")
+    make_view(project, "plain")
     pq.write_table(
         pa.table({"id": ["d0"], "quality": [1.5]}),
         project.config.file.parent / "scores" / "0.parquet",

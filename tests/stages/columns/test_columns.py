@@ -10,16 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.building import make_inventory, make_shards
 from helpers.sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.columns.make import keep_columns
 from nanoset_core.stages.columns.stage import COLUMNS
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import column_table, document_table
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import plain
 
@@ -92,7 +91,7 @@ def project_of(folder, tokenizer_file, files, **documents):
 
 def made(project):
     make_inventory(project, "web")
-    tokenized = tokenize_corpus(project, "web")
+    tokenized = make_shards(project, "web")
     keep_columns(project, "web")
     return tokenized
 

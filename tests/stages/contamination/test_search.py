@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import FormatError, InputError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.stages.contamination import search as searching
 from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
 from nanoset_core.stages.contamination.ngrams import MAX_OCCURRENCES, NgramIndex, hash_ngrams

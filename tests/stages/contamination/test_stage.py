@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.sample_project import WORDS, jsonl, make_corpora, outputs_of, write_corpus
+from helpers.building import make_corpora, make_mappings, make_view
+from helpers.sample_project import WORDS, jsonl, outputs_of, write_corpus
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -21,7 +22,6 @@ from nanoset_core.stages.contamination.matches import MATCHES, summarize
 from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.stage import Key, Node, require
-from nanoset_core.stages.views import stage as views
 
 QUESTIONS = [
     "If two sailors walk 17 miles to the old harbour of Lisbon, how tired are their seven donkeys?",
@@ -133,14 +133,14 @@ def test_policies(project, policy, blend, says):
     )
     inputs = mapping.INDEX_MAPPINGS.inputs(project.config, Key("plain", "train"))
     assert {name: node for name, node in inputs.items() if node.stage is CONTAMINATION} == gate
-    made = mapping.write_mappings(project, "plain", "train") if blend == "web" else None
+    made = make_mappings(project, "plain", "train") if blend == "web" else None
     assert made is None or set(made.recipe["parents"]) == {"web"}, (
         "a gate is no part of what is made behind it"
     )
 
 
 def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkeypatch):
-    view = views.make_view(project, "clean")
+    view = make_view(project, "clean")
     assert view.facts["documents"] == 57
     assert view.facts["steps"][-1][1] == "clean of evals"
     (project.config.file.parent / "raw" / "web" / "2.jsonl").write_bytes(
@@ -157,7 +157,7 @@ def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkey
     contamination.find_contamination(project, "evals", "web")
     assert looked == [60]
     assert found(project) == [*EXPECTED, (71, "2.jsonl", 12, "d11", "a.jsonl", 2)]
-    assert views.make_view(project, "clean").facts["documents"] == 81
+    assert make_view(project, "clean").facts["documents"] == 81
     looked.clear()
     collect(project)
     shutil.rmtree(project.outputs.folder / contamination.STAGE)
@@ -221,7 +221,7 @@ def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
             assert bucket.sha256(name) == here[name]
     shutil.rmtree(project.outputs.folder)  # the copies of this machine
     assert found(Project.open(file)) == EXPECTED
-    assert views.make_view(project, "clean").facts["documents"] == 57
+    assert make_view(project, "clean").facts["documents"] == 57
 
 
 INSTRUCTION = "Read the passage below with care and answer the question with a single word, without any explanation."
@@ -299,7 +299,7 @@ def test_a_block_names_boilerplate_apart_and_still_blocks(shared):
 
 
 def test_a_view_still_leaves_boilerplate_out(shared):
-    assert views.make_view(shared, "clean").facts["documents"] == 140 - 121
+    assert make_view(shared, "clean").facts["documents"] == 140 - 121
 
 
 def test_a_text_in_fewer_documents_is_no_boilerplate():

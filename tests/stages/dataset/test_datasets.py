@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from helpers.sample_project import make_corpora, write_project
+from helpers.building import make_corpora, make_packs, make_view
+from helpers.inspecting import current_dataset
+from helpers.sample_project import write_project
 from nanoset_core.errors import MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.datasets import Datasets, current_dataset, dataset_of
-from nanoset_core.stages.packs.stage import make_packs
-from nanoset_core.stages.views.stage import make_view
+from nanoset_core.stages.datasets import Datasets, dataset_of
 
 CHANGES = {
     "nanosets:\n": """\

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from project.verify.conftest import write_sequences as write
 
 from helpers.built_project import poke
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.layout import HEADER, bin_path, idx_path
 from nanoset_core.stages.dataset import token_check
 from nanoset_core.stages.dataset import token_ranges as ranges_module

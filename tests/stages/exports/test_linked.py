@@ -7,12 +7,11 @@ import os
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from stages.exports.pairs import END, random_pair
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, _metric
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
@@ -128,7 +127,7 @@ def test_tokens_are_linked_and_a_second_call_makes_nothing(tmp_path):
         "--name",
         "n",
     ]
-    said = [CliRunner().invoke(nanoset, words, catch_exceptions=False).output for _ in range(2)]
+    said = [invoke_nanoset(words, catch_exceptions=False).output for _ in range(2)]
     assert "tokens: hard link" in said[0]
     assert said[1] == said[0].replace("\n", " (there already)\n")
     assert os.path.samefile(tmp_path / "out" / "n.ds", f"{prefix}.bin")

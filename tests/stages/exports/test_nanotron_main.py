@@ -10,17 +10,16 @@ import pytest
 import yaml
 from stages.exports.test_stage import CHANGES, build
 
+from helpers.building import make_blend, make_handoff, make_mappings
 from helpers.sample_project import write_project
-from nanoset_core import load_nanoset
+from nanoset_core import load_config, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, StaleError
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.exports.make import make_export
-from nanoset_core.stages.handoff.stage import TRAINER_FILES, write_handoff
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.mappings.stage import write_blended, write_mappings
 from nanoset_core.stages.stage import Key, Node
 
 S = 16
@@ -51,9 +50,9 @@ def built(tmp_path_factory, tokenizer_file):
     build(project)
     for name in ("smol", "alone", "in-order"):
         for split in ("train", "valid", "test"):
-            write_mappings(project, name, split)
-            write_blended(project, name, split)
-        write_handoff(project, name)
+            make_mappings(project, name, split)
+            make_blend(project, name, split)
+        make_handoff(project, name)
     return file
 
 
@@ -141,14 +140,14 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     project.config.file.write_text(built.read_text().replace("some/name", "other/name"))
     project = Project.open(project.config.file)
     with pytest.raises(StaleError, match="tokenizer_name"):
-        write_handoff(project, "smol")
+        make_handoff(project, "smol")
     make_export(project, "kept-ds")
     make_export(project, "web-ds")
-    made = write_handoff(project, "smol")
+    made = make_handoff(project, "smol")
     assert "other/name" in made.path("data.yaml").read_text()
     shutil.rmtree(project.outputs.folder / "exports" / "web-ds")
     with pytest.raises(MissingError, match="web-ds"):
-        write_handoff(project, "smol")
+        make_handoff(project, "smol")
     inventories = {name: inventory_recipe(survey_corpus(project, name)) for name in ("web", "code")}
     nodes = list(graph_over(project, inventories).nodes())
     inputs = TRAINER_FILES.inputs(project.config, Key("smol"))
@@ -204,7 +203,7 @@ def test_a_run_that_reads_past_a_folder_is_refused(built):
     file.write_text(text.replace("samples: {train: 9}", "samples: {train: 1000000}"))
     try:
         with pytest.raises(SampleIndexError, match="takes more samples"):
-            write_mappings(Project.open(file), "in-order", "train")
-            write_blended(Project.open(file), "in-order", "train")
+            make_mappings(Project.open(file), "in-order", "train")
+            make_blend(Project.open(file), "in-order", "train")
     finally:
         file.write_text(text)

@@ -7,20 +7,20 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers.sample_project import jsonl, make_corpora, sentences, write_project
+from helpers.building import make_corpora, make_view
+from helpers.inspecting import current_dataset
+from helpers.sample_project import jsonl, sentences, write_project
+from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.atomic import sha256_file
 
 EXPORTS = """\
@@ -41,7 +41,7 @@ ALL = ["*-ds", "*-olmo", "*-mds", "*-lit"]
 
 def build(project):
     make_corpora(project, "web")
-    views.make_view(project, "kept")
+    make_view(project, "kept")
     return {name: make_export(project, name) for name in NAMES}
 
 
@@ -255,7 +255,7 @@ def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, buc
     }
     project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
     make_corpora(project, "web")
-    views.make_view(project, "kept")
+    make_view(project, "kept")
     made = {name: make_export(project, name) for name in NAMES}
     assert {one.facts["made_by"] for one in made.values()} == {
         "copy within the bucket",

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from helpers.locations import GOLDEN_FILES
+from nanoset_core import NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.stages.handoff.data_args import (
     blend_from_words,
     config_from_arguments,

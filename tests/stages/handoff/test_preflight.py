@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from helpers.building import build_all
 from helpers.locations import GOLDEN_FILES
-from helpers.sample_project import build_all, write_project
+from helpers.sample_project import write_project
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.handoff import stage as handoff

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.sample_project import jsonl, make_corpora, sentences, write_corpus
+from helpers.building import make_corpora, make_view
+from helpers.sample_project import jsonl, sentences, write_corpus
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
@@ -19,7 +20,6 @@ from nanoset_core.stages.held_out.stage import HELD_OUT, SHARED, compare_held_ou
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.stage import Key, Node, require
-from nanoset_core.stages.views import stage as views
 
 BOTH = {"web": 0.5, "more": 0.5}
 SIDES = {"train": ["low", "more"], "valid": "high", "test": "test"}
@@ -66,7 +66,7 @@ def made(tmp_path_factory, tokenizer_file) -> Path:
     project = Project.open(file)
     make_corpora(project)
     for name in project.config.views:
-        views.make_view(project, name)
+        make_view(project, name)
     return file
 
 
@@ -204,6 +204,6 @@ def test_the_same_is_found_in_a_bucket(made, project, tmp_path, bucket):
     stored = Project.open(file)
     make_corpora(stored)
     for name in ("low", "high", "test"):
-        views.make_view(stored, name)
+        make_view(stored, name)
     found = compare_held_out(stored, "sides").facts
     assert found == compare_held_out(project, "sides").facts

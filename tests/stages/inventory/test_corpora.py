@@ -10,21 +10,19 @@ import os
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import EOD, jsonl, run_stages, sentences
-from nanoset_core.cli import nanoset
+from helpers.building import make_dataset, make_shards, run_stages
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset, explain_sample, find_document
+from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.lineage.explain import explain_sample
-from nanoset_core.lineage.find import find_document
 from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.dataset.stage import DATASET, make_dataset
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
 from nanoset_core.stages.inventory.make import (
     current_inventory,
@@ -38,7 +36,6 @@ from nanoset_core.stages.inventory.verify import verify_inventory
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.stage import Key
 from nanoset_core.text.contents import Contents
@@ -119,8 +116,8 @@ def test_datasets_are_those_of_tokenize_with_several_keys(project, tmp_path):
             "--output-prefix",
             str(tmp_path / folder),
         ]
-        ran = CliRunner().invoke(
-            nanoset, ["tokenize", *given, *settings, "--json-keys", *keys], catch_exceptions=False
+        ran = invoke_nanoset(
+            ["tokenize", *given, *settings, "--json-keys", *keys], catch_exceptions=False
         )
         assert ran.exit_code == 0, ran.output
     for corpus, file in {
@@ -281,7 +278,7 @@ def test_too_many_rejects_name_the_corpus_s_own_key(copy):
     project = copy(CORPORA.replace("title}", "titel}"))
     make_inventory(project, "web_title")
     with pytest.raises(InputError, match="reject") as caught:
-        tokenize_corpus(project, "web_title")
+        make_shards(project, "web_title")
     assert "corpora.web_title.text_key" in str(caught.value)
 
 
@@ -306,7 +303,7 @@ def test_a_folder_is_shared_by_files(copy):
     )
     for corpus in ("web", "web_rest"):
         make_inventory(project, corpus)
-        assert tokenize_corpus(project, corpus).facts["documents"] == 40
+        assert make_shards(project, corpus).facts["documents"] == 40
         assert not verify_inventory(project, corpus).findings
     assert remembered_inventory(project, found.corpora["web"]) is not None
 
@@ -329,7 +326,7 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
     )
     make_inventory(project, "web")
     with pytest.raises(InputError, match="not what its ending says") as caught:
-        tokenize_corpus(project, "web")
+        make_shards(project, "web")
     assert str(caught.value.where).endswith("web/corpus.json")
     assert "the file is one JSON document over many lines, not JSON lines" in caught.value.found
     leave_out = 'corpora: {web: {exclude: ["corpus.json"]}}'
@@ -338,7 +335,7 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
     assert leave_out in web.why[0]
     project = copy(CORPORA + "  web: {exclude: [corpus.json]}\n")
     make_inventory(project, "web")
-    assert tokenize_corpus(project, "web").facts["documents"] == 80
+    assert make_shards(project, "web").facts["documents"] == 80
 
 
 def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
@@ -346,7 +343,7 @@ def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(
         gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512)
     )
-    for make in (make_inventory, tokenize_corpus, make_dataset):
+    for make in (make_inventory, make_shards, make_dataset):
         make(project, "web")
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
     web = next(row for row in project_status(project) if row.name == "web")
@@ -390,7 +387,7 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     project, folder = Project.open(file), file.parent / "raw/web"
     (folder / "3.jsonl").write_bytes(jsonl(WEB[:40][::-1]))
     (folder / "4.jsonl").write_bytes(jsonl(WEB[40:]))
-    for make in (make_inventory, tokenize_corpus, make_dataset):
+    for make in (make_inventory, make_shards, make_dataset):
         make(project, "web")
     web = next(row for row in project_status(project) if row.name == "web")
     (copies,) = web.notices

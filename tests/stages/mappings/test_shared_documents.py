@@ -15,7 +15,9 @@ import pytest
 from click.testing import CliRunner
 from sampling.slow_corpora import slow_coverage
 
-from helpers.sample_project import make_corpora, write_project
+from helpers.building import make_corpora, make_packs, make_view
+from helpers.inspecting import current_dataset
+from helpers.sample_project import write_project
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
@@ -27,15 +29,13 @@ from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.sampling.planned import MemberPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset import dataset as dataset_module
-from nanoset_core.stages.datasets import current_dataset, dataset_of
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.shared_documents import count_copies
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
-from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.packs.stage import planned_packs
-from nanoset_core.stages.views import stage as views
 
 CHANGES = {
     "nanosets:\n": """\
@@ -72,9 +72,9 @@ def built(tmp_path_factory, tokenizer_file) -> Project:
     project = Project.open(file)
     make_corpora(project)
     for name in project.config.views:
-        views.make_view(project, name)
+        make_view(project, name)
     for name in project.config.packs:
-        packs.make_packs(project, name)
+        make_packs(project, name)
     return project
 
 

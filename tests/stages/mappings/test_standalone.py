@@ -7,14 +7,12 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_pairs import GROWING, write_pair
-from nanoset_core.cli import nanoset
+from nanoset_core import NanosetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError
-from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling import cache
-from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.stages.mappings.standalone import write_index_files
 
 
@@ -26,7 +24,7 @@ def data(tmp_path):
 def run(data, *more):
     given = data if isinstance(data, list) else [data]
     arguments = ["map", "--data-path", *given, "--seq-length", 8, "--split", "9,1,0", *more]
-    return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+    return invoke_nanoset([str(argument) for argument in arguments])
 
 
 def digests(folder):

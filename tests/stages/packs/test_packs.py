@@ -8,35 +8,37 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import make_corpora, write_project
+from helpers.building import (
+    finish_webdataset,
+    make_blend,
+    make_corpora,
+    make_handoff,
+    make_held_out,
+    make_mappings,
+    make_shuffle_plan,
+    make_tars,
+    make_view,
+)
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset, explain_context, explain_sample, find_document
+from helpers.sample_project import write_project
 from nanoset_assets.ui.packs import packs_metadata
-from nanoset_core.cli import nanoset
+from nanoset_core import ProjectConfig, iterate_shard, load_nanoset
 from nanoset_core.errors import ConfigError
-from nanoset_core.lineage.explain import explain_sample
-from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.takedown import holdings
-from nanoset_core.lineage.webdataset import explain_context
-from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.loading.shard_reader import iterate_shard
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
-from nanoset_core.project.settings import ProjectConfig, config_from
+from nanoset_core.project.settings import config_from
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset, dataset_of
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.held_out import stage as held_out
-from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.packs import verify as packs_check
 from nanoset_core.stages.packs.pieces import PIECES_FILE, open_pieces
 from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
 from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.stage import Key
-from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import make as shuffling
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
@@ -54,16 +56,16 @@ def built(tmp_path_factory, tokenizer_file) -> Path:
     file = write_project(tmp_path_factory.mktemp("packs") / "project", tokenizer_file, CHANGES)
     project = Project.open(file)
     make_corpora(project)
-    views.make_view(project, "some")
+    make_view(project, "some")
     for name in project.config.packs:
         make_packs(project, name)
     for split in ("train", "valid", "test"):
-        mapping.write_mappings(project, "pretrain", split)
-        mapping.write_blended(project, "pretrain", split)
-    handoff.write_handoff(project, "pretrain")
-    shuffling.make_plan(project, "shuffled")
-    shuffling.write_group(project, "shuffled", 0)
-    shuffling.finish(project, "shuffled")
+        make_mappings(project, "pretrain", split)
+        make_blend(project, "pretrain", split)
+    make_handoff(project, "pretrain")
+    make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 0)
+    finish_webdataset(project, "shuffled")
     PBIN_DERIVED.make(project, Key("cut"))
     return file
 
@@ -103,9 +105,9 @@ def test_tars_over_packs_count_the_padding_that_they_hold(built, tmp_path):
     project = Project.open(file)
     for name in project.config.packs:
         make_packs(project, name)
-    shuffling.make_plan(project, "shuffled")
-    shuffling.write_group(project, "shuffled", 0)
-    manifest = shuffling.finish(project, "shuffled")
+    make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 0)
+    manifest = finish_webdataset(project, "shuffled")
 
     pad = project.special("pad")
     rows = [
@@ -139,11 +141,7 @@ def test_plans_packs_before_they_are_built(built, project, tmp_path):
     assert planned_packs(project, "cut", reader) == made["cut"]
 
     def told(config: Path, *options: str) -> str:
-        return (
-            CliRunner()
-            .invoke(nanoset, ["map", "pretrain", "--plan", "-c", str(config), *options])
-            .output
-        )
+        return invoke_nanoset(["map", "pretrain", "--plan", "-c", str(config), *options]).output
 
     assert "cut if concatenated" in told(unbuilt.config.file)
     before, after = told(unbuilt.config.file, "--json"), told(built, "--json")
@@ -228,7 +226,7 @@ def test_what_is_made_of_packs_is_verified(project, monkeypatch):
         reports = list(verify_project(project, chosen, deep=deep))
         assert len(reports) == 7
         assert [finding for report in reports for finding in report.findings] == []
-    made = held_out.compare_held_out(project, "pretrain")
+    made = make_held_out(project, "pretrain")
     assert made.facts["shared"] > 0, "repeats, and documents that are cut where the split is"
 
 
@@ -266,7 +264,7 @@ def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
     file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
     stored = Project.open(file)
     make_corpora(stored, "web")
-    views.make_view(stored, "some")
+    make_view(stored, "some")
     for name in ("cut", "some-packs-33-carry"):
         planned = planned_packs(stored, name, LengthReader())
         made, here = make_packs(stored, name), current_dataset(project, name)

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.sampling.packing import assignment
 from nanoset_core.sampling.packing.plan import PieceRule

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from helpers.locations import GOLDEN_FILES
 from helpers.sample_project import EOD, jsonl, sentences
+from nanoset_core import MMapIndexedDatasetBuilder, PackedDataset
 from nanoset_core.cli import main, nanoset
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.pbin import standalone

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from helpers.built_project import one, poke, whats
-from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project

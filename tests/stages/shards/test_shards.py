@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Progress, hearing
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import make as shards_module

@@ -10,12 +10,13 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.sample_project import jsonl, make_corpora, write_project
+from helpers.building import make_corpora
+from helpers.inspecting import current_dataset
+from helpers.sample_project import jsonl, write_project
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts, salted
-from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule

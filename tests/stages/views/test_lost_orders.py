@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from nanoset_core import load_config
 from nanoset_core.project.orders import sorting_of
-from nanoset_core.project.settings import load_config
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.stage import Key
@@ -151,7 +150,7 @@ def test_a_budget_of_the_view_above_is_named_by_its_own_key(config):
 
 def test_status_warns_before_anything_is_built(config):
     file = config().file
-    result = CliRunner().invoke(nanoset, ["status", "--config", str(file), "--json"])
+    result = invoke_nanoset(["status", "--config", str(file), "--json"])
 
     (handoff,) = (row for row in json.loads(result.stdout) if row["part"] == "handoff")
     assert "the view top is sorted by tokens" in handoff["warnings"][0]

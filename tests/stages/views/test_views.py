@@ -7,17 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from helpers.sample_project import jsonl, make_corpora, outputs_of, sentences, write_corpus
-from nanoset_core.cli import nanoset
+from helpers.building import (
+    finish_webdataset,
+    make_blend,
+    make_columns,
+    make_corpora,
+    make_held_out,
+    make_mappings,
+    make_shuffle_plan,
+    make_tars,
+)
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset, explain_sample, find_document
+from helpers.sample_project import jsonl, outputs_of, sentences, write_corpus
+from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.lineage.explain import explain_sample
-from nanoset_core.lineage.find import find_document
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import graph_over
@@ -25,16 +32,13 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
 from nanoset_core.project.view_diff import diff_views
-from nanoset_core.stages.columns.make import keep_columns
 from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset, dataset_of
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
 from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -42,7 +46,6 @@ from nanoset_core.stages.stage import Key, Node
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import plan_view
 from nanoset_core.stages.views.verify import verify_view
-from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
@@ -168,14 +171,14 @@ def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(pr
 
 def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
     for split in ("train", "valid", "test"):
-        mapping.write_mappings(project, "pretrain", split)
-        mapping.write_blended(project, "pretrain", split)
-    shuffling.make_plan(project, "shuffled")
+        make_mappings(project, "pretrain", split)
+        make_blend(project, "pretrain", split)
+    make_shuffle_plan(project, "shuffled")
     for group in range(3):
-        shuffling.write_group(project, "shuffled", group)
-    shuffling.finish(project, "shuffled")
+        make_tars(project, "shuffled", group)
+    finish_webdataset(project, "shuffled")
     PBIN_DERIVED.make(project, Key("some"))
-    held_out.compare_held_out(project, "pretrain")
+    make_held_out(project, "pretrain")
     reports = list(
         verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True)
     )
@@ -277,8 +280,8 @@ def test_two_versions_of_a_view_are_compared(project):
     (file.parent / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))
     make_corpora(Project.open(file), "web")
     views.make_view(Project.open(file), "kept")
-    result = CliRunner().invoke(
-        nanoset, ["diff", "kept", "--config", str(file), "--json"], catch_exceptions=False
+    result = invoke_nanoset(
+        ["diff", "kept", "--config", str(file), "--json"], catch_exceptions=False
     )
     values = json.loads(result.output)
     assert [one["id"] for one in values["gained"]["first"]] == ["new-0", "new-1", "new-2"]
@@ -286,11 +289,7 @@ def test_two_versions_of_a_view_are_compared(project):
     assert [setting.partition(":")[0] for setting in values["settings"]] == ["dataset"]
     both = diff_views(project, before, current_dataset(Project.open(file), "kept"), show=9)
     assert (both.gained.documents, both.lost.documents) == (len(gained) + 3, 2)
-    shown = (
-        CliRunner()
-        .invoke(nanoset, ["diff", before.digest, both.new.digest, "--config", str(file)])
-        .output
-    )
+    shown = invoke_nanoset(["diff", before.digest, both.new.digest, "--config", str(file)]).output
     assert (
         f"lost: 2 documents, {both.lost.tokens:,} tokens\n  - {found.lost.first[0].file}:" in shown
     )
@@ -420,7 +419,7 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     make_corpora(project)
     with pytest.raises(MissingError, match="columns/web has not been built"):
         views.make_view(project, "good")
-    made = keep_columns(project, "web")
+    made = make_columns(project, "web")
     views.make_view(project, "plain")
     view = current_dataset(project, "good")
     assert view.recipe["parents"] == {
@@ -449,5 +448,5 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]')
     )
     monkeypatch.setattr("nanoset_core.stages.shards.stage.tokenize_corpus", None)
-    again = keep_columns(Project.open(file), "web")
+    again = make_columns(Project.open(file), "web")
     assert [one["name"] for one in again.facts["columns"]] == ["lang", "quality", "id2"]

@@ -13,20 +13,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from helpers.sample_project import make_corpora
-from nanoset_core import MMapIndexedDataset
-from nanoset_core.cli import nanoset
+from helpers.building import make_corpora, make_dataset, make_inventory, make_shards
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset
+from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, MissingError, StaleError
-from nanoset_core.loading.shard_reader import iterate_shards
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.registry import sweep
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
@@ -188,7 +183,7 @@ def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden_tars, tmp_p
         "npy",
     ]
     arguments += ["--workers", 1, "--max-rejected-fraction", 0.5]
-    outcome = CliRunner().invoke(nanoset, ["shuffle", *map(str, arguments)], catch_exceptions=False)
+    outcome = invoke_nanoset(["shuffle", *map(str, arguments)], catch_exceptions=False)
     assert outcome.exit_code == 0
     assert tars(tmp_path / "out") == tars(manifest.folder)
 
@@ -240,7 +235,7 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     lines = file.read_bytes().splitlines(keepends=True)
     before = current_dataset(opened, "web").facts["tokens"]
     file.write_bytes(b"".join(reversed(lines)))
-    for stage in (make_inventory, tokenize_corpus, make_dataset):
+    for stage in (make_inventory, make_shards, make_dataset):
         stage(opened, "web")
     assert current_dataset(opened, "web").facts["tokens"] == before
     for group in (0, 1):  # one is written already

@@ -14,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
-from nanoset_core import MMapIndexedDataset
-from nanoset_core.cli import nanoset
+from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
-from nanoset_core.loading.shard_reader import iterate_shards
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.preprocess import PreprocessOptions, preprocess
@@ -56,7 +54,7 @@ def pairs(raw, tmp_path, tokenizer_file):
 
 
 def call(*arguments):
-    return CliRunner().invoke(nanoset, ["shuffle", *map(str, arguments)], catch_exceptions=False)
+    return invoke_nanoset(["shuffle", *map(str, arguments)], catch_exceptions=False)
 
 
 def made(output, *arguments):

@@ -1,0 +1,34 @@
+"""Run the `nanoset` command in the process of a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from nanoset_core.cli import nanoset
+
+
+def invoke_nanoset(arguments: Sequence[str], **options: Any) -> Result:
+    """Run `nanoset` with arguments; an error that it raises is in the result.
+
+    Args:
+        arguments: Words after `nanoset`.
+        options: See `click.testing.CliRunner.invoke`; `catch_exceptions=False` lets errors through.
+    """
+    return CliRunner().invoke(nanoset, list(arguments), **options)
+
+
+def output_of(*arguments: object) -> str:
+    """Run `nanoset` with arguments, expect success, and return all that it printed."""
+    words = [str(argument) for argument in arguments]
+    outcome = invoke_nanoset(words, catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def json_of(*arguments: object) -> Any:
+    """Run `nanoset` with arguments, expect success, and return the JSON that it printed."""
+    return json.loads(output_of(*arguments))
