@@ -7,16 +7,12 @@ import time
 import dagster as dg
 import pytest
 
-from helpers.building import make_mappings
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs, stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.webdataset import make as shuffling
 
 SPLITS = {"train", "valid", "test"}
 DOWNSTREAM_OF_WEB = [
@@ -117,14 +113,14 @@ def test_all_that_follows_is_made_in_a_run_a_partition(built):
 
 def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.dataset.stage.VERSION", DATASET.version + 1)
+        patch.setattr("nanoset_core.stages.dataset.stage.VERSION", 99)
         built.load()
         asked = built.automation()
         assert asked == {"indexed_dataset": {"books", "code", "web"}}, (
             "what is made of them waits for their runs"
         )
     with monkeypatch.context() as patch:
-        patch.setattr(shuffling, "VERSION", shuffling.VERSION + 1)
+        patch.setattr("nanoset_core.stages.webdataset.make.VERSION", 99)
         assert built.follow() == [
             {"shuffled/shuffle_plan": {None}},
             {"shuffled/tars": {"0", "1", "2"}},
@@ -279,7 +275,7 @@ def failing(built, monkeypatch):
     """A run of the shuffle plan has failed, for a reason that will not go away by itself."""
     change(built, "books")
     with monkeypatch.context() as patch:
-        patch.setattr(shuffling, "plan_shuffle", None)
+        patch.setattr("nanoset_core.stages.webdataset.make.plan_shuffle", None)
         built.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
         assert "shuffled/shuffle_plan" not in built.automation()
         yield built
@@ -305,7 +301,7 @@ def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, e
 
 
 def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch):
-    real = make_mappings
+    real = mapping.write_mappings
 
     def write(project, name, split):
         if split == "train":
@@ -345,7 +341,7 @@ def test_a_tick_says_what_has_to_wait_and_why(failing):
 
 
 def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):
-    (built.config.root_folder / INVENTORY.layout.folder / "web" / "current.json").write_text("{")
+    (built.config.root_folder / "inventory" / "web" / "current.json").write_text("{")
     assert built.automation() == {}, (
         "what it was made of is not known until the sensor has it taken again"
     )

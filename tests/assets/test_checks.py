@@ -5,11 +5,10 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from helpers.inspecting import verify_at
 from nanoset_assets.tags import CHECK
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
-from nanoset_core.stages.stage import Key
-from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN
 
 BYTES = "a file has other bytes than when it was written"
 SPOILT = {
@@ -56,12 +55,14 @@ def test_a_spoilt_or_uneven_plan_is_found(built_platform):
     folder = next(
         built_platform.config.root_folder.glob("shuffle_plans/shuffled/*/plan.json")
     ).parent
-    project, key = Project.open(built_platform.config_file), Key("shuffled")
-    assert SHUFFLE_PLAN.verify(project, key).findings == []
+    project = Project.open(built_platform.config_file)
+    assert verify_at(project, "shuffle_plans/shuffled").findings == []
     (folder / "plan.json").write_text(
         (folder / "plan.json").read_text().replace('"seed": 5', '"seed": 6')
     )
-    assert [finding.what for finding in SHUFFLE_PLAN.verify(project, key).errors] == [BYTES]
+    assert [finding.what for finding in verify_at(project, "shuffle_plans/shuffled").errors] == [
+        BYTES
+    ]
 
 
 def test_a_trainer_that_will_not_find_its_indexes_is_warned_of(built_platform):

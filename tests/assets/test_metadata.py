@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.building import build_all, make_dataset, make_inventory, make_shards
-from helpers.inspecting import current_dataset, explain_sample
+from helpers.inspecting import (
+    current_dataset,
+    current_output,
+    current_shards,
+    explain_sample,
+    inventory_of,
+    line_numbers,
+    plan_of,
+)
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
@@ -27,17 +35,8 @@ from nanoset_assets.ui.previews import first_documents, first_rejects, first_sam
 from nanoset_assets.ui.shards import files_table, length_metadata
 from nanoset_assets.ui.webdataset import plan_metadata, webdataset_metadata
 from nanoset_core import MMapIndexedDataset, load_config
-from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.steps import Dealer
-from nanoset_core.stages.inventory.changes import what_changed
-from nanoset_core.stages.inventory.make import current_inventory, survey_corpus
-from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.mappings.rows import member_rows
-from nanoset_core.stages.shards.document_table import LineNumbers
-from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.webdataset.make import current_plan
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
 BROKEN = b'{"id": "cut", "text": "never en\n\n'
@@ -124,8 +123,9 @@ def spoilt(make_project):
 
 
 def tokenized(project, corpus):
-    manifest = project.outputs.current(TOKENIZED.layout.folder, corpus)
-    return current_inventory(project, corpus)[1], manifest, current_shards(project, manifest)
+    """The raw files, the set of shards, and the shards of a corpus."""
+    manifest = current_output(project, f"tokenized/{corpus}")
+    return inventory_of(project, corpus), manifest, current_shards(project, corpus)
 
 
 COUNTS = ("lines", "documents", "rejected", "tokens")
@@ -166,7 +166,7 @@ def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
 def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
     project = Project.open(make_project())
     make_inventory(project, "web")
-    pointer = project.outputs.folder / INVENTORY.layout.folder / "web" / "current.json"
+    pointer = project.outputs.folder / "inventory" / "web" / "current.json"
     pointer.write_bytes(b"{")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         instance.add_dynamic_partitions(Names().corpora_name, ["web"])
@@ -177,22 +177,6 @@ def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
         )
     assert shown(outcome)["raw_jsonl"]["changed_since_the_last"].value == "the first inventory"
     assert json.loads(pointer.read_bytes())["digest"]
-
-
-def test_an_inventory_says_what_changed(make_project):
-    project = Project.open(make_project())
-    folder = project.config.raw_folder / "web"
-    before = survey_corpus(project, "web")
-    assert what_changed(None, before) == "the first inventory"
-    assert what_changed(before, survey_corpus(project, "web")) == "nothing"
-    (folder / "part-0" / "web-0.jsonl").unlink()
-    (folder / "part-0" / "web-1.jsonl").write_bytes(jsonl(sentences("other", 3)))
-    (folder / "new-0.jsonl").write_bytes(jsonl(sentences("new", 2)))
-    (folder / "new-1.jsonl").write_bytes(jsonl(sentences("new", 1)))
-    assert (
-        what_changed(before, survey_corpus(project, "web"))
-        == "2 files added, 1 file removed, 1 file changed"
-    )
 
 
 def test_the_first_documents_are_shown_with_their_lines(spoilt):
@@ -216,7 +200,7 @@ def test_documents_without_tokens_are_not_shown(make_project):
 
 
 def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
-    shown = first_rejects(tokenized(spoilt, "web")[2], LineNumbers()).value
+    shown = first_rejects(current_shards(spoilt, "web"), line_numbers(spoilt, "web")).value
     assert "**`web/part-0/web-1.jsonl:61`**: invalid_json" in shown
     assert '{"id": "cut", "text": "never en' in shown
     assert "**`web/part-0/web-1.jsonl:62`**: blank" in shown
@@ -252,7 +236,8 @@ def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count, monke
         plain = explain_sample(spoilt, name, "train", int(row["sample"]))
         assert row["corpus"] == plain.corpus
         assert row["text"] == plain.pieces[0].text
-        assert row["documents"].startswith(f"{place_of(plain.pieces[0].origin)} tokens ")
+        origin = plain.pieces[0].origin
+        assert row["documents"].startswith(f"{origin.corpus}/{origin.file}:{origin.line} tokens ")
     assert rows_of(handoff_metadata(spoilt, handoff, name)["first_step"]) == rows
     with monkeypatch.context() as patch:
         patch.setattr(Dealer, "of", lambda *_: Dealer(1 << 21, "interleaved", 42))
@@ -365,21 +350,6 @@ def test_a_webdataset_says_how_it_is_read(spoilt):
     assert "`--dataset-manifest manifest.jsonl`" in read_it
 
 
-def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
-    member = {
-        "weight": 0.5,
-        "share": 0.5,
-        "samples_given": 5,
-        "surplus": 0,
-        "epochs": 1.0,
-        "max_epochs": None,
-    }
-    member |= {"tokens": 1000, "tokens_unseen": None}
-    same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
-    assert "share" not in member_rows([same, same])[0]
-    assert [row["share"] for row in member_rows([same, other])] == ["50%", "49.99%"]
-
-
 def test_paths_hold_when_the_project_is_moved(twice, tmp_path):
     for asset, metadata in twice[0].items():
         for name, value in metadata.items():
@@ -407,8 +377,10 @@ def test_the_plan_says_what_becomes_of_each_source_and_how_well_it_mixes(make_pr
             }
         )
     )
-    manifest, plan = current_plan(project, "shuffled")
-    metadata = plan_metadata(plan, manifest.facts["quality"])
+    metadata = plan_metadata(
+        plan_of(project, "shuffled"),
+        current_output(project, "shuffle_plans/shuffled").facts["quality"],
+    )
     assert metadata["contexts"] == metadata["shards"] * metadata["contexts_in_a_shard"]
     assert metadata["contexts_left_out"] < metadata["shards"]
     rows = {row["source"]: row for row in rows_of(metadata["sources"])}

@@ -17,7 +17,6 @@ from nanoset_assets.tags import CHECK
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
-from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.report import Report
 
 
@@ -186,7 +185,8 @@ def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(
     if not passed:
         faulty = Report("datasets/books")
         faulty.error("it is not right")
-        monkeypatch.setattr(type(DATASET), "verify", lambda *_, **__: faulty)
+        verify = "nanoset_core.stages.dataset.stage.DatasetStage.verify"
+        monkeypatch.setattr(verify, lambda *_, **__: faulty)
     definitions = build_definitions(config, automation="host")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance, warnings.catch_warnings():
         warnings.simplefilter("ignore")

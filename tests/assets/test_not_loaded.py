@@ -9,12 +9,9 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
+from helpers.inspecting import node_at
 from nanoset_assets.loaded import LoadedAssets
 from nanoset_assets.overview import OVERVIEW
-from nanoset_core.stages.columns.stage import COLUMNS
-from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.stage import Key, Node
-from nanoset_core.stages.webdataset.stage import SHUFFLED_TARS
 
 NIGHT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 MORE_NANOSET = """\
@@ -121,8 +118,8 @@ def test_the_nightly_schedule_leaves_out_what_is_not_loaded(built):
 
 def test_an_output_is_loaded_if_its_asset_and_partition_are(built):
     loaded = LoadedAssets.of(built.config)
-    assert Node(SHUFFLED_TARS, Key("shuffled", "2")) in loaded
-    assert Node(SHUFFLED_TARS, Key("shuffled", "3")) not in loaded
-    assert Node(SHUFFLED_TARS, Key("other", "0")) not in loaded
-    assert Node(DATASET, Key("a_new_corpus")) in loaded
-    assert Node(COLUMNS, Key("books")) not in loaded
+    assert node_at("webdatasets/shuffled/tars/2") in loaded
+    assert node_at("webdatasets/shuffled/tars/3") not in loaded
+    assert node_at("webdatasets/other/tars/0") not in loaded
+    assert node_at("datasets/a_new_corpus") in loaded
+    assert node_at("columns/books") not in loaded

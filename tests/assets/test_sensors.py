@@ -13,6 +13,7 @@ import time
 import dagster as dg
 import pytest
 
+from helpers.inspecting import current_output, inventory_of
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs
@@ -27,8 +28,6 @@ from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.stage import TOKENIZED
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def write(platform, corpus, *, name="new", count=20, seconds=3600.0):
 
 
 def documents(project, corpus="web"):
-    return project.outputs.current(TOKENIZED.layout.folder, corpus).facts["documents"]
+    return current_output(project, f"tokenized/{corpus}").facts["documents"]
 
 
 def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):
@@ -90,7 +89,7 @@ def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_wr
     monkeypatch.setattr(sensors, "PATIENCE", 0)
     assert built.tick() == ["web"]
     project = Project.open(built.config_file)
-    inventory = current_inventory(project, "web")[1]
+    inventory = inventory_of(project, "web")
     assert "new.jsonl" in inventory.files
     assert "trickle.jsonl" not in inventory.files
     assert sum(piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl") == (
@@ -142,7 +141,7 @@ def test_a_run_by_hand_takes_files_as_they_are(built):
     assert built.definitions.resolve_job_def("corpus").execute_in_process(
         instance=built.instance, partition_key="web"
     )
-    assert "now.jsonl" in current_inventory(Project.open(built.config_file), "web")[1].files
+    assert "now.jsonl" in inventory_of(Project.open(built.config_file), "web").files
 
 
 def test_a_repeated_tick_gives_the_same_run_keys(platform):

@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 from helpers.child_processes import members, start_forked, wait_until
+from helpers.inspecting import verify_at
 from helpers.sample_platform import build_template, copy_template
 from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.asset_names import asset_path, label_of, partition_of
@@ -20,8 +21,6 @@ from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.shards.verify import verify_shards
 
 
 @pytest.fixture
@@ -422,8 +421,8 @@ def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instanc
     )
     assert "code.jsonl.gz from line " in failing
     assert "documents.max_unreadable_fraction: 0" in failing
-    for verified in (verify_shards, verify_corpus_dataset):
-        (error,) = verified(Project.open(config), "code").errors
+    for address in ("tokenized/code", "datasets/code"):
+        (error,) = verify_at(Project.open(config), address).errors
         assert error.what == "a file cannot be read to its end"
         assert "documents.max_unreadable_fraction" in error.remedy
 

@@ -21,9 +21,9 @@ from helpers.building import (
     make_mappings,
     make_shards,
 )
-from helpers.command import invoke_nanoset
+from helpers.command import invoke_nanoset, output_of
 from helpers.inspecting import explain_sample
-from helpers.sample_project import tree
+from helpers.sample_project import SPLITS, tree
 from nanoset_core import load_nanoset
 from nanoset_core.errors import (
     FormatError,
@@ -35,15 +35,13 @@ from nanoset_core.errors import (
 )
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
-from nanoset_core.sampling import plan
-from nanoset_core.sampling.config import MASKS
-from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.data_args import read_per_split
 from nanoset_core.stages.handoff.settings import UNNAMED
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
 
+MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "blend_per_split: {train: {web: 0.75, code: 0.25}, valid: books}\n    sequence_length: 16\n"
@@ -68,12 +66,6 @@ GOES_ON = {
         "    samples: {train: 400, valid: 4, test: 4}"
     )
 }
-
-
-def run(*arguments) -> str:
-    outcome = invoke_nanoset([str(argument) for argument in arguments], catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.output
-    return outcome.output
 
 
 def with_limit(make_project, policy: str, most: str = "{web: 1.5}") -> Project:
@@ -257,7 +249,7 @@ def test_a_run_goes_on_with_another_blend(built_from):
     )
     assert "/cache/goes-on-" in handoff_of_two.path("arguments.txt").read_text()
 
-    said = run(
+    said = output_of(
         "map",
         "later",
         "--continue-from",
@@ -295,7 +287,7 @@ def test_a_run_goes_on_with_another_blend(built_from):
     assert make_blend(again, "later", "train").digest == made.recipe["parents"]["train"]
     for split in SPLITS:
         assert verify_output(again, f"later/{split}", deep=True).passed
-    run("gc", "--yes", "--config", config)
+    output_of("gc", "--yes", "--config", config)
     assert outputs.manifest_at(handoff_of_two.folder) is not None
     text = config.read_text()
     for old, new, wrong in (
@@ -407,13 +399,13 @@ def test_map_in_a_project_builds_what_the_pipeline_builds(built_from):
     for name in before:
         if name.startswith("nanosets/") and not before[name].startswith("->"):
             (whole.config.root_folder / name).unlink()
-    planned = run("map", "--config", config, "--plan", "--json")
+    planned = output_of("map", "--config", config, "--plan", "--json")
     rows = json.loads(planned)
     assert [(row["nanoset"], row["split"]) for row in rows] == [
         (name, split) for name in ("pretrain", "plain") for split in SPLITS
     ]
     assert [member["corpus"] for member in rows[0]["members"]] == ["web", "code"]
-    assert "START.md says how to start" in run("map", "--config", config)
+    assert "START.md says how to start" in output_of("map", "--config", config)
     assert tree(whole.config.root_folder) == before
 
 
@@ -430,9 +422,9 @@ def test_map_without_a_project(built_from, tmp_path):
         "--data-cache-path", own, "--train-samples", samples[0], "--valid-samples", samples[1],
         "--test-samples", samples[2],
     ]  # fmt: skip
-    assert "web_text_document" in run(*arguments, "--plan")
+    assert "web_text_document" in output_of(*arguments, "--plan")
     assert not own.exists()
-    said = run(*arguments, "--trainer", TRAINER)
+    said = output_of(*arguments, "--trainer", TRAINER)
     assert f"train: {len(size['train']):,} samples" in said
     assert "warning" not in said
     theirs = {path.name: path.read_bytes() for path in cache_folder(project, "pretrain").iterdir()}
@@ -458,20 +450,22 @@ def test_map_without_a_tokenizer_warns_with_what_to_add(built_from, tmp_path):
         "--data-cache-path",
         cache,
     ]
-    said = run(*arguments)
+    said = output_of(*arguments)
     assert UNNAMED.format(place="--trainer") in said
     names = {path.name for path in cache.iterdir()}
     added = said.partition("add --trainer '")[2].partition("'")[0]
-    assert "warning" not in run(*arguments, "--trainer", added)
+    assert "warning" not in output_of(*arguments, "--trainer", added)
     assert len({path.name for path in cache.iterdir()} - names) == len(names)
-    assert "warning" not in run(*arguments, "--tokenizer-identifiers", json.dumps(IDENTIFIERS))
-    assert "warning" not in run(*arguments, "--preset", "nanotron")
+    assert "warning" not in output_of(
+        *arguments, "--tokenizer-identifiers", json.dumps(IDENTIFIERS)
+    )
+    assert "warning" not in output_of(*arguments, "--preset", "nanotron")
 
 
 def test_map_takes_weights_on_the_command_line(built_from, tmp_path):
     project = built_from()
     web, code = (dataset(project, name) for name in ("web", "code"))
-    run(
+    output_of(
         "map", "--data-path", 0.5, web, 0.5, code, "--seq-length", 8, "--train-iters", 5, "--global-batch-size", 4,
         "--eval-iters", 1, "--split", "8,1,1", "--data-cache-path", tmp_path / "c",
         "--trainer-path", f"{web}=/lustre/web", "--tokenizer-identifiers", json.dumps(IDENTIFIERS),
@@ -481,20 +475,6 @@ def test_map_takes_weights_on_the_command_line(built_from, tmp_path):
         [str(code), "/lustre/web"]
     )
     assert {json.loads(text)["tokenizer"]["class"] for text in told} == {"Stub"}
-
-
-@pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
-def test_a_plan_reads_each_dataset_once(built_from, monkeypatch, limits):
-    project = built_from(
-        {"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {}
-    )
-    read: list[object] = []
-    original = plan.read_idx
-    monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
-    for split in SPLITS:
-        read.clear()
-        NanosetContext(project, "pretrain").plan(split)
-        assert len(read) == len(set(read)) == 2
 
 
 def test_megatron_core_starts_from_the_handoff(built_from):

@@ -14,12 +14,11 @@ import pytest
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 
 from helpers.building import build_all, make_corpora, make_mappings
-from helpers.sample_project import EOD, jsonl, sentences, tree
+from helpers.sample_project import EOD, SPLITS, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
-from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.mappings import lookup, planning
 
 WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}

@@ -1,7 +1,13 @@
-"""Look at what a project has made, from tests that are not about looking."""
+"""Look at what a project has made, from tests that are not about looking.
+
+Outputs are named by their address below the output root, such as `datasets/web`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from nanoset_core import MMapIndexedDataset
@@ -9,10 +15,24 @@ from nanoset_core.lineage import explain, find, webdataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import SampleOrigin
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages import datasets
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.inventory import corpora
+from nanoset_core.stages.inventory.make import current_inventory, inventory_recipe, survey_corpus
+from nanoset_core.stages.registry import stage_of
+from nanoset_core.stages.report import Report
+from nanoset_core.stages.shards import shard_sets
+from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.stage import Node, require
+from nanoset_core.stages.webdataset.make import current_plan
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.storage.leases import leased
+from nanoset_core.text.pieces import Inventory
+
+# Datasets
 
 
 def current_dataset(project: Project, name: str) -> Manifest:
@@ -30,8 +50,79 @@ def read_dataset(project: Project, name: str) -> MMapIndexedDataset:
     return open_dataset(current_dataset(project, name))
 
 
+def current_shards(project: Project, corpus: str) -> Sequence[Manifest]:
+    """Return the manifests of the current shards of a corpus, in document order."""
+    return shard_sets.current_shards(project, current_output(project, f"tokenized/{corpus}"))
+
+
+def inventory_of(project: Project, corpus: str) -> Inventory:
+    """Return the raw files of a corpus as its current inventory lists them."""
+    return current_inventory(project, corpus)[1]
+
+
+def corpus_names(project: Project) -> list[str]:
+    """Return the names of all corpora of a project, sorted."""
+    return corpora.corpus_names(project)
+
+
+def line_numbers(project: Project, corpus: str) -> LineNumbers:
+    """Return how the lines of a corpus's raw files are numbered in its current shards."""
+    return LineNumbers.of(current_output(project, f"tokenized/{corpus}").facts)
+
+
+def plan_of(project: Project, webdataset_name: str) -> ShufflePlan:
+    """Return the current shuffle plan of a webdataset."""
+    return current_plan(project, webdataset_name)[1]
+
+
+# Outputs by their address
+
+
+def node_at(address: str, *, of: str = "") -> Node:
+    """Return the output at an address below the output root.
+
+    Args:
+        address: For example `nanosets/pretrain/handoff`.
+        of: The corpus of a view or of packs, which their address does not name.
+    """
+    folder, _, name = address.partition("/")
+    stage = stage_of(folder, name)
+    assert stage is not None, f"no stage has outputs at {address}"
+    key = stage.layout.key_of(name)
+    assert key is not None
+    return Node(stage, replace(key, subject=key.subject or of))
+
+
+def current_output(project: Project, address: str) -> Manifest:
+    """Return the manifest of the current version of an output."""
+    node = node_at(address)
+    return require(project, node.stage, node.key)
+
+
+def verify_at(project: Project, address: str, *, deep: bool = False) -> Report:
+    """Verify one output, without those that `nanoset verify` would verify with it."""
+    node = node_at(address)
+    return node.stage.verify(project, node.key, deep=deep)
+
+
+def graph_of(project: Project) -> Graph:
+    """Return the graph of a project over its raw files as they are now."""
+    inventories = {
+        corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)
+    }
+    return graph_over(project, inventories)
+
+
+def leased_by_a_build(project: Project, *names: str) -> AbstractContextManager[None]:
+    """Hold the leases of corpora or nanosets, as a build that is under way does."""
+    return leased(project.outputs.access, names)
+
+
+# Lineage
+
+
 def lineage_of(project: Project, manifest: Manifest) -> Lineage:
-    """Return where the documents of a dataset come from."""
+    """Return the lineage of a dataset's documents: where each one comes from."""
     return Lineage(dataset_of(project, manifest))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 EOD = "<|endoftext|>"
+SPLITS = ("train", "valid", "test")
 
 CONFIG = """\
 raw: raw
