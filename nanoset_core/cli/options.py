@@ -297,7 +297,8 @@ def _chosen(
     """Return the tokenizer that the options name; a plain path where it has no settings."""
     from nanoset_core.cli.terminal import print_notices
     from nanoset_core.tokenizers.files import TokenizerFile, define, tokenizer_path
-    from nanoset_core.tokenizers.files.source import kind_of, tokenizer_here
+    from nanoset_core.tokenizers.files.kinds import kind_of
+    from nanoset_core.tokenizers.files.source import tokenizer_here
 
     if tokenizer is not None and vocab_file is not None:
         found, remedy = f"{tokenizer} and {vocab_file}", "leave one of them out"

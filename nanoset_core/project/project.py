@@ -23,7 +23,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import local_path
 from nanoset_core.storage.working_copies import task_folder
-from nanoset_core.tokenizers.files.source import as_source, no_tokenizer, tokenizer_files
+from nanoset_core.tokenizers.files.source import as_source, missing_tokenizer, tokenizer_files
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Project:
         """What the tokenizer is; raises as `tokenizer_facts`."""
         if not self.config.tokenizer_file.is_file():
             spec, file = self.config.tokenizer, self.config.tokenizer_file
-            raise no_tokenizer(
+            raise missing_tokenizer(
                 as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path"
             )
         return tokenizer_facts(self.config.tokenizer_file)

@@ -55,7 +55,7 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
         ConfigError: Its ids do not fit the dtype that its vocabulary size asks for.
     """
     definition = define(file)
-    if (content := definition.content) is None:
+    if (content := definition.converted) is None:
         answers = _answers(file, stat_signature(file))
         size, greatest, template = answers["size"], answers["max_id"], tuple(answers["template"])
     else:

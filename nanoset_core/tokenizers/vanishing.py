@@ -12,7 +12,7 @@ import orjson
 from nanoset_core.tokenizers.engines import Engine
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.files import define
-from nanoset_core.tokenizers.files.parts import own_tokens
+from nanoset_core.tokenizers.files.tokenizer_json import parsed_added_tokens
 
 
 class VanishingCharacters:
@@ -33,7 +33,7 @@ class VanishingCharacters:
 
         # Added tokens are found before text is split into characters: theirs do not vanish.
         names = sorted(
-            (token["content"] for token in own_tokens(tokenizer) if token["content"]),
+            (token["content"] for token in parsed_added_tokens(tokenizer) if token["content"]),
             key=len,
             reverse=True,
         )

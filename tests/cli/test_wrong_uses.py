@@ -49,7 +49,7 @@ CASES = [
         (f"{command} -c {name}.yaml", words)
         for command in ("build", "status", "map", "map --plan", "verify")
         for name, words in (
-            ("no-tokenizer", ["no-tokenizer.yaml: tokenizer.path", "nope.json is not there", "correct the path"]),
+            ("no-tokenizer", ["no-tokenizer.yaml: tokenizer.path", "nope.json does not exist", "correct the path"]),
             ("tokenizer-is-yaml", ["nanoset.yaml", "not a tokenizer", "name another file"]),
             ("unknown-eod", ["tokenizer.eod", "'<nope>'", f"'{EOD}', '<|pad|>'", "name another token"]),
         )
@@ -264,4 +264,4 @@ def test_init_says_what_a_build_would_say_of_the_tokenizer(tmp_path, folder, tok
     (tmp_path / "with").mkdir()
     shutil.copyfile(tokenizer_file, tmp_path / "with" / "tokenizer.json")
     assert "notice" not in said("with")
-    assert "notice: no tokenizer there" in said("without")
+    assert "notice: there is no tokenizer" in said("without")

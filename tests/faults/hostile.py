@@ -391,7 +391,7 @@ def _facts(folder: Path) -> Any:
     return tokenizer_facts(folder / "t.json").vocab_size
 
 
-add("pipe as tokenizer", _pipe("t.json", _facts), refused="no tokenizer there")
+add("pipe as tokenizer", _pipe("t.json", _facts), refused="there is no tokenizer")
 add(
     "tokenizer in many brackets",
     lambda folder: _facts(write(folder / "t.json", b'{"version": ' + b"[" * 200_000)),

@@ -300,7 +300,7 @@ def _trial(
     """The texts and strings as trial 0; then mutations, in an order that depends on the file alone."""
     definition = define(source)
     content = definition.json()
-    is_mutable = definition.content is None and len(content) < _MUTABLE_BYTES
+    is_mutable = definition.converted is None and len(content) < _MUTABLE_BYTES
     every = mutations(json.loads(content)) if is_mutable else []
     random.Random(0).shuffle(every)
 

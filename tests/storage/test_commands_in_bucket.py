@@ -398,7 +398,7 @@ def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
     assert facts.fingerprint == tokenizer_facts(here.tokenizer_file).fingerprint
     assert there.tokenizer_file == facts.file
     bucket.delete("in/tokenizer.json")
-    with pytest.raises(MissingError, match="no tokenizer there") as caught:
+    with pytest.raises(MissingError, match="there is no tokenizer") as caught:
         _ = there.tokenizer_file
     assert caught.value.where == f"{bucket.url()}/in/tokenizer.json"
 

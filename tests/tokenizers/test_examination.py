@@ -14,7 +14,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import TokenizerFile, define
-from nanoset_core.tokenizers.files.source import byte_characters
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 GOLDEN = GOLDEN_FILES / "tokenization"
@@ -326,7 +326,7 @@ def test_an_examination_is_remembered_for_large_files(tmp_path, monkeypatch):
     from nanoset_core.tokenizers import files
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "_LEAST_KEPT_BYTES", 0)
+    monkeypatch.setattr(files, "_MIN_CACHED_BYTES", 0)
     file = with_model(tmp_path, dropout=0.1)
     first = define(file)
     files._define.cache_clear()

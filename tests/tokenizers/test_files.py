@@ -19,8 +19,8 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine, patterns
 from nanoset_core.tokenizers.files import TokenizerFile, define, tokenizer_path
-from nanoset_core.tokenizers.files.source import byte_characters
 from nanoset_core.tokenizers.files.split_patterns import PATTERNS, NamedPattern
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters
 from nanoset_core.tokenizers.tokenizer import special_tokens, token_id, tokenizer_facts
 
 FILES = GOLDEN_FILES / "tokenization" / "files"
@@ -243,7 +243,7 @@ def config_changed(**changes):
             ":301",
             "no token and its rank",
         ),
-        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "hole"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "gap"),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:9], *x[10:]]), {}, "", "byte has no rank"),
         (
             "ranks.tiktoken",
@@ -302,8 +302,8 @@ def test_bad_content(tmp_path, name, change, settings, where, what):
         ("ranks.tiktoken", {"pattern": "cl200k"}, "no such split pattern"),
         ("ranks.tiktoken", {"pattern": "llama-3.1"}, "no such split pattern"),
         ("ranks.tiktoken", {"pattern": "v2"}, "no such split pattern"),
-        ("ranks.tiktoken", {"pattern": "(a"}, "no regular expression"),
-        ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "in another way"),
+        ("ranks.tiktoken", {"pattern": "(a"}, "not a regular expression"),
+        ("ranks.tiktoken", {"pattern": r"\p{N}{1,3}+|."}, "differently"),
         ("ranks.tiktoken", {"pattern": "gpt2", "special_tokens": ("a", "a")}, "named twice"),
         (
             "ranks.tiktoken",
@@ -378,7 +378,7 @@ def test_a_model_that_the_package_does_not_load(tmp_path):
     one_piece = b"\n\x03" + b"\n\x01a"  # and none for unknown text
     settings = b"\x12\x02\x18\x02" + b"\x1a\x02\x18\x01"  # a BPE; with a dummy prefix
     file.write_bytes(one_piece + settings)
-    assert define(file).content.vocab_size == 1
+    assert define(file).converted.vocab_size == 1
     with pytest.raises(FormatError, match="sentencepiece package can load") as caught:
         make_engine(file, cache=tmp_path)
     assert caught.value.where == str(file)

@@ -201,7 +201,7 @@ def read(monkeypatch, folder):
     """A function that defines a tokenizer as a new process would, and says whether its files were
     converted anew.
     """
-    monkeypatch.setattr(files, "_LEAST_KEPT_BYTES", 0)
+    monkeypatch.setattr(files, "_MIN_CACHED_BYTES", 0)
     calls = []
     readers = {
         kind: lambda source, reader=reader: calls.append(source) or reader(source)
@@ -223,10 +223,10 @@ def test_files_of_other_kinds_are_converted_once(read, name):
     again, was_made_again = read(SOURCES[name])
     assert (was_made, was_made_again) == (True, False)
     assert again.fingerprint == first.fingerprint
-    assert again.content.json == first.content.json
+    assert again.converted.json == first.converted.json
     assert list(again.special_tokens.items()) == list(first.special_tokens.items())
     for fact in ("vocab_size", "max_id", "eod", "notice"):
-        assert getattr(again.content, fact) == getattr(first.content, fact)
+        assert getattr(again.converted, fact) == getattr(first.converted, fact)
 
 
 def test_other_settings_and_bytes_are_not_taken_for_these(read, tmp_path):
@@ -247,8 +247,8 @@ def test_a_damaged_or_missing_entry_is_made_again(read, folder, monkeypatch):
     path.write_bytes(path.read_bytes()[:-9])
     again, was_made = read(SOURCES["tekken"])
     assert was_made
-    assert again.content.json == first.content.json
+    assert again.converted.json == first.converted.json
     path.unlink()
-    monkeypatch.setattr(files, "_LEAST_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "_MIN_CACHED_BYTES", 1 << 20)
     assert [read(SOURCES["tekken"])[1] for _ in range(2)] == [True, True]
     assert not list(folder.glob("*.definition.npz"))

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.engines import make_engine
-from nanoset_core.tokenizers.files.source import byte_characters
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters
 from nanoset_core.tokenizers.vanishing import vanishing_characters
 
 GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"

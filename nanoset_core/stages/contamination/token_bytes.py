@@ -9,8 +9,7 @@ import orjson
 from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.tokenizers.engines.reference import load_tokenizer
 from nanoset_core.tokenizers.files import TokenizerPath, define
-from nanoset_core.tokenizers.files.parts import types_within
-from nanoset_core.tokenizers.files.source import token_bytes
+from nanoset_core.tokenizers.files.tokenizer_json import component_types, token_bytes
 
 _SENTENCEPIECE_SPACE = "▁"
 _BYTE_TOKEN_LENGTH = len("<0x41>")
@@ -57,12 +56,12 @@ class _Notation:
         """Return the notation of a tokenizer.json."""
         definition = orjson.loads(define(file).json())
         model = definition["model"]
-        component_types = types_within(definition.get("pre_tokenizer"))
-        component_types |= types_within(definition.get("decoder"))
+        types = component_types(definition.get("pre_tokenizer"))
+        types |= component_types(definition.get("decoder"))
         prefix = None
         if model.get("type") == "WordPiece":
             prefix = model.get("continuing_subword_prefix")
-        return _Notation("ByteLevel" in component_types, prefix)
+        return _Notation("ByteLevel" in types, prefix)
 
     def decode(self, token: str) -> bytes:
         """Return the bytes that a token stands for."""

@@ -32,16 +32,16 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
             f"--vocab-file {path}",
             f"--merge-file {source.merges_file.absolute()}",
         )
-    if definition.kind == "tiktoken JSON" and definition.content is not None:
+    if definition.kind == "tiktoken JSON" and definition.converted is not None:
         lines = [
             "--tokenizer-type TikTokenizer",
             f"--tokenizer-model {path}",
             f"--tiktoken-pattern {source.pattern or 'v2'}",
-            f"--tiktoken-num-special-tokens {len(definition.content.special_tokens)}",
+            f"--tiktoken-num-special-tokens {len(definition.converted.special_tokens)}",
         ]
         if source.special_tokens is not None:
             lines.append(f"--tiktoken-special-tokens {special_tokens}")
-        lines.append(f"--vocab-size {definition.content.vocab_size}")
+        lines.append(f"--vocab-size {definition.converted.vocab_size}")
         return tuple(lines)
     if definition.kind == "SentencePiece":
         # The older of two names, which means the same in all versions: the newer one has other
@@ -82,10 +82,10 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
             "With --tokenizer-type GPT2BPETokenizer megatron-core 0.15 to 0.17 take the merges of gpt2 from the "
             "Hugging Face Hub in place of --merge-file. If yours are others, add --legacy-tokenizer (0.15 and 0.16)."
         )
-    if kind in ("tiktoken", "tekken.json") and definition.content is not None:
+    if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
         return (
             f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). Its NullTokenizer trains on "
-            f"tokens that are there: --tokenizer-type NullTokenizer --vocab-size {definition.content.vocab_size}; but "
+            f"tokens that are there: --tokenizer-type NullTokenizer --vocab-size {definition.converted.vocab_size}; but "
             "its EOD is another one, so that options which look for EOD do not find yours."
         )
     return None

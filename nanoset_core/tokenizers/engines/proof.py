@@ -14,7 +14,7 @@ from unicodedata import category, combining
 import numpy as np
 
 from nanoset_core.tokenizers.engines.reference import Engine
-from nanoset_core.tokenizers.files.source import token_bytes
+from nanoset_core.tokenizers.files.tokenizer_json import token_bytes
 
 _WORDS = 1 << 14
 _WORDS_OF_A_TEXT = 200

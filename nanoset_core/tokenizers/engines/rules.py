@@ -27,7 +27,7 @@ from nanoset_core.tokenizers.engines.patterns import (
 from nanoset_core.tokenizers.engines.reference import NotRecognisedError
 from nanoset_core.tokenizers.engines.units import SAFE_CUT, Form, no_merge_crosses_cuts
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
-from nanoset_core.tokenizers.files.source import byte_characters, token_bytes
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes
 from nanoset_core.tokenizers.knowledge import Arrays, from_array, to_array
 
 

@@ -1,10 +1,18 @@
-"""The files in which people have tokenizers, read into one description that every engine takes."""
+"""Read a tokenizer from any kind of file into one `Definition`, from which every engine is made.
+
+- `source`: a tokenizer's files and settings
+- `kinds`: which kind a file is
+- `vocab_json`, `tiktoken_lines`, `ranks_json`, `sentencepiece`: readers that convert a kind of file
+  to a tokenizer.json
+- `named_tokens`, `additions`: special tokens that only files next to the tokenizer name
+- `examination`: faults of a tokenizer.json
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,28 +22,24 @@ import orjson
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenizers.files import ranks, sentencepiece
+from nanoset_core.tokenizers.files.additions import Addition, lacking_notices, resolve
 from nanoset_core.tokenizers.files.examination import MIN_UNMERGED_SHARE, Examination, examine
-from nanoset_core.tokenizers.files.named_tokens import (
-    Addition,
-    files_beside,
-    lacking_notices,
-    read_named_tokens,
-    resolve,
-)
-from nanoset_core.tokenizers.files.parts import own_tokens
+from nanoset_core.tokenizers.files.kinds import Kind, kind_of
+from nanoset_core.tokenizers.files.named_tokens import files_beside, read_named_tokens
+from nanoset_core.tokenizers.files.ranks_json import read_megatron, read_tekken
+from nanoset_core.tokenizers.files.sentencepiece import read_sentencepiece_model
 from nanoset_core.tokenizers.files.source import (
-    Content,
-    Kind,
     TokenizerFile,
     TokenizerPath,
     as_source,
-    kind_of,
     local_tokenizer,
     stat_signature,
     tokenizer_files,
     tokenizer_path,
 )
+from nanoset_core.tokenizers.files.tiktoken_lines import read_tiktoken_lines
+from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer, parsed_added_tokens
+from nanoset_core.tokenizers.files.vocab_json import read_vocab_json
 from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, from_array, to_array
 
 __all__ = [
@@ -50,52 +54,56 @@ __all__ = [
     "tokenizer_path",
 ]
 
-_FACTS = ("meaning", "vocab_size", "max_id", "special_tokens", "eod", "notice")
-_LEAST_KEPT_BYTES = 1 << 20
+_CACHED_FIELDS = ("meaning", "vocab_size", "max_id", "special_tokens", "eod", "notice")
+"""Fields of a converted tokenizer that the cache stores as JSON."""
+_MIN_CACHED_BYTES = 1 << 20
+"""Smaller files are read faster than the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A tokenizer, of whatever kind its files are."""
+    """A tokenizer, whatever kind of file it was read from."""
 
     source: TokenizerFile
-    """Its files."""
+    """Its file, with its settings."""
     kind: Kind
-    """Which they are."""
+    """The kind of this file."""
     fingerprint: str
-    """sha256 of the tokenizer.json; else over the files and all settings that reach the tokens."""
-    content: Content | None
-    """What other files than a tokenizer.json define."""
+    """Identifies the tokenizer in recipes: the sha256 of a tokenizer.json that is used unchanged,
+    else a sha256 over the files and all settings that affect the tokens.
+    """
+    converted: ConvertedTokenizer | None
+    """The tokenizer.json that the file was converted to; None if it is a tokenizer.json itself."""
     model_changes: Mapping[str, Any]
-    """Setting of the model → the value that is used in place of that in the tokenizer.json."""
+    """Setting of the model → the value that replaces the one in the tokenizer.json."""
     added_tokens: Sequence[Mapping[str, Any]]
-    """All added tokens, if files next to the tokenizer.json add some; else nothing."""
+    """All added tokens, if files next to the tokenizer.json add some; else empty."""
     notices: Sequence[str]
     """What the user should know about the tokenizer, a sentence each."""
     drops_characters: bool
-    """Whether characters that the tokenizer has no token for are missing from the tokens of a text."""
+    """Whether characters without a token are missing from the tokens of a text."""
     new_names: Sequence[str] = ()
-    """Tokens that only files next to a tokenizer.json name, and that are added."""
+    """Tokens that are added because files next to the tokenizer.json name them."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """Return name → id of the special tokens that other files than a tokenizer.json define."""
-        return self.content.special_tokens if self.content else {}
+        """Name → id of the special tokens of a converted tokenizer; empty for a tokenizer.json."""
+        return self.converted.special_tokens if self.converted else {}
 
     @property
     def eod(self) -> str | None:
-        """Return the token that the trainer ends documents with, where files of this kind settle
-        it.
-        """
-        return self.content.eod if self.content else None
+        """The end-of-document token that the trainer's class defines, or None."""
+        return self.converted.eod if self.converted else None
 
     def json(self) -> bytes:
-        """Return a tokenizer.json: the file itself, what is changed in it, or what other files were
-        made into.
-        """
-        content = read_regular(self.source.path) if self.content is None else self.content.json
+        """Return the tokenizer as a tokenizer.json, with all changes made."""
+        if self.converted is None:
+            content = read_regular(self.source.path)
+        else:
+            content = self.converted.json
         if not self.model_changes and not self.added_tokens:
             return content
+
         tokenizer = orjson.loads(content)
         tokenizer["model"].update(self.model_changes)
         if self.added_tokens:
@@ -106,139 +114,174 @@ class Definition:
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
     """Read a tokenizer's files.
 
+    Args:
+        tokenizer: Its file, the folder that contains it, or a `TokenizerFile` with settings.
+
     Raises:
-        MissingError: one is not there.
-        FormatError: one is damaged, or holds something else.
-        ConfigError: something has to be said that the files do not, or is said and not for them.
+        MissingError: A file does not exist.
+        FormatError: A file is damaged, or is something else.
+        ConfigError: A setting is missing, or one does not apply to the kind of file.
     """
     source = as_source(tokenizer)
     return _define(source, stat_signature(source))
 
 
-_READERS = {
-    "vocab.json": ranks.read_vocabulary,
-    "tiktoken": ranks.read_ranks,
-    "tiktoken JSON": ranks.read_megatron,
-    "tekken.json": ranks.read_tekken,
-    "SentencePiece": sentencepiece.read_model,
-}
-
-
 @lru_cache(maxsize=4)
-def _define(source: TokenizerFile, _stamp: object) -> Definition:
+def _define(source: TokenizerFile, _signature: object) -> Definition:
+    """Read a tokenizer's files; the signature changes if the files do."""
     kind = kind_of(source)
     if kind == "tokenizer.json":
-        return _define_json(source)
-    files = [source.path, source.merges_file] if kind == "vocab.json" else [source.path]
-    digests = [kind, *(sha256_file(file) for file in files if file.is_file())]
-    content = _read(kind, digests, source)
-    meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
-    fingerprint = _fingerprint(digests, meaning)
-    # What these files were made into is used as it is: only notices are of interest.
-    # A merges.txt that was cut at the end of a line looks whole: one token without a merge tells.
-    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
-    examination = _examined(source, fingerprint, content, min_unmerged_share)
-    notices = [*([content.notice] if content.notice else []), *examination.notices]
-    drops_characters = examination.drops_characters
-    return Definition(
-        source, kind, fingerprint, content, {}, (), _sentences(source, notices), drops_characters
-    )
+        return _define_tokenizer_json(source)
+    return _define_converted(source, kind)
 
 
-def _define_json(source: TokenizerFile) -> Definition:
-    """Read a tokenizer.json, whose fingerprint is its sha256 as long as it is used as it is."""
+def _define_tokenizer_json(source: TokenizerFile) -> Definition:
+    """Read a tokenizer.json, whose fingerprint is its sha256 if it is used unchanged."""
     digest = sha256_file(source.path)
     examination = _examined(source, digest, None)
-    meaning: dict[str, Any] = {**examination.model_changes}
+
+    changes: dict[str, Any] = {**examination.model_changes}
     if examination.added_tokens:
-        meaning["added_tokens"] = examination.added_tokens
-    fingerprint = digest
-    if meaning:
-        fingerprint = _fingerprint(
-            ["tokenizer.json", digest], orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)
-        )
+        changes["added_tokens"] = examination.added_tokens
+    fingerprint = _fingerprint(["tokenizer.json", digest], changes) if changes else digest
+
     return Definition(
-        source,
-        "tokenizer.json",
-        fingerprint,
-        None,
-        examination.model_changes,
-        tuple(examination.added_tokens),
-        _sentences(source, examination.notices),
-        examination.drops_characters,
-        tuple(examination.new_names),
+        source=source,
+        kind="tokenizer.json",
+        fingerprint=fingerprint,
+        converted=None,
+        model_changes=examination.model_changes,
+        added_tokens=tuple(examination.added_tokens),
+        notices=_sentences(source, examination.notices),
+        drops_characters=examination.drops_characters,
+        new_names=tuple(examination.new_names),
     )
 
 
-def _fingerprint(digests: Sequence[str], meaning: bytes) -> str:
-    """Return a sha256 over the digests of files and what else decides the tokens."""
-    return hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest()
+def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
+    """Read another kind of file than a tokenizer.json."""
+    digests: list[str] = [kind, sha256_file(source.path)]
+    if kind == "vocab.json" and source.merges_file.is_file():
+        digests.append(sha256_file(source.merges_file))
+    converted = _convert(source, kind, digests)
+    fingerprint = _fingerprint(digests, converted.meaning)
+
+    # Only the notices are of interest here: the converted tokenizer needs no changes.
+    # A merges.txt that was cut off at the end of a line looks whole, but has a token that no merge
+    # makes. So a single such token of a vocab.json is reported.
+    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
+    examination = _examined(source, fingerprint, converted, min_unmerged_share)
+    notices = list(examination.notices)
+    if converted.notice:
+        notices.insert(0, converted.notice)
+
+    return Definition(
+        source=source,
+        kind=kind,
+        fingerprint=fingerprint,
+        converted=converted,
+        model_changes={},
+        added_tokens=(),
+        notices=_sentences(source, notices),
+        drops_characters=examination.drops_characters,
+    )
+
+
+def _fingerprint(digests: Sequence[str], meaning: Mapping[str, Any]) -> str:
+    """Return a sha256 over the digests of files and everything else that decides the tokens."""
+    meaning_json = orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning_json).hexdigest()
 
 
 def _sentences(source: TokenizerFile, notices: Sequence[str]) -> tuple[str, ...]:
+    """Complete notices, which continue a sentence that begins with the path of the file."""
     return tuple(f"{source} {notice}" for notice in notices)
+
+
+_READERS: Mapping[Kind, Callable[[TokenizerFile], ConvertedTokenizer]] = {
+    "vocab.json": read_vocab_json,
+    "tiktoken": read_tiktoken_lines,
+    "tiktoken JSON": read_megatron,
+    "tekken.json": read_tekken,
+    "SentencePiece": read_sentencepiece_model,
+}
+
+
+def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> ConvertedTokenizer:
+    """Convert a file to a tokenizer.json, or return what the cache has of an earlier conversion.
+
+    Converting a large file takes seconds.
+
+    Args:
+        source: The file.
+        kind: Its kind.
+        digests: The kind, and the sha256 of each of its files.
+    """
+    settings = sorted(source.settings.items())
+    identity = orjson.dumps([*digests, settings], default=str).decode()
+    cached = Knowledge("definition", identity, cache_folder())
+    arrays = cached.load()
+    if arrays is not None:
+        return ConvertedTokenizer(json=arrays["json"].tobytes(), **from_array(arrays["facts"]))
+
+    converted = _READERS[kind](source)
+    if len(converted.json) >= _MIN_CACHED_BYTES:
+        facts = {name: getattr(converted, name) for name in _CACHED_FIELDS}
+        json_bytes = np.frombuffer(converted.json, np.uint8)
+        cached.save({"json": json_bytes, "facts": to_array(facts)})
+    return converted
 
 
 def _examined(
     source: TokenizerFile,
     identity: str,
-    made: Content | None,
+    converted: ConvertedTokenizer | None,
     min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
-    """Examine a tokenizer; a large one, which takes a second, only once for all processes.
+    """Examine a tokenizer, or return what the cache has of an earlier examination.
+
+    Examining a large tokenizer takes a second.
 
     Args:
         source: Its file.
-        identity: A digest of what is examined, without the files next to it.
-        made: What the file was made into; None if it is a tokenizer.json.
+        identity: A digest of the tokenizer, without the files next to it.
+        converted: What the file was converted to; None for a tokenizer.json.
         min_unmerged_share: See `examine`.
     """
-    beside = files_beside(source.path)
-    digests = [f"{path.name} {sha256_file(path)}" for path in beside]
-    memory = Knowledge("examination", " ".join([identity, *digests]), cache_folder())
-    saved = memory.load()
-    if saved is not None:
-        return Examination(**from_array(saved["examination"]))
-    content = read_regular(source.path) if made is None else made.json
+    companions = files_beside(source.path)
+    companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
+    cached = Knowledge("examination", " ".join([identity, *companion_digests]), cache_folder())
+    arrays = cached.load()
+    if arrays is not None:
+        return Examination(**from_array(arrays["examination"]))
+
+    content = read_regular(source.path) if converted is None else converted.json
     try:
-        parsed = orjson.loads(content)
+        tokenizer = orjson.loads(content)
     except orjson.JSONDecodeError:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
-    if not isinstance(parsed, dict):
+    if not isinstance(tokenizer, dict):
         return Examination()
 
-    # Special tokens that only files next to the tokenizer name.
-    own_ids = {token["id"] for token in own_tokens(parsed) if isinstance(token.get("id"), int)}
-    named = read_named_tokens(beside, own_ids)
-    if made is None:
-        addition = resolve(named, parsed, content)
+    # Add the special tokens that only files next to the tokenizer name.
+    ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
+    added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
+    named = read_named_tokens(companions, added_ids)
+    if converted is None:
+        addition = resolve(named, tokenizer, content)
     else:
-        addition = Addition(notices=lacking_notices(named, parsed, made.special_tokens))
+        notices = lacking_notices(named, tokenizer, converted.special_tokens)
+        addition = Addition(notices=notices)
     if addition.added_tokens:
-        parsed["added_tokens"] = list(addition.added_tokens)
+        tokenizer["added_tokens"] = list(addition.added_tokens)
 
-    examination = examine(parsed, source, min_unmerged_share=min_unmerged_share)
+    examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     examination = replace(
         examination,
         added_tokens=addition.added_tokens,
         new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
-    if len(content) >= _LEAST_KEPT_BYTES:
-        memory.save({"examination": to_array(asdict(examination))})
+    if len(content) >= _MIN_CACHED_BYTES:
+        cached.save({"examination": to_array(asdict(examination))})
     return examination
-
-
-def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:
-    """Read other files than a tokenizer.json; large ones, which takes seconds, only once for all
-    processes.
-    """
-    identity = orjson.dumps([*digests, sorted(source.settings.items())], default=str).decode()
-    kept = Knowledge("definition", identity, cache_folder())
-    if (found := kept.load()) is not None:
-        return Content(json=found["json"].tobytes(), **from_array(found["facts"]))
-    content = _READERS[kind](source)
-    if len(content.json) >= _LEAST_KEPT_BYTES:
-        facts = to_array({name: getattr(content, name) for name in _FACTS})
-        kept.save({"json": np.frombuffer(content.json, np.uint8), "facts": facts})
-    return content

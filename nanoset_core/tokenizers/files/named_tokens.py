@@ -1,9 +1,10 @@
-"""Special tokens that files next to a tokenizer.json name and the tokenizer.json itself lacks.
+"""Read the special tokens that files next to a tokenizer name.
 
-Trainers load a folder with transformers' `AutoTokenizer`, which adds such tokens to the tokenizer:
-each becomes one id. The rules below are those of `PreTrainedTokenizerFast` in transformers 4.57 and
-5.24 as far as both agree; where they do not, or where the tokenizer's class may add tokens of its
-own, nothing is added, and a notice names the tokens.
+Trainers load a folder with transformers' `AutoTokenizer`, which adds such tokens to the tokenizer
+if its own file lacks them: each becomes one id. The rules below are those of
+`PreTrainedTokenizerFast` in transformers 4.57 and 5.24 as far as both agree. Tokens that they treat
+differently are doubtful, and so are all tokens of a class that may add some of its own.
+`additions.py` decides what becomes of them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenizers.files.parts import own_tokens, types_within
-
-if TYPE_CHECKING:
-    from tokenizers import AddedToken
 
 CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
@@ -26,7 +23,13 @@ ADDED_TOKENS = "added_tokens.json"
 FILES = (CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS)
 """Names of the files that transformers reads next to a tokenizer.json."""
 
-_NAMED = (
+TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+"""Keys of an added token other than its text and id."""
+
+Token = Mapping[str, Any]
+"""A token as in a tokenizer.json: `content`, and those of `TOKEN_FLAGS` that the file has."""
+
+_PURPOSES = (
     "bos_token",
     "eos_token",
     "unk_token",
@@ -35,11 +38,12 @@ _NAMED = (
     "cls_token",
     "mask_token",
 )
-"""Keys of single tokens, in the order in which transformers adds them."""
+"""Keys that name one token each, in the order in which transformers adds the tokens."""
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 """Keys of further tokens, as transformers 4 and 5 call them."""
 _DECODER = "added_tokens_decoder"
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+"""Key of the mapping from ids to all added tokens, with their flags."""
+
 _END_OF_TEXT = "<|endoftext|>"
 _CLASS_TOKENS: Mapping[str, Mapping[str, str]] = {
     "PreTrainedTokenizer": {},
@@ -62,58 +66,59 @@ _CLASS_TOKENS: Mapping[str, Mapping[str, str]] = {
         "pad_token": "<pad>",
     },
 }
-"""Class of a tokenizer, without the ending Fast → the tokens that it has if its files do not name
-others.
-"""
-_SHOWN = 6
-"""How many tokens a notice names."""
+"""Class of a tokenizer → purpose → the token that it has if the files name none.
 
-Token = Mapping[str, Any]
-"""`content` and those of `_FLAGS` that are given, as in a tokenizer.json."""
+Class names are without the ending Fast.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTokens:
-    """The special tokens that the files next to a tokenizer.json name."""
+    """The special tokens that the files next to a tokenizer name."""
 
     listed: Sequence[Token] = ()
-    """Tokens with their flags, in the order of their ids: of added_tokens_decoder or
-    added_tokens.json.
-    """
+    """Tokens of added_tokens_decoder or added_tokens.json, in the order of their ids."""
     special: Sequence[Token] = ()
     """Tokens that are named for a purpose, in the order in which transformers adds them."""
     doubts: Mapping[str, str] = field(default_factory=dict)
     """Token → why it is not certain whether transformers adds it, or how."""
     class_tokens: Sequence[str] = ()
-    """Tokens that the tokenizer's class has and the files do not name."""
+    """Tokens that the tokenizer's class has although the files do not name them."""
     unknown_class: str = ""
-    """The tokenizer's class, if it is not known which tokens it has."""
+    """The tokenizer's class, if its tokens are not known."""
     sources: Sequence[str] = ()
-    """Names of the files."""
+    """Names of the files that were read."""
     unreadable: Sequence[str] = ()
-    """Names of those that are no JSON object."""
+    """Names of files that are no JSON object."""
     splits_special_tokens: bool = False
-    """Whether transformers is told to split special tokens in texts like other text."""
+    """Whether transformers is set to split special tokens in texts like other text."""
 
     @property
-    def contents(self) -> list[str]:
-        """Return the texts of all tokens that the files name, each once."""
-        return list(dict.fromkeys([*_contents([*self.listed, *self.special]), *self.doubts]))
+    def names(self) -> list[str]:
+        """The texts of all tokens that the files name, each once."""
+        certain = texts_of([*self.listed, *self.special])
+        return list(dict.fromkeys([*certain, *self.doubts]))
+
+
+def texts_of(tokens: Sequence[Token]) -> list[str]:
+    """Return the texts of tokens, each once."""
+    return list(dict.fromkeys(str(token["content"]) for token in tokens))
 
 
 def files_beside(tokenizer: Path) -> list[Path]:
     """Return the existing files next to a tokenizer that may name special tokens."""
-    return [path for path in (tokenizer.with_name(name) for name in FILES) if path.is_file()]
+    paths = [tokenizer.with_name(name) for name in FILES]
+    return [path for path in paths if path.is_file()]
 
 
-def read_named_tokens(files: Sequence[Path], own_ids: Collection[int]) -> NamedTokens:
+def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> NamedTokens:
     """Read the special tokens that the files next to a tokenizer name.
 
     Args:
-        files: Those of `FILES` that exist.
-        own_ids: Ids of the tokenizer.json's own added tokens.
+        files: The files of `FILES` that exist.
+        added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    contents: dict[str, Mapping[str, Any]] = {}
+    contents: dict[str, Mapping[str, Any]] = {}  # by file name
     unreadable = []
     for path in files:
         content = _read_object(path)
@@ -121,376 +126,197 @@ def read_named_tokens(files: Sequence[Path], own_ids: Collection[int]) -> NamedT
             unreadable.append(path.name)
         else:
             contents[path.name] = content
-    config = contents.get(CONFIG) or {}
 
-    listed: list[Token] = []
+    config = contents.get(CONFIG, {})
+    special_map: Mapping[str, Any] = {}
     if _DECODER in config:
-        # Since transformers 4.34 the tokenizer_config.json holds all added tokens; the other files
-        # are not read then.
-        listed = _by_id(config[_DECODER], config)
-        special_map: Mapping[str, Any] = {}
+        # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does,
+        # transformers does not read the other files.
+        listed = _decoder_tokens(config[_DECODER])
     else:
-        special_map = contents.get(SPECIAL_TOKENS_MAP) or {}
-        added = contents.get(ADDED_TOKENS) or {}
-        listed = _of_added_tokens(added, {**config, **special_map}, own_ids)
-    named_tokens, named_doubts = _named_for_a_purpose(config, special_map)
-    further_tokens, further_doubts = _further_tokens(config, special_map)
-    doubts = {**_tokens_of_other_keys(config), **further_doubts, **named_doubts}
-    special = [*named_tokens, *further_tokens]
-    certain = {"", *(str(token["content"]) for token in (*listed, *special))}
+        special_map = contents.get(SPECIAL_TOKENS_MAP, {})
+        special_names = _special_names({**config, **special_map})
+        listed = _added_tokens(contents.get(ADDED_TOKENS, {}), special_names, added_ids)
+
+    purpose_tokens = _purpose_tokens(config, special_map)
+    further_tokens = _further_tokens(config, special_map)
+    special = [*purpose_tokens.tokens, *further_tokens.tokens]
+
+    # A token that is certain by one key is certain, whatever other keys name it.
+    certain_names = texts_of([*listed, *special])
+    all_doubts = {**_other_doubts(config), **further_tokens.doubts, **purpose_tokens.doubts}
+    doubts = {}
+    for name, reason in all_doubts.items():
+        if name and name not in certain_names:
+            doubts[name] = reason
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
-    defaults = _CLASS_TOKENS.get(class_name)
-    named = config.keys() | special_map.keys()
+    class_tokens = []
+    for purpose, token in _CLASS_TOKENS.get(class_name, {}).items():
+        if purpose not in config and purpose not in special_map:
+            class_tokens.append(token)
+
     return NamedTokens(
-        listed,
-        special,
-        {name: reason for name, reason in doubts.items() if name not in certain},
-        [token for key, token in (defaults or {}).items() if key not in named],
-        class_name if defaults is None else "",
-        list(contents),
-        unreadable,
-        config.get("split_special_tokens") is True,
+        listed=listed,
+        special=special,
+        doubts=doubts,
+        class_tokens=class_tokens,
+        unknown_class="" if class_name in _CLASS_TOKENS else class_name,
+        sources=list(contents),
+        unreadable=unreadable,
+        splits_special_tokens=config.get("split_special_tokens") is True,
     )
 
 
 def _read_object(path: Path) -> Mapping[str, Any] | None:
-    """Read a JSON object; return None if the file holds none."""
+    """Return a file's JSON object, or None if the file contains none."""
     try:
-        value = json.loads(read_regular(path))  # these files may hold integers that orjson refuses
+        value = json.loads(read_regular(path))  # these files may have integers that orjson refuses
     except (ValueError, OSError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _by_id(decoder: Any, config: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of an added_tokens_decoder: id → token with its flags."""
+# Tokens that are listed with their ids
+
+
+def _decoder_tokens(decoder: Any) -> list[Token]:
+    """Return the tokens of an added_tokens_decoder, which maps ids to tokens, sorted by id."""
     if not isinstance(decoder, dict):
         return []
-    tokens = {
-        int(ident): token
-        for ident, token in decoder.items()
-        if ident.isdigit() and _is_token(token)
-    }
-    return [_flags_of(tokens[ident]) for ident in sorted(tokens)]
+    token_by_id = {}
+    for key, token in decoder.items():
+        if key.isdigit() and isinstance(token, dict) and _text_of(token):
+            token_by_id[int(key)] = token
+    return [_text_and_flags(token_by_id[token_id]) for token_id in sorted(token_by_id)]
 
 
-def _of_added_tokens(
-    added: Mapping[str, Any], named: Mapping[str, Any], own_ids: Collection[int]
+def _added_tokens(
+    ids: Mapping[str, Any], special_names: Collection[str], added_ids: Collection[int]
 ) -> list[Token]:
-    """Return the tokens of an added_tokens.json: token → id.
+    """Return the tokens of an added_tokens.json, which maps tokens to ids, sorted by id.
 
-    Those whose id the tokenizer.json gives to an added token of its own are replaced by it.
+    A token with the id of an added token in the tokenizer.json is left out: that token replaces it.
+
+    Args:
+        ids: The content of the file.
+        special_names: Tokens that other keys name.
+        added_ids: Ids of the added tokens in the tokenizer.json.
     """
-    special: set[str] = set()
-    for key in (*_NAMED, *_LISTS):
-        value = named.get(key)
-        special.update(_content(token) for token in (value if isinstance(value, list) else [value]))
-    ids = {
-        name: ident
-        for name, ident in added.items()
-        if isinstance(ident, int) and ident not in own_ids
-    }
-    return [
-        {"content": name, "special": name in special, "normalized": name not in special}
-        for name in sorted(ids, key=ids.__getitem__)
-    ]
+    id_by_name = {}
+    for name, token_id in ids.items():
+        if isinstance(token_id, int) and token_id not in added_ids:
+            id_by_name[name] = token_id
+
+    tokens: list[Token] = []
+    for name in sorted(id_by_name, key=id_by_name.__getitem__):
+        is_special = name in special_names
+        tokens.append({"content": name, "special": is_special, "normalized": not is_special})
+    return tokens
 
 
-def _named_for_a_purpose(
-    config: Mapping[str, Any], special_map: Mapping[str, Any]
-) -> tuple[list[Token], dict[str, str]]:
-    """Return the tokens of keys such as eos_token, and token → why it is not certain, of others."""
+def _special_names(config: Mapping[str, Any]) -> set[str]:
+    """Return the tokens that the keys for purposes, or lists of further tokens, name."""
+    names: set[str] = set()
+    for key in (*_PURPOSES, *_LISTS):
+        value = config.get(key)
+        tokens = value if isinstance(value, list) else [value]
+        names.update(_text_of(token) for token in tokens)
+    return names
+
+
+# Tokens that are named for a purpose
+
+
+class _SpecialTokens(NamedTuple):
+    tokens: list[Token]
+    """Tokens that both versions of transformers add, in their order."""
+    doubts: dict[str, str]
+    """Token → why it is not certain, of all others."""
+
+
+def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
+    """Return the tokens of keys such as eos_token; special_tokens_map.json overrides the config."""
     tokens: list[Token] = []
     doubts = {}
-    for key in _NAMED:
-        value = special_map.get(key, config.get(key))
-        # Transformers refuses an object without its type in a tokenizer_config.json.
-        if (
-            isinstance(value, dict)
-            and key not in special_map
-            and value.get("__type") != "AddedToken"
-        ):
-            doubts[_content(value)] = f"{key} of {CONFIG} is an object without __type"
-        elif _content(value):
-            tokens.append({**_flags_of(value), "special": True})
-    return tokens, doubts
+    for key in _PURPOSES:
+        is_in_map = key in special_map
+        value = special_map[key] if is_in_map else config.get(key)
+        if not is_in_map and _is_untyped(value):
+            # Transformers refuses an object without its type in a tokenizer_config.json.
+            doubts[_text_of(value)] = f"{key} of {CONFIG} is an object without __type"
+        elif _text_of(value):
+            tokens.append({**_text_and_flags(value), "special": True})
+    return _SpecialTokens(tokens, doubts)
 
 
-def _further_tokens(
-    config: Mapping[str, Any], special_map: Mapping[str, Any]
-) -> tuple[list[Token], dict[str, str]]:
-    """Return the tokens of lists such as additional_special_tokens, and token → why it is not
-    certain, of others.
-    """
+def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
+    """Return the tokens of lists such as additional_special_tokens."""
     tokens: list[Token] = []
     doubts = {}
-    in_config = [token for key in _LISTS for token in _members(config.get(key))]
-    for token in in_config:
-        if isinstance(token, dict) and token.get("__type") != "AddedToken":
-            doubts[_content(token)] = f"an object without __type in {CONFIG}"
-        elif _content(token):
-            tokens.append({**_flags_of(token), "special": True})
-    for token in (token for key in _LISTS for token in _members(special_map.get(key))):
-        # Transformers 4 joins the two lists, and transformers 5 reads the first alone and no
-        # objects in the second.
-        if any(key in config for key in _LISTS):
-            doubts[_content(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
+    for token in _members_of_lists(config):
+        if _is_untyped(token):
+            doubts[_text_of(token)] = f"an object without __type in {CONFIG}"
+        elif _text_of(token):
+            tokens.append({**_text_and_flags(token), "special": True})
+
+    config_has_list = any(key in config for key in _LISTS)
+    for token in _members_of_lists(special_map):
+        # Of two lists, transformers 4 adds both, and transformers 5 only that of the config.
+        # Transformers 5 also ignores objects in the list of special_tokens_map.json.
+        if config_has_list:
+            doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(token, dict):
-            doubts[_content(token)] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        elif _content(token):
-            tokens.append({**_flags_of(token), "special": True})
-    return tokens, doubts
+            doubts[_text_of(token)] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
+        elif _text_of(token):
+            tokens.append({**_text_and_flags(token), "special": True})
+    return _SpecialTokens(tokens, doubts)
 
 
-def _tokens_of_other_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return token → its key, of tokens that transformers 5 adds, and transformers 4 does not."""
-    keys = [key for key in config if key.endswith("_token") and key not in _NAMED]
-    return {_content(config[key]): f"{key} of {CONFIG}" for key in keys}
+def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return token → reason of tokens that transformers 5 adds and transformers 4 does not.
+
+    These are the tokens of other keys that end with _token, such as image_token.
+    """
+    doubts = {}
+    for key, value in config.items():
+        if key.endswith("_token") and key not in _PURPOSES:
+            doubts[_text_of(value)] = f"{key} of {CONFIG}"
+    return doubts
 
 
-def _members(value: Any) -> list[Any]:
-    """Return the tokens of a list, or of a mapping from purposes to tokens."""
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
+    """Return the further tokens: each key has a list, or a mapping from purposes to tokens."""
+    tokens: list[Any] = []
+    for key in _LISTS:
+        value = config.get(key)
+        if isinstance(value, dict):
+            tokens += value.values()
+        elif isinstance(value, list):
+            tokens += value
+    return tokens
 
 
-def _is_token(value: Any) -> bool:
-    return (
-        isinstance(value, dict) and isinstance(value.get("content"), str) and bool(value["content"])
-    )
+# One token
 
 
-def _content(value: Any) -> str:
-    """Return the text of a token; nothing, if there is none."""
+def _text_of(value: Any) -> str:
+    """Return the text of a token, which is a text or an object; empty if it has none."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""
 
 
-def _flags_of(value: Any) -> dict[str, Any]:
-    """Return a token's text with those of its flags that are given."""
-    flags = (
-        {name: bool(value[name]) for name in _FLAGS if name in value}
-        if isinstance(value, dict)
-        else {}
-    )
-    return {"content": _content(value), **flags}
+def _is_untyped(value: Any) -> bool:
+    """Return whether a token is an object without the type that transformers writes."""
+    return isinstance(value, dict) and value.get("__type") != "AddedToken"
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """What files next to a tokenizer.json add to it."""
-
-    added_tokens: Sequence[Mapping[str, Any]] = ()
-    """All added tokens of the tokenizer, its own included, as a tokenizer.json has them; none:
-    those of its file.
-    """
-    new_names: Sequence[str] = ()
-    """Those of them that the tokenizer.json lacks."""
-    notices: Sequence[str] = ()
-    """What the user should know."""
-
-
-def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
-    """Return the added tokens that `AutoTokenizer` gives a tokenizer, or a notice that names those
-    it may give.
-
-    If the tokenizer.json has all tokens, it is used as it is, so that data made with it stays
-    current.
-
-    Args:
-        named: What the files next to it name.
-        tokenizer: The parsed tokenizer.json.
-        content: The same as bytes.
-    """
-    notices = [
-        f"has a {name} next to it that is no JSON object, and is not read"
-        for name in named.unreadable
-    ]
-    if named.splits_special_tokens:
-        notices.append(
-            f"gives one id to a special token in a text, and transformers splits it, since {CONFIG} next to it sets "
-            "split_special_tokens"
-        )
-    own = {token["content"]: token for token in own_tokens(tokenizer)}
-    unmatched = [name for name in named.contents if name not in own]
-    flags = _deciding_flags(tokenizer)
-    changed = [
-        name
-        for name in _contents(named.listed)
-        if name in own and _differs(named.listed, own[name], flags)
-    ]
-    # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
-    reflagged = [
-        name
-        for name in _contents(named.special)
-        if name in own and _differs(named.special, own[name], flags)
-    ]
-    vocabulary = _vocabulary(tokenizer)
-    of_class = [
-        name
-        for name in dict.fromkeys(named.class_tokens)
-        if name not in own and name not in named.contents
-    ]
-    missing = [name for name in (*unmatched, *of_class) if name not in vocabulary]
-    if not missing:
-        notices += _other_meanings(named, unmatched, list(dict.fromkeys([*changed, *reflagged])))
-        return Addition(notices=notices)
-
-    # Which ids tokens get depends on all tokens before them: one doubt is a doubt about all.
-    doubts = [f"{name!r}: {reason}" for name, reason in named.doubts.items() if name in unmatched]
-    if named.unknown_class:
-        doubts.append(f"the class {named.unknown_class} may have tokens of its own")
-    if named.splits_special_tokens:
-        doubts.append(f"{CONFIG} sets split_special_tokens")
-    doubts += [f"{name!r}: a token of the tokenizer's class" for name in of_class]
-    doubts += [f"{name!r}: its flags differ from those in the tokenizer.json" for name in reflagged]
-    added = () if doubts else _with_tokens(named, content)
-    if added:
-        return Addition(added, missing, notices)
-    reason = f" ({'; '.join(doubts[:_SHOWN])})" if doubts else ""
-    notices.append(
-        f"lacks {_listed(missing)}, which {' and '.join(named.sources)} next to it names. Texts that hold them are "
-        "split into pieces here, and may get one id each in a trainer that loads the folder with transformers"
-        f"{reason}. {_SAVE}"
-    )
-    return Addition(notices=notices)
-
-
-_SAVE = (
-    "To be certain, save the tokenizer again with the trainer's version of transformers: "
-    "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-)
-
-
-def lacking_notices(
-    named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]
-) -> list[str]:
-    """Return a notice on tokens that files next to another kind of tokenizer name, and that it does
-    not have.
-
-    Args:
-        named: What the files name.
-        tokenizer: The tokenizer.json that the tokenizer was made into.
-        special_tokens: The tokenizer's special tokens.
-    """
-    vocabulary = _vocabulary(tokenizer)
-    missing = [
-        name for name in named.contents if name not in vocabulary and name not in special_tokens
-    ]
-    if not missing:
-        return []
-    return [
-        f"has no token {_listed(missing)}, which {' and '.join(named.sources)} next to it names: texts that hold them "
-        "are split into pieces. If the trainer loads the folder with transformers, tokenize with the tokenizer.json "
-        "that AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes"
-    ]
-
-
-def _other_meanings(
-    named: NamedTokens, unmatched: Sequence[str], changed: Sequence[str]
-) -> list[str]:
-    """Return notices on tokens that the tokenizer.json has, but in another way than transformers
-    takes them.
-    """
-    sources = " and ".join(named.sources)
-    notices = []
-    if unmatched:
-        notices.append(
-            f"has {_listed(unmatched)} in its vocabulary, but not as added tokens: texts that hold them are split into "
-            f"pieces here. {sources} names them, so that transformers gives each one id. {_SAVE}"
-        )
-    if changed:
-        notices.append(
-            f"and {sources} say different things about {_listed(changed)} (such as lstrip, rstrip, normalized); the "
-            f"tokenizer.json is followed here, and the other by transformers. {_SAVE}"
-        )
-    return notices
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"
-
-
-def _contents(tokens: Sequence[Token]) -> list[str]:
-    """Return the texts of tokens, each once."""
-    return list(dict.fromkeys(str(token["content"]) for token in tokens))
-
-
-def _differs(tokens: Sequence[Token], own: Token, flags: Collection[str]) -> bool:
-    """Return whether one of the tokens has the text of another and other flags."""
-    same = [token for token in tokens if token["content"] == own["content"]]
-    return any(token[flag] != own.get(flag) for token in same for flag in flags if flag in token)
-
-
-def _deciding_flags(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return the flags of added tokens that decide ids: `special` matters only where ids are
-    decoded.
-    """
-    flags = ["single_word", "lstrip", "rstrip"]
-    if types_within(tokenizer.get("normalizer")) - {"Sequence", "None"}:
-        flags.append("normalized")
-    return flags
-
-
-def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
-    """Return the tokens of the model."""
-    model = tokenizer.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict):
-        return vocabulary.keys()
-    entries = vocabulary if isinstance(vocabulary, list) else []
-    return {entry[0] for entry in entries if isinstance(entry, list) and entry}
-
-
-def _with_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any]]:
-    """Return the added tokens after transformers' additions; none, if the library cannot load the
-    tokenizer.
-
-    The library itself gives the ids: those of the vocabulary to tokens that are in it, the next
-    free ones to others.
-    """
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        return ()
-    own = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    special_names = {*_contents(named.special), *named.class_tokens}
-
-    # As in PreTrainedTokenizerFast.__init__: first the listed tokens that are not there with just
-    # these flags …
-    additions: dict[str, AddedToken] = {}
-    for token in named.listed:
-        added = _added_token(token, special_names)
-        if token["content"] not in own or repr(added) != repr(own[token["content"]]):
-            additions[token["content"]] = added
-    # … then the named ones that are not there at all.
-    for token in named.special:
-        if token["content"] not in own and token["content"] not in additions:
-            additions[token["content"]] = _added_token(token, special_names)
-    tokenizer.add_tokens(list(additions.values()))
-
-    decoder = tokenizer.get_added_tokens_decoder()
-    return [
-        {"id": ident, "content": token.content, **{name: getattr(token, name) for name in _FLAGS}}
-        for ident, token in sorted(decoder.items())
-    ]
-
-
-def _added_token(token: Token, special_names: Collection[str]) -> AddedToken:
-    """Return a token as transformers makes it; special ones are not normalized unless their flags
-    say so.
-    """
-    from tokenizers import AddedToken
-
-    is_special = bool(token.get("special")) or token["content"] in special_names
-    flags = {name: token.get(name, False) for name in ("single_word", "lstrip", "rstrip")}
-    normalized = token.get("normalized", not is_special)
-    return AddedToken(token["content"], special=is_special, normalized=normalized, **flags)
+def _text_and_flags(value: Any) -> dict[str, Any]:
+    """Return a token with its text, and those of its flags that the file has."""
+    token: dict[str, Any] = {"content": _text_of(value)}
+    if isinstance(value, dict):
+        for name in TOKEN_FLAGS:
+            if name in value:
+                token[name] = bool(value[name])
+    return token

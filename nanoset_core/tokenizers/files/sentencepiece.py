@@ -1,268 +1,410 @@
-"""SentencePiece models: their pieces, and the same rules as a tokenizer.json.
+"""Read SentencePiece models, and convert them to a tokenizer.json.
 
-The `tokenizers` library decodes by it, and fast engines try it; the `sentencepiece` package, which
-gives the tokens, stays the reference. The package is optional, and facts of a model need none: so
-the file is read here.
+The `sentencepiece` package stays the reference for tokens. The tokenizer.json serves to decode them
+and to try faster engines, which must give the same tokens as the package. The package is optional,
+and the facts of a model (its vocabulary size, its special tokens) must be known without it, so the
+file is parsed here.
+
+A model is a protobuf message, `ModelProto` of sentencepiece_model.proto. Of its fields, these
+matter:
+
+    1  pieces, one message each: 1 text, 2 score, 3 type
+    2  settings of the trainer: 3 model_type, 24 treat_whitespace_as_suffix, 35 byte_fallback,
+       47 eos_piece
+    3  settings of the normalizer: 2 precompiled_charsmap, 3 add_dummy_prefix,
+       4 remove_extra_whitespaces, 5 escape_whitespaces
 """
 
 from __future__ import annotations
 
 import base64
-import itertools
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenizers.files.source import (
+from nanoset_core.tokenizers.files.source import TokenizerFile
+from nanoset_core.tokenizers.files.tokenizer_json import (
     NEVER_IN_TEXT,
-    Content,
-    TokenizerFile,
+    ConvertedTokenizer,
     added_token,
-    bpe,
-    tokenizer_json,
+    bpe_model,
+    build_tokenizer_json,
+    pairs_that_make,
 )
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
-_UNIGRAM, _BPE, _WORD, _CHARACTER = 1, 2, 3, 4
 SPACE_SIGN = "▁"
+"""The character (U+2581) as which SentencePiece writes a space."""
+
+_EXPECTED = "a model as sentencepiece's trainer writes it"
+_REMEDY = "fetch the file again, completely, or use a tokenizer.json"
 
 
-class _Model(NamedTuple):
-    """What of sentencepiece_model.proto's ModelProto decides."""
+class _PieceType(IntEnum):
+    """Field 3 of a piece."""
 
-    pieces: list[tuple[str, float, int]]
-    """(text, score, type), by id."""
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+
+
+class _ModelType(IntEnum):
+    """Field 3 of the trainer's settings."""
+
+    UNIGRAM = 1
+    BPE = 2
+    WORD = 3
+    CHARACTER = 4
+
+
+class _Piece(NamedTuple):
+    """One entry of the vocabulary; its position is its id."""
+
+    text: str
+    score: float
+    type: int
+    """A `_PieceType`, or the number of a type that is not needed here, such as a single byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The parts of a model that decide the tokens of a text."""
+
+    pieces: list[_Piece]
     model_type: int
     byte_fallback: bool
-    suffix: bool
+    """Whether characters without a piece are written as tokens of their bytes."""
+    has_space_suffix: bool
+    """Whether a space belongs to the word before it rather than to the next one."""
     eos_piece: str
     charsmap: bytes
+    """Compiled rules of the normalizer; empty if it changes no characters."""
     add_dummy_prefix: bool
+    """Whether a space is put in front of a text."""
     remove_extra_whitespaces: bool
     escape_whitespaces: bool
+    """Whether spaces are written as `SPACE_SIGN`."""
+
+    def texts_of(self, *types: _PieceType) -> list[str]:
+        """Return the texts of all pieces of some types, in the order of their ids."""
+        return [piece.text for piece in self.pieces if piece.type in types]
 
 
-def read_model(source: TokenizerFile) -> Content:
-    """Read the pieces of a model, and its rules where a tokenizer.json can hold them.
+def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
+    """Read a SentencePiece model.
 
     Raises:
-        FormatError: the file is damaged, or something else.
-        ConfigError: special tokens are named that only the legacy wrapper takes.
+        FormatError: The file is damaged, or is no such model.
+        ConfigError: Special tokens are configured, which only Megatron-LM's legacy wrapper takes.
     """
     if source.special_tokens and not source.legacy:
         raise ConfigError(
             "a SentencePiece model holds its special tokens itself",
             where=source,
             found=f"tokenizer.special_tokens: {' '.join(source.special_tokens[:12])}",
-            remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), with which Megatron-LM "
-            "adds tokens to the model's",
+            remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), "
+            "with which Megatron-LM adds tokens to the model's",
         )
-    content = read_regular(source.path)
-    model = _parse(content, source)
-    ids = {text: ident for ident, (text, _, _) in enumerate(model.pieces)}
-    if len(ids) != len(model.pieces) or not ids:
-        raise _error(
-            source, "the model has no pieces, or two alike", f"{len(ids):,} different pieces"
-        )
-    special = {
-        text: ident for text, ident in ids.items() if model.pieces[ident][2] in (_UNKNOWN, _CONTROL)
-    }
-    # for special tokens of Megatron-LM's legacy wrapper that are no pieces
-    further = itertools.count(len(ids))
-    legacy = {
-        name: ids[name] if name in ids and model.pieces[ids[name]][2] != _UNKNOWN else next(further)
-        for name in dict.fromkeys(source.special_tokens or ())
-    }
-    vocab_size = max(len(ids) - 1, *legacy.values(), 0) + 1
-    return Content(
-        json=_as_tokenizer_json(model, ids, special, legacy),
-        meaning={"legacy": source.legacy, "special_tokens": list(legacy.items())},
+    model = _parse(read_regular(source.path), source)
+    ids = _piece_ids(model, source)
+    special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
+    special_tokens = {text: ids[text] for text in special_texts}
+    legacy_tokens = _legacy_tokens(source, model, ids)
+    vocab_size = max([len(ids), *[token_id + 1 for token_id in legacy_tokens.values()]])
+
+    eod = None
+    if model.eos_piece in model.texts_of(_PieceType.CONTROL):
+        eod = model.eos_piece
+
+    return ConvertedTokenizer(
+        json=_tokenizer_json(model, ids, special_texts, legacy_tokens),
+        meaning={"legacy": source.legacy, "special_tokens": list(legacy_tokens.items())},
         vocab_size=vocab_size,
         max_id=vocab_size - 1,
-        special_tokens={**special, **legacy},
-        eod=next(
-            (
-                text
-                for text, _, kind in model.pieces
-                if text == model.eos_piece and kind == _CONTROL
-            ),
-            None,
-        ),
+        special_tokens={**special_tokens, **legacy_tokens},
+        eod=eod,
     )
 
 
-def _as_tokenizer_json(
-    model: _Model, ids: Mapping[str, int], special: Mapping[str, int], legacy: Mapping[str, int]
+def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
+    """Return text → id of all pieces; raise FormatError if there are none, or two are alike."""
+    ids = {piece.text: token_id for token_id, piece in enumerate(model.pieces)}
+    if not ids or len(ids) != len(model.pieces):
+        raise FormatError(
+            "the model has no pieces, or two alike",
+            where=source,
+            found=f"{len(ids):,} different pieces",
+            expected=_EXPECTED,
+            remedy=_REMEDY,
+        )
+    return ids
+
+
+def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
+    """Return name → id of the special tokens that Megatron-LM's legacy wrapper adds.
+
+    A name that is a piece keeps the piece's id, unless it is the unknown token, which the wrapper
+    does not find. All others get new ids after the pieces.
+    """
+    tokens = {}
+    next_id = len(ids)
+    for name in dict.fromkeys(source.special_tokens or ()):
+        piece_id = ids.get(name)
+        if piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN:
+            tokens[name] = piece_id
+        else:
+            tokens[name] = next_id
+            next_id += 1
+    return tokens
+
+
+# Conversion
+
+
+def _tokenizer_json(
+    model: _Model,
+    ids: Mapping[str, int],
+    special_texts: list[str],
+    legacy_tokens: Mapping[str, int],
 ) -> bytes:
-    named = {
-        name if name not in ids else name + NEVER_IN_TEXT: ident for name, ident in legacy.items()
-    }
-    further = {name: ident for name, ident in named.items() if ident >= len(ids)}
-    vocabulary = {**ids, **further}
-    user_defined = [text for text, _, kind in model.pieces if kind == _USER_DEFINED]
-    added = {
-        **dict.fromkeys(special, True),
-        **dict.fromkeys(user_defined, False),
-        **dict.fromkeys(further, True),
-    }
-    parts: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    if model.add_dummy_prefix:
-        parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    return tokenizer_json(
-        added_tokens=[
-            added_token(text, vocabulary[text], special=flag) for text, flag in added.items()
-        ],
+    """Return a model as a tokenizer.json, with the legacy wrapper's tokens as added ones."""
+    new_tokens = {}
+    for name, token_id in legacy_tokens.items():
+        if token_id >= len(ids):
+            # A name that is a piece has another id as such, and must be written differently.
+            entry = name + NEVER_IN_TEXT if name in ids else name
+            new_tokens[entry] = token_id
+    vocabulary = {**ids, **new_tokens}
+
+    added_tokens = []
+    for text in special_texts:
+        added_tokens.append(added_token(text, ids[text], special=True))
+    for text in model.texts_of(_PieceType.USER_DEFINED):
+        added_tokens.append(added_token(text, ids[text], special=False))
+    for text, token_id in new_tokens.items():
+        added_tokens.append(added_token(text, token_id, special=True))
+
+    return build_tokenizer_json(
+        added_tokens=added_tokens,
         normalizer=_normalizer(model),
-        decoder={"type": "Sequence", "decoders": parts},
-        model=_model(model, vocabulary),
+        decoder=_decoder(model),
+        model=_model_component(model, vocabulary),
     )
 
 
 def _normalizer(model: _Model) -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
     if model.charsmap:
-        steps.append(
-            {
-                "type": "Precompiled",
-                "precompiled_charsmap": base64.b64encode(model.charsmap).decode(),
-            }
-        )
+        charsmap = base64.b64encode(model.charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if model.remove_extra_whitespaces:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     if model.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": SPACE_SIGN})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN})
-    return steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps}
+
+    if len(steps) == 1:
+        return steps[0]
+    return {"type": "Sequence", "normalizers": steps}
 
 
-def _model(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
-    unknown = next(
-        (ident for ident, (_, _, kind) in enumerate(model.pieces) if kind == _UNKNOWN), None
-    )
-    plain = (
-        all(kind != 5 for _, _, kind in model.pieces)
-        and model.escape_whitespaces
-        and not model.suffix
-    )
-    merges = _merges(model) if model.model_type == _BPE and plain else None
-    if merges is None:
-        pieces = [[text, score] for text, score, _ in model.pieces]
-        pieces += [[text, 0.0] for text in list(vocabulary)[len(pieces) :]]
-        return {
-            "type": "Unigram",
-            "unk_id": unknown,
-            "vocab": pieces,
-            "byte_fallback": model.byte_fallback,
-        }
-    token = None if unknown is None else model.pieces[unknown][0]
-    return bpe(
-        vocabulary, merges, unk_token=token, fuse_unk=True, byte_fallback=model.byte_fallback
-    )
+def _decoder(model: _Model) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if model.add_dummy_prefix:
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {"type": "Sequence", "decoders": steps}
+
+
+def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+    """Return the component `model`: a BPE if merges can express the model, else a unigram model.
+
+    The unigram model of a BPE gives other tokens. It serves to decode, which needs only the ids.
+    """
+    unknown_texts = model.texts_of(_PieceType.UNKNOWN)
+    merges = _merges(model)
+    if merges is not None:
+        return bpe_model(
+            vocabulary,
+            merges,
+            unk_token=unknown_texts[0] if unknown_texts else None,
+            fuse_unk=True,
+            byte_fallback=model.byte_fallback,
+        )
+
+    entries = [[piece.text, piece.score] for piece in model.pieces]
+    for text in list(vocabulary)[len(entries) :]:
+        entries.append([text, 0.0])
+    return {
+        "type": "Unigram",
+        "unk_id": vocabulary[unknown_texts[0]] if unknown_texts else None,
+        "vocab": entries,
+        "byte_fallback": model.byte_fallback,
+    }
 
 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
-    """List every two pieces that make a third, best score first; None where merges cannot express
-    the scores.
+    """Return every pair of pieces that makes a third, the third with the best score first.
+
+    Returns None if merges cannot express the model.
     """
-    ids = {
-        text: ident
-        for ident, (text, _, kind) in enumerate(model.pieces)
-        if kind in (_NORMAL, _USER_DEFINED)
-    }
-    made = [piece for piece in model.pieces if piece[2] == _NORMAL and len(piece[0]) > 1]
-    words = [score for text, score, _ in made if text.strip(SPACE_SIGN)]
-    # the first in the text wins; of runs of ▁, which often tie, canaries tell
-    if len(set(words)) != len(words):
+    has_unused_pieces = bool(model.texts_of(_PieceType.UNUSED))
+    is_plain = model.escape_whitespaces and not model.has_space_suffix and not has_unused_pieces
+    if model.model_type != _ModelType.BPE or not is_plain:
         return None
+
+    merged_pieces = []
+    for piece in model.pieces:
+        if piece.type == _PieceType.NORMAL and len(piece.text) > 1:
+            merged_pieces.append(piece)
+
+    # Among pieces of equal score, sentencepiece merges the first in the text, which a list of
+    # merges cannot express. Runs of ▁ often have equal scores: whether that matters is found by
+    # the engines' checks, which compare tokens with the package's.
+    word_scores = [piece.score for piece in merged_pieces if piece.text.strip(SPACE_SIGN)]
+    if len(set(word_scores)) != len(word_scores):
+        return None
+
+    mergeable_ids = {}
+    for token_id, piece in enumerate(model.pieces):
+        if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
+            mergeable_ids[piece.text] = token_id
     merges: list[tuple[str, str]] = []
-    for text, _, _ in sorted(made, key=lambda piece: -piece[1]):
-        pairs = [
-            (text[:cut], text[cut:])
-            for cut in range(1, len(text))
-            if text[:cut] in ids and text[cut:] in ids
-        ]
-        merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    for piece in sorted(merged_pieces, key=lambda piece: -piece.score):
+        merges += pairs_that_make(piece.text, mergeable_ids)
     return merges
 
 
+# Parsing
+
+_PIECES_FIELD = 1
+_TRAINER_FIELD = 2
+_NORMALIZER_FIELD = 3
+
+
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the
-    normalizer's.
+    """Parse a `ModelProto`.
+
+    Raises:
+        FormatError: It is damaged, or something else.
     """
-    pieces: list[tuple[str, float, int]] = []
-    settings: dict[int, dict[int, Any]] = {2: {}, 3: {}}
+    pieces: list[_Piece] = []
+    settings: dict[int, dict[int, Any]] = {_TRAINER_FIELD: {}, _NORMALIZER_FIELD: {}}
     try:
         for number, value in _fields(content):
-            if number == 1:
-                piece = dict(_fields(value))
-                (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
-                pieces.append((piece[1].decode(), score, piece.get(3, _NORMAL)))
+            if number == _PIECES_FIELD:
+                pieces.append(_parse_piece(value))
             elif number in settings:
                 settings[number] = dict(_fields(value))
-        trainer, normalizer = settings[2], settings[3]
-        model = _Model(
-            pieces,
-            model_type=trainer.get(3, _UNIGRAM),
-            byte_fallback=bool(trainer.get(35, 0)),
-            suffix=bool(trainer.get(24, 0)),
-            eos_piece=trainer.get(47, b"</s>").decode(),
-            charsmap=bytes(normalizer.get(2, b"")),
-            add_dummy_prefix=bool(normalizer.get(3, 1)),
-            remove_extra_whitespaces=bool(normalizer.get(4, 1)),
-            escape_whitespaces=bool(normalizer.get(5, 1)),
+        model = _build_model(pieces, settings[_TRAINER_FIELD], settings[_NORMALIZER_FIELD])
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
+        raise FormatError(
+            "this is no SentencePiece model, or it is cut or damaged",
+            where=source,
+            found=f"{error}, after {len(pieces):,} pieces",
+            expected=_EXPECTED,
+            remedy=_REMEDY,
+        ) from error
+    if model.model_type not in list(_ModelType):
+        raise FormatError(
+            "the model is of an unknown type",
+            where=source,
+            found=f"type {model.model_type}",
+            expected=_EXPECTED,
+            remedy=_REMEDY,
         )
-        if not settings[2] or not settings[3]:
-            # Both follow the pieces in every model. Without this, a file that was cut between two
-            # pieces would look whole, and be taken for a smaller unigram model.
-            raise ValueError("the settings of the trainer or of the normalizer are missing")
-    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
-        what = "this is no SentencePiece model, or it is cut or damaged"
-        raise _error(source, what, f"{cause}, behind {len(pieces):,} pieces") from cause
-    if model.model_type not in (_UNIGRAM, _BPE, _WORD, _CHARACTER):
-        raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
     return model
 
 
-def _error(where: object, what: str, found: object) -> FormatError:
-    expected = "a model as sentencepiece's trainer writes it"
-    remedy = "fetch the file again, whole, or name a tokenizer.json"
-    return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
+def _parse_piece(message: bytes) -> _Piece:
+    fields = dict(_fields(message))
+    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
+    return _Piece(text=fields[1].decode(), score=score, type=fields.get(3, _PieceType.NORMAL))
+
+
+def _build_model(
+    pieces: list[_Piece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
+) -> _Model:
+    """Build a model from its parsed messages; fields that are missing have protobuf's defaults.
+
+    Raises:
+        ValueError: The settings of the trainer or of the normalizer are missing.
+    """
+    if not trainer or not normalizer:
+        # Every model has both after the pieces. Without this check, a file that was cut off between
+        # two pieces would look whole, and be taken for a smaller unigram model.
+        raise ValueError("the settings of the trainer or of the normalizer are missing")
+    return _Model(
+        pieces=pieces,
+        model_type=trainer.get(3, _ModelType.UNIGRAM),
+        byte_fallback=bool(trainer.get(35, 0)),
+        has_space_suffix=bool(trainer.get(24, 0)),
+        eos_piece=trainer.get(47, b"</s>").decode(),
+        charsmap=bytes(normalizer.get(2, b"")),
+        add_dummy_prefix=bool(normalizer.get(3, 1)),
+        remove_extra_whitespaces=bool(normalizer.get(4, 1)),
+        escape_whitespaces=bool(normalizer.get(5, 1)),
+    )
+
+
+# Wire types: how the value of a protobuf field is written.
+_VARINT = 0
+_LENGTH_DELIMITED = 2
+_FIXED_SIZES = {1: 8, 5: 4}
+"""Wire type → bytes of the value."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (number, its number or bytes) of the fields of a protobuf message; ValueError or
-    IndexError for no such.
+    """Yield (number, value) of the fields of a protobuf message; a value is an int or bytes.
+
+    Each field is a key, which contains the field's number and its wire type, and the value.
+
+    Raises:
+        ValueError, IndexError: It is no protobuf message.
     """
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        value: Any = None
-        size = {1: 8, 5: 4}.get(key & 7)
-        if key & 7 in (0, 2):
-            value, place = _varint(message, place)
-        if key & 7 != 0:
-            size = value if size is None else size
-            if size is None or place + size > len(message):
-                raise ValueError(f"a field of wire type {key & 7} that cannot be there")
-            value, place = message[place : place + size], place + size
-        if key < 8:
+    position = 0
+    while position < len(message):
+        key, position = _read_varint(message, position)
+        number = key >> 3
+        wire_type = key & 7
+        value: Any
+        if wire_type == _VARINT:
+            value, position = _read_varint(message, position)
+        else:
+            if wire_type == _LENGTH_DELIMITED:
+                size, position = _read_varint(message, position)
+            elif wire_type in _FIXED_SIZES:
+                size = _FIXED_SIZES[wire_type]
+            else:
+                raise ValueError(f"a field of the unknown wire type {wire_type}")
+            if position + size > len(message):
+                raise ValueError("a field that ends after the message")
+            value = message[position : position + size]
+            position += size
+        if number == 0:
             raise ValueError("a protobuf field with number 0")
-        yield key >> 3, value
+        yield number, value
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Read a number → (number, place behind it)."""
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return (a number of variable length, the position after it).
+
+    Each byte has seven bits of the number, the lowest first. The eighth bit is set in all bytes but
+    the last.
+    """
     value = 0
-    for shift in range(0, 70, 7):
-        byte = message[place + shift // 7]
-        value |= (byte & 0x7F) << shift
+    for count in range(10):
+        byte = message[position + count]
+        value |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
-            return value, place + shift // 7 + 1
+            return value, position + count + 1
     raise ValueError("a number without an end")

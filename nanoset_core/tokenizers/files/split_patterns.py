@@ -1,7 +1,8 @@
-"""Split patterns by name: what tiktoken's ranks do not say of themselves.
+"""Published split patterns by name: tiktoken's files of ranks do not contain their pattern.
 
-Each gives the pieces of the pattern that the tokenizer was published with, as the `tokenizers`
-library spells it, so that engines know it again.
+A tokenizer splits text by its pattern before it merges bytes. Each pattern below splits text like
+the one that the tokenizer was published with, but is written as the `tokenizers` library writes
+it, so that the engines recognise it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+"""English contractions, the first alternative of most patterns."""
+
 TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+"""White space, the last alternatives of most patterns."""
+
 CL100K = CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + TAIL
-"""With a place for how many digits go together."""
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+"""A template: `%s` is the repetition of digits, such as `{1,3}` for up to three in one piece."""
+
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+# A template for patterns that split words where lower case changes to upper case. The first two
+# `%s` are the contraction that may follow a word, the last is the repetition of digits.
 _CASED = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
     rf"|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{TAIL}"
@@ -27,80 +36,92 @@ _TEKKEN = _CASED % ("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class NamedPattern:
-    """A published pre-tokenization pattern, with the normal form and special tokens that belong to
-    it.
-    """
+    """A split pattern, with the facts of the vocabulary that was published with it."""
 
     regex: str
     """As the `tokenizers` library reads it."""
     form: str | None = None
-    """Unicode normal form of text before it is cut."""
+    """Unicode normal form that text is brought into before it is split."""
     ranks: int | None = None
-    """Ranks of the vocabulary that is published with it."""
+    """Number of ranks in the published vocabulary, or None if it is not known."""
     special_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Those of that vocabulary."""
+    """Name → id of that vocabulary's special tokens."""
 
 
-def _numbered(first: int, *names: str) -> dict[str, int]:
-    return {name: first + number for number, name in enumerate(names)}
+def _number_from(first_id: int, names: list[str]) -> dict[str, int]:
+    """Give names consecutive ids."""
+    return {name: token_id for token_id, name in enumerate(names, start=first_id)}
 
 
-def _reserved(*numbers: int) -> list[str]:
-    return [f"<|reserved_special_token_{number}|>" for number in range(*numbers)]
-
-
-_LLAMA3_TOKENS = (
-    *(
+def _llama3_tokens() -> dict[str, int]:
+    reserved = [f"<|reserved_special_token_{number}|>" for number in range(251)]
+    names = [
         "<|begin_of_text|>",
         "<|end_of_text|>",
-        *_reserved(4),
+        *reserved[:4],
         "<|start_header_id|>",
         "<|end_header_id|>",
-    ),
-    *("<|reserved_special_token_4|>", "<|eot_id|>", *_reserved(5, 251)),
-)
-_QWEN_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    *(f"<|extra_{number}|>" for number in range(205)),
-)
+        reserved[4],
+        "<|eot_id|>",
+        *reserved[5:],
+    ]
+    return _number_from(128000, names)
+
+
+def _qwen_tokens() -> dict[str, int]:
+    extra = [f"<|extra_{number}|>" for number in range(205)]
+    return _number_from(151643, ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *extra])
+
+
+def _harmony_tokens() -> dict[str, int]:
+    # The order reaches the tokenizer.json that is made from such a file: do not sort.
+    tokens = {"<|startoftext|>": 199998, "<|endoftext|>": 199999}
+    for token_id in (200000, 200001, 200004, 200009, 200010, 200011):
+        tokens[f"<|reserved_{token_id}|>"] = token_id
+    tokens["<|return|>"] = 200002
+    tokens["<|constrain|>"] = 200003
+    tokens["<|channel|>"] = 200005
+    tokens["<|start|>"] = 200006
+    tokens["<|end|>"] = 200007
+    tokens["<|message|>"] = 200008
+    tokens["<|call|>"] = 200012
+    for token_id in range(200013, 201088):
+        if token_id != 200018:
+            tokens[f"<|reserved_{token_id}|>"] = token_id
+    tokens["<|endofprompt|>"] = 200018
+    return tokens
+
+
 _CL100K_TOKENS = {
-    **_numbered(100257, "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
     "<|endofprompt|>": 100276,
 }
-_HARMONY_TOKENS = {
-    **_numbered(199998, "<|startoftext|>", "<|endoftext|>"),
-    **{
-        f"<|reserved_{ident}|>": ident for ident in (200000, 200001, 200004, 200009, 200010, 200011)
-    },
-    **{"<|return|>": 200002, "<|constrain|>": 200003, "<|channel|>": 200005, "<|start|>": 200006},
-    **{"<|end|>": 200007, "<|message|>": 200008, "<|call|>": 200012},
-    **{f"<|reserved_{ident}|>": ident for ident in range(200013, 201088) if ident != 200018},
-    "<|endofprompt|>": 200018,
-}
+_O200K_TOKENS = {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
 
 PATTERNS = {
     "gpt2": NamedPattern(_GPT2, None, 50256, {"<|endoftext|>": 50256}),
     "r50k": NamedPattern(_GPT2, None, 50256, {"<|endoftext|>": 50256}),
     "p50k": NamedPattern(_GPT2, None, 50280, {"<|endoftext|>": 50256}),
     "cl100k": NamedPattern(CL100K % "{1,3}", None, 100256, _CL100K_TOKENS),
-    "o200k": NamedPattern(
-        _O200K, None, 199998, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
-    ),
-    "o200k_harmony": NamedPattern(_O200K, None, 199998, _HARMONY_TOKENS),
-    "llama3": NamedPattern(CL100K % "{1,3}", None, 128000, _numbered(128000, *_LLAMA3_TOKENS)),
-    "qwen2": NamedPattern(CL100K % "", "NFC", 151643, _numbered(151643, *_QWEN_TOKENS)),
+    "o200k": NamedPattern(_O200K, None, 199998, _O200K_TOKENS),
+    "o200k_harmony": NamedPattern(_O200K, None, 199998, _harmony_tokens()),
+    "llama3": NamedPattern(CL100K % "{1,3}", None, 128000, _llama3_tokens()),
+    "qwen2": NamedPattern(CL100K % "", "NFC", 151643, _qwen_tokens()),
     "tekken": NamedPattern(_TEKKEN),
     "v1": NamedPattern(_MEGATRON_V1),
     "v2": NamedPattern(_TEKKEN),
 }
-"""By the name that `pattern:` takes."""
+"""Pattern by the name that the setting `pattern` of nanoset.yaml takes."""
 
 MEGATRON = ("v1", "v2")
-"""Those that Megatron-LM's --tiktoken-pattern takes."""
+"""Names that Megatron-LM's --tiktoken-pattern takes; they apply only to its JSON of ranks."""
 
 BOUNDED_POSSESSIVE = re.compile(r"\{\d*,?\d*\}\+")
-"""What tiktoken's library takes for a possessive repetition, and the `tokenizers` library for a
-repeated one.
+"""A repetition that the two libraries read differently, such as `{1,3}+`.
+
+tiktoken's library takes it for a possessive repetition, and the `tokenizers` library for a repeated
+one.
 """

@@ -328,7 +328,7 @@ def test_a_failed_canary_falls_back_loudly_and_is_not_kept(
 def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(ConfigError, match="engine"):
         make_engine(tmp_path / "tokenizer.json", "fastest")
-    with pytest.raises(MissingError, match="no tokenizer there"):
+    with pytest.raises(MissingError, match="there is no tokenizer"):
         make_engine(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
     with pytest.raises(FormatError, match="remedy"):

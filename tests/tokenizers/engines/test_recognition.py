@@ -10,7 +10,7 @@ import pytest
 from nanoset_core.tokenizers.engines import patterns
 from nanoset_core.tokenizers.engines.reference import NotRecognisedError
 from nanoset_core.tokenizers.engines.rules import read_rules
-from nanoset_core.tokenizers.files.source import byte_characters, token_bytes
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes
 
 NFC = {"type": "NFC"}
 PATTERNS = {

@@ -1,0 +1,301 @@
+"""Add the special tokens that only files next to a tokenizer name, or report them.
+
+Tokens are added if it is certain that transformers' `AutoTokenizer` adds them, and with which ids.
+Otherwise a notice names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.tokenizers.files.named_tokens import (
+    CONFIG,
+    TOKEN_FLAGS,
+    NamedTokens,
+    Token,
+    texts_of,
+)
+from nanoset_core.tokenizers.files.tokenizer_json import component_types, parsed_added_tokens
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+
+_N_SHOWN = 6
+"""How many tokens a notice names."""
+
+_SAVE_AGAIN = (
+    "To be certain, save the tokenizer again with the trainer's version of transformers: "
+    "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What files next to a tokenizer.json add to it."""
+
+    added_tokens: Sequence[Mapping[str, Any]] = ()
+    """All added tokens, including those of the tokenizer.json; empty if there are no others."""
+    new_names: Sequence[str] = ()
+    """Those that the tokenizer.json lacks."""
+    notices: Sequence[str] = ()
+    """What the user should know; each continues a sentence that begins with the path of the file."""
+
+
+def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
+    """Return the added tokens that `AutoTokenizer` gives a tokenizer.
+
+    If that is not certain, a notice names the tokens instead. If the tokenizer.json has all tokens,
+    it is used as it is, so that data made with it stays current.
+
+    Args:
+        named: Tokens that the files next to it name.
+        tokenizer: The parsed tokenizer.json.
+        content: The same as bytes.
+    """
+    notices = [
+        f"has a {name} next to it that is no JSON object, and is not read"
+        for name in named.unreadable
+    ]
+    if named.splits_special_tokens:
+        notices.append(
+            "gives one id to a special token in a text, and transformers splits it, "
+            f"since {CONFIG} next to it sets split_special_tokens"
+        )
+    differences = _compare(named, tokenizer)
+    if not differences.missing:
+        notices += _notices_of_known_tokens(named, differences)
+        return Addition(notices=notices)
+
+    # The id of a token depends on all tokens that are added before it: a single doubt is a doubt
+    # about all.
+    doubts = _doubts(named, differences)
+    added_tokens: Sequence[Mapping[str, Any]] = ()
+    if not doubts:
+        added_tokens = _add_tokens(named, content)
+    if added_tokens:
+        return Addition(added_tokens, differences.missing, notices)
+
+    reason = f" ({'; '.join(doubts[:_N_SHOWN])})" if doubts else ""
+    notices.append(
+        f"lacks {_listed(differences.missing)}, which {' and '.join(named.sources)} next to it "
+        "names. Texts that hold them are split into pieces here, and may get one id each in a "
+        f"trainer that loads the folder with transformers{reason}. {_SAVE_AGAIN}"
+    )
+    return Addition(notices=notices)
+
+
+def lacking_notices(
+    named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]
+) -> list[str]:
+    """Return a notice if files next to another kind of tokenizer name tokens that it lacks.
+
+    Args:
+        named: Tokens that the files name.
+        tokenizer: The tokenizer.json that the tokenizer was converted to.
+        special_tokens: The tokenizer's special tokens.
+    """
+    vocabulary = _vocabulary(tokenizer)
+    without_entry = [name for name in named.names if name not in vocabulary]
+    missing = [name for name in without_entry if name not in special_tokens]
+    if not missing:
+        return []
+    return [
+        f"has no token {_listed(missing)}, which {' and '.join(named.sources)} next to it names: "
+        "texts that hold them are split into pieces. If the trainer loads the folder with "
+        "transformers, tokenize with the tokenizer.json that "
+        "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes"
+    ]
+
+
+# Comparing
+
+
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    """How the tokens that files name differ from those of the tokenizer.json next to them."""
+
+    not_added: Sequence[str]
+    """Tokens that the files name and that are no added tokens of the tokenizer.json."""
+    class_tokens: Sequence[str]
+    """Tokens of the tokenizer's class that neither has."""
+    missing: Sequence[str]
+    """Tokens of both kinds that are not in the vocabulary either."""
+    relisted: Sequence[str]
+    """Added tokens that files list with other flags."""
+    reflagged: Sequence[str]
+    """Added tokens that files name for a purpose, with other flags."""
+
+
+def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
+    """Compare the tokens that files name with those of the tokenizer.json next to them."""
+    added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
+    named_texts = named.names
+    not_added = [name for name in named_texts if name not in added]
+
+    class_tokens = []
+    for name in dict.fromkeys(named.class_tokens):
+        if name not in added and name not in named_texts:
+            class_tokens.append(name)
+
+    vocabulary = _vocabulary(tokenizer)
+    flags = _deciding_flags(tokenizer)
+    return _Differences(
+        not_added=not_added,
+        class_tokens=class_tokens,
+        missing=[name for name in [*not_added, *class_tokens] if name not in vocabulary],
+        relisted=_with_other_flags(named.listed, added, flags),
+        reflagged=_with_other_flags(named.special, added, flags),
+    )
+
+
+def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
+    """Return the tokens of the model, which has token → id, or a list of (token, score)."""
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, dict):
+        return vocabulary.keys()
+    if isinstance(vocabulary, list):
+        return {entry[0] for entry in vocabulary if isinstance(entry, list) and entry}
+    return set()
+
+
+def _deciding_flags(tokenizer: Mapping[str, Any]) -> list[str]:
+    """Return the flags of added tokens that affect ids; `special` affects only decoding."""
+    flags = ["single_word", "lstrip", "rstrip"]
+    # Without a normalizer, it does not matter whether a token is looked for in normalized text.
+    if component_types(tokenizer.get("normalizer")) - {"Sequence", "None"}:
+        flags.append("normalized")
+    return flags
+
+
+def _with_other_flags(
+    tokens: Sequence[Token], added: Mapping[str, Token], flags: Collection[str]
+) -> list[str]:
+    """Return the texts of tokens that have other flags than the added token of this text.
+
+    Args:
+        tokens: The tokens.
+        added: Text → added token of the tokenizer.json.
+        flags: The flags to compare. One that a token does not have is not compared.
+    """
+    names = []
+    for token in tokens:
+        added_token = added.get(token["content"])
+        if added_token is None:
+            continue
+        if any(token[flag] != added_token.get(flag) for flag in flags if flag in token):
+            names.append(token["content"])
+    return list(dict.fromkeys(names))
+
+
+def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
+    """Return why it is not certain which tokens transformers adds, and how, a clause each."""
+    doubts = []
+    for name, reason in named.doubts.items():
+        if name in differences.not_added:
+            doubts.append(f"{name!r}: {reason}")
+    if named.unknown_class:
+        doubts.append(f"the class {named.unknown_class} may have tokens of its own")
+    if named.splits_special_tokens:
+        doubts.append(f"{CONFIG} sets split_special_tokens")
+    for name in differences.class_tokens:
+        doubts.append(f"{name!r}: a token of the tokenizer's class")
+    for name in differences.reflagged:
+        # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
+        doubts.append(f"{name!r}: its flags differ from those in the tokenizer.json")
+    return doubts
+
+
+def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> list[str]:
+    """Return notices on tokens of the tokenizer.json that transformers treats differently."""
+    sources = " and ".join(named.sources)
+    notices = []
+    if differences.not_added:
+        notices.append(
+            f"has {_listed(differences.not_added)} in its vocabulary, but not as added tokens: "
+            f"texts that hold them are split into pieces here. {sources} names them, so that "
+            f"transformers gives each one id. {_SAVE_AGAIN}"
+        )
+    changed = list(dict.fromkeys([*differences.relisted, *differences.reflagged]))
+    if changed:
+        notices.append(
+            f"and {sources} say different things about {_listed(changed)} (such as lstrip, "
+            "rstrip, normalized); the tokenizer.json is followed here, and the other by "
+            f"transformers. {_SAVE_AGAIN}"
+        )
+    return notices
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names for a notice: the first few, and how many more there are."""
+    listed = ", ".join(map(repr, names[:_N_SHOWN]))
+    if len(names) > _N_SHOWN:
+        listed += f" and {len(names) - _N_SHOWN:,} more"
+    return listed
+
+
+# Adding
+
+
+def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any]]:
+    """Return all added tokens after adding the named ones as transformers does.
+
+    The library itself chooses the ids: a token of the vocabulary keeps its id, and the others get
+    the next free ones. Returns nothing if the library cannot load the tokenizer.
+
+    Args:
+        named: The tokens to add.
+        content: The tokenizer.json.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except BaseException as error:
+        # A panic of the library's Rust code is no Exception, but must not end the process either.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        return ()
+    existing = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    special_names = {*texts_of(named.special), *named.class_tokens}
+
+    # The same two steps as in PreTrainedTokenizerFast.__init__. First the listed tokens that do not
+    # exist with exactly these flags …
+    additions: dict[str, AddedToken] = {}
+    for token in named.listed:
+        name = token["content"]
+        addition = _as_library_token(token, special_names)
+        if name not in existing or repr(addition) != repr(existing[name]):
+            additions[name] = addition
+    # … then the special tokens that do not exist at all.
+    for token in named.special:
+        name = token["content"]
+        if name not in existing and name not in additions:
+            additions[name] = _as_library_token(token, special_names)
+    tokenizer.add_tokens(list(additions.values()))
+
+    added_tokens = []
+    for token_id, added in sorted(tokenizer.get_added_tokens_decoder().items()):
+        flags = {name: getattr(added, name) for name in TOKEN_FLAGS}
+        added_tokens.append({"id": token_id, "content": added.content, **flags})
+    return added_tokens
+
+
+def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:
+    """Return a token as transformers makes it for the tokenizers library.
+
+    A special token is not normalized, unless its flags say so.
+    """
+    from tokenizers import AddedToken
+
+    is_special = bool(token.get("special")) or token["content"] in special_names
+    return AddedToken(
+        token["content"],
+        single_word=token.get("single_word", False),
+        lstrip=token.get("lstrip", False),
+        rstrip=token.get("rstrip", False),
+        normalized=token.get("normalized", not is_special),
+        special=is_special,
+    )

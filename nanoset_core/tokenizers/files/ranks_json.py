@@ -1,0 +1,277 @@
+"""Read two JSON formats of ranks: Megatron-LM's tiktoken JSON, and Mistral's tekken.json.
+
+Both list tokens in the order of their ranks:
+
+    [{"rank": 0, "token_bytes": "AA==", "token_str": "\\u0000"}, …]
+
+The first ids are reserved for special tokens, so that a token's id is its rank plus their number.
+Ids that no special token is named for are filled up with `<SPECIAL_7>` and so on. Megatron-LM's
+file is just this list; a tekken.json is an object that also has the pattern, the vocabulary size
+and the special tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.tokenizers.files.ranks import (
+    RANKS_REMEDY,
+    RankedVocabulary,
+    check_regex,
+    convert_ranks,
+    number_special_tokens,
+    read_json,
+)
+from nanoset_core.tokenizers.files.source import TokenizerFile
+from nanoset_core.tokenizers.files.split_patterns import MEGATRON, PATTERNS, NamedPattern
+from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer
+
+# Defaults of Megatron-LM's TikTokenizer.
+_MEGATRON_TOKENS = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
+_MEGATRON_SPECIAL_COUNT = 1000
+_MEGATRON_VOCAB_SIZE = 1 << 17
+_MEGATRON_PATTERN = "v2"
+_MEGATRON_FORMAT = (
+    'Megatron-LM\'s [{"rank": 0, "token_bytes": "AA==", "token_str": …}, …], '
+    "ranks in order, from 0 on, the bytes 0 to 255 first"
+)
+
+# Special tokens of a tekken.json that names none; up to version 7 it need not.
+_TEKKEN_TOKENS = (
+    "<unk>",
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "[TOOL_CALLS]",
+    "[IMG]",
+    "<pad>",
+    "[IMG_BREAK]",
+    "[IMG_END]",
+    "[PREFIX]",
+    "[MIDDLE]",
+    "[SUFFIX]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+)
+_LAST_VERSION_WITHOUT_NAMES = 7
+_TEKKEN_FORMAT = (
+    "a tekken.json: config (pattern, default_vocab_size, default_num_special_tokens, version), "
+    "vocab with ranks from 0 on in order, and special_tokens"
+)
+
+_END_TOKEN = "</s>"
+"""The token with which both Megatron-LM's class and Mistral's end documents."""
+
+
+def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
+    """Read Megatron-LM's tiktoken JSON.
+
+    Raises:
+        FormatError: The file is damaged, or has fewer ranks than the vocabulary needs.
+        ConfigError: Megatron-LM does not accept the pattern or the special tokens.
+    """
+    pattern = source.pattern or _MEGATRON_PATTERN
+    if pattern not in MEGATRON:
+        raise ConfigError(
+            "not a pattern that Megatron-LM's TikTokenizer takes",
+            where=source,
+            found=f"tokenizer.pattern (--tiktoken-pattern): {pattern!r}",
+            expected=" or ".join(MEGATRON),
+            remedy=f"name one of these; Megatron-LM's default is {_MEGATRON_PATTERN}",
+        )
+
+    vocab_size = source.vocab_size or _MEGATRON_VOCAB_SIZE
+    n_special = source.num_special_tokens
+    if n_special is None:
+        n_special = _MEGATRON_SPECIAL_COUNT
+    names = source.special_tokens
+    if names is None:
+        names = _MEGATRON_TOKENS
+    _check_megatron_tokens(source, names, n_special, vocab_size)
+
+    entries = _EntryList(read_json(source), n_special, vocab_size, _MEGATRON_FORMAT)
+    ranked = RankedVocabulary(
+        ids=entries.read(source),
+        pattern=PATTERNS[pattern],
+        special_tokens=number_special_tokens(names, n_special),
+        vocab_size=vocab_size,
+        eod=_END_TOKEN,
+    )
+    return convert_ranks(ranked, source)
+
+
+def _check_megatron_tokens(
+    source: TokenizerFile, names: Sequence[str], n_special: int, vocab_size: int
+) -> None:
+    """Check special tokens as Megatron-LM's TikTokenizer does.
+
+    Raises:
+        ConfigError: One is repeated or missing, or there is no room for all.
+    """
+    has_room = len(names) <= n_special < vocab_size
+    is_unique = len(set(names)) == len(names)
+    has_all = set(_MEGATRON_TOKENS) <= set(names)
+    if has_room and is_unique and has_all:
+        return
+    raise ConfigError(
+        "special tokens that Megatron-LM's TikTokenizer refuses",
+        where=source,
+        found=f"{len(names):,} names, {n_special:,} ids reserved for them, "
+        f"{vocab_size:,} ids in all: {' '.join(names[:10])}",
+        expected=f"different names, {' '.join(_MEGATRON_TOKENS)} among them, and an id for each",
+        remedy="change the names (--tokenizer-special-tokens), "
+        "or raise --tiktoken-num-special-tokens",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tekken:
+    """The fields of a tekken.json that decide the tokens."""
+
+    pattern: str
+    vocab_size: int
+    n_special: int
+    """Ids that are reserved for special tokens."""
+    names: Sequence[str]
+    """Names of special tokens, in the order of their ids."""
+    entries: list[Any]
+    """Tokens with their ranks."""
+
+
+def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
+    """Read Mistral's tekken.json.
+
+    In contrast to Megatron-LM's file, the name of a special token in a text is encoded like other
+    text.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    value = read_json(source)
+    try:
+        tekken = _parse_tekken(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            "this is no tekken.json",
+            where=source,
+            found=repr(error)[:200],
+            expected=_TEKKEN_FORMAT,
+            remedy=RANKS_REMEDY,
+        ) from error
+
+    entries = _EntryList(tekken.entries, tekken.n_special, tekken.vocab_size, _TEKKEN_FORMAT)
+    ids = entries.read(source)
+    check_regex(tekken.pattern, source)
+    ranked = RankedVocabulary(
+        ids=ids,
+        pattern=NamedPattern(tekken.pattern),
+        special_tokens=number_special_tokens(tekken.names, tekken.n_special),
+        vocab_size=tekken.vocab_size,
+        eod=_END_TOKEN,
+        has_special_tokens_in_text=False,
+    )
+    return convert_ranks(ranked, source)
+
+
+def _parse_tekken(value: Any) -> _Tekken:
+    """Return the fields of a tekken.json; raise KeyError, TypeError or ValueError for another."""
+    config = value["config"]
+    entries = value["vocab"]
+    pattern = config["pattern"]
+    vocab_size = config["default_vocab_size"]
+    n_special = config["default_num_special_tokens"]
+    names = _tekken_names(value, config)
+
+    if not isinstance(entries, list) or not isinstance(pattern, str):
+        raise TypeError("vocab is no list, or config.pattern is no text")
+    if not isinstance(vocab_size, int) or not isinstance(n_special, int):
+        raise TypeError("the vocabulary size, or the number of special tokens, is no integer")
+    has_room = 0 <= n_special < vocab_size and len(names) <= n_special
+    if not has_room or len(set(names)) != len(names):
+        raise ValueError(f"{len(names):,} special tokens for {n_special:,} of {vocab_size:,} ids")
+    return _Tekken(pattern, vocab_size, n_special, names, entries)
+
+
+def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the special tokens, in the order of their ids."""
+    entries = value.get("special_tokens")
+    if entries is None:
+        version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
+        if version is None or int(version[1]) > _LAST_VERSION_WITHOUT_NAMES:
+            raise ValueError(f"it names no special tokens, in version {config.get('version')!r}")
+        return _TEKKEN_TOKENS
+
+    names = []
+    for number, entry in enumerate(entries):
+        name = entry["token_str"]
+        if entry["rank"] != number or not isinstance(name, str) or not name:
+            raise ValueError("a special token has no name, or its rank is not its position")
+        names.append(name)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _EntryList:
+    """The tokens of a file in the order of their ranks."""
+
+    entries: list[Any]
+    n_special: int
+    """Ids that are reserved for special tokens, in front of the ranks."""
+    vocab_size: int
+    file_format: str
+    """What the file should look like, for errors."""
+
+    def read(self, source: TokenizerFile) -> dict[bytes, int]:
+        """Return the bytes of each token → id, of the tokens that fit into the vocabulary.
+
+        The entries after these are checked, too.
+
+        Raises:
+            FormatError: An entry is malformed, a token is repeated, or there are too few.
+        """
+        ids: dict[bytes, int] = {}
+        n_tokens = self.vocab_size - self.n_special
+        for rank, entry in enumerate(self.entries):
+            try:
+                token = _parse_entry(entry, rank)
+            except (TypeError, KeyError, ValueError) as error:
+                raise FormatError(
+                    f"entry {rank:,} is no token and its rank",
+                    where=source,
+                    found=f"{str(entry)[:120]} ({error})"[:200],
+                    expected=self.file_format,
+                    remedy=RANKS_REMEDY,
+                ) from error
+            if rank < n_tokens:
+                ids[token] = self.n_special + rank
+
+        # Without a token for each byte, some text could not be encoded.
+        if len(ids) != n_tokens or n_tokens < 256:
+            raise FormatError(
+                "there are fewer tokens than the vocabulary needs, or one is repeated",
+                where=source,
+                found=f"{len(ids):,} different tokens of {n_tokens:,}",
+                expected=self.file_format,
+                remedy=RANKS_REMEDY,
+            )
+        return ids
+
+
+def _parse_entry(entry: Any, rank: int) -> bytes:
+    """Return the bytes of the token with a rank; raise an error if the entry is malformed."""
+    token = a2b_base64(entry["token_bytes"], strict_mode=True)
+    is_valid_byte = rank >= 256 or token == bytes([rank])
+    if entry["rank"] != rank or not token or not is_valid_byte:
+        raise ValueError("the token or its rank is not the expected one")
+    return token

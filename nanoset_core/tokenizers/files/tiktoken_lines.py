@@ -1,0 +1,224 @@
+"""Read tiktoken's own format: lines of a token in base64 and its rank.
+
+    IQ== 0
+    Ig== 1
+    Iw== 2
+
+The file has neither the pattern by which text is split nor special tokens: both are settings.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.tokenizers.files.ranks import (
+    RANKS_REMEDY,
+    RankedVocabulary,
+    check_regex,
+    convert_ranks,
+)
+from nanoset_core.tokenizers.files.source import TokenizerFile
+from nanoset_core.tokenizers.files.split_patterns import MEGATRON, PATTERNS, NamedPattern
+from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer
+
+_FORMAT = (
+    "lines of a token in base64, a space and its rank; "
+    "each rank once, from 0 on, and a token for each byte"
+)
+_NAME_LIKE = re.compile(r"[\w .-]*")
+"""A setting that looks like the name of a pattern, and is probably a misspelt one."""
+
+
+def read_tiktoken_lines(source: TokenizerFile) -> ConvertedTokenizer:
+    """Read a file of tiktoken's lines.
+
+    Raises:
+        FormatError: The file is damaged, or its ranks have gaps.
+        ConfigError: The setting `pattern` is missing or wrong, or special tokens are repeated.
+    """
+    ranks = _read_ranks(source)
+    pattern = _configured_pattern(source)
+    special_tokens = _special_tokens(source, ranks, pattern)
+    _check_ids(source, ranks, special_tokens)
+
+    ranked = RankedVocabulary(
+        ids=ranks,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        vocab_size=max([*ranks.values(), *special_tokens.values()]) + 1,
+        notice=_count_notice(source, pattern, len(ranks)),
+    )
+    return convert_ranks(ranked, source)
+
+
+class _RankedToken(NamedTuple):
+    token: bytes
+    rank: int
+
+
+def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
+    """Return token → rank.
+
+    Raises:
+        FormatError: A line cannot be read, a token is repeated, or a byte has no token.
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(read_regular(source.path).split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            token, rank = _parse_line(line)
+            if token in ranks:
+                raise ValueError("the token is repeated")
+        except ValueError as error:
+            raise FormatError(
+                "a line is no token and its rank",
+                where=f"{source}:{number}",
+                found=f"{line[:80].decode(errors='replace')!r}: {error}"[:200],
+                expected=_FORMAT,
+                remedy=RANKS_REMEDY,
+            ) from error
+        ranks[token] = rank
+
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:
+        raise FormatError(
+            "a byte has no rank",
+            where=source,
+            found=f"no rank for {len(missing):,} of 256 bytes, the first 0x{missing[0]:02X}; "
+            f"{len(ranks):,} tokens",
+            expected=_FORMAT,
+            remedy=RANKS_REMEDY,
+        )
+    return ranks
+
+
+def _parse_line(line: bytes) -> _RankedToken:
+    """Parse a line such as `IQ== 0`; raise ValueError if it is malformed."""
+    fields = line.split()
+    if len(fields) != 2:
+        raise ValueError("not two fields")
+    token = a2b_base64(fields[0], strict_mode=True)
+    if not token:
+        raise ValueError("the token is empty")
+    if not fields[1].isdigit():
+        raise ValueError("the rank is not a number")
+    return _RankedToken(token, int(fields[1]))
+
+
+def _configured_pattern(source: TokenizerFile) -> NamedPattern:
+    """Return the pattern that the settings name, or that they spell out.
+
+    Raises:
+        ConfigError: There is none, or it is wrong.
+    """
+    # Megatron-LM's patterns apply to its own format only.
+    names = [name for name in PATTERNS if name not in MEGATRON]
+    pattern = source.pattern
+    if pattern in names:
+        return PATTERNS[pattern]
+
+    expected = f"one of {', '.join(names)}, or a regular expression"
+    remedy = (
+        "name the tokenizer's pattern: "
+        "`pattern:` next to `path:` in nanoset.yaml, or --tiktoken-pattern"
+    )
+    if pattern is None:
+        raise ConfigError(
+            "tiktoken's ranks do not say how text is split before merging",
+            where=source,
+            found="no pattern",
+            expected=expected,
+            remedy=remedy,
+        )
+    if _NAME_LIKE.fullmatch(pattern):
+        raise ConfigError(
+            "no such split pattern",
+            where=source,
+            found=f"tokenizer.pattern (--tiktoken-pattern): {pattern!r}",
+            expected=expected,
+            remedy=remedy,
+        )
+    check_regex(pattern, source)
+    return NamedPattern(pattern)
+
+
+def _special_tokens(
+    source: TokenizerFile, ranks: Mapping[bytes, int], pattern: NamedPattern
+) -> dict[str, int]:
+    """Return name → id of the special tokens.
+
+    Configured ones follow the last rank. If none are configured and the file has as many ranks as
+    the vocabulary that was published with the pattern, it is this vocabulary, and so are its tokens.
+
+    Raises:
+        ConfigError: A special token is configured twice, or empty.
+    """
+    names = source.special_tokens
+    if names is None:
+        return dict(pattern.special_tokens) if pattern.ranks == len(ranks) else {}
+    if len(set(names)) != len(names) or not all(names):
+        raise ConfigError(
+            "a special token is named twice, or is empty",
+            where=source,
+            found=" ".join(names[:12]),
+            remedy="name each once (tokenizer.special_tokens, --tokenizer-special-tokens)",
+        )
+    first_id = max(ranks.values()) + 1
+    return {name: token_id for token_id, name in enumerate(names, start=first_id)}
+
+
+def _check_ids(
+    source: TokenizerFile, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]
+) -> None:
+    """Check that each id up to the last rank belongs to one token.
+
+    Raises:
+        FormatError: Two tokens have one id, or a rank is missing.
+    """
+    unique_ranks = set(ranks.values())
+    ids = unique_ranks.union(special_tokens.values())
+    last_rank = max(unique_ranks)
+    missing_rank = next((rank for rank in range(last_rank) if rank not in ids), None)
+
+    has_repeated_ids = len(ids) != len(ranks) + len(special_tokens)
+    if not has_repeated_ids and missing_rank is None:
+        return
+    counts = (
+        f"{len(ranks):,} tokens, {len(unique_ranks):,} ranks, "
+        f"{len(ids):,} ids with the special tokens"
+    )
+    if missing_rank is not None:
+        counts += f"; no token of rank {missing_rank:,}; the last is {last_rank:,}"
+    raise FormatError(
+        "two tokens have one rank, or the ranks have a gap",
+        where=source,
+        found=counts,
+        expected=_FORMAT,
+        remedy=RANKS_REMEDY,
+    )
+
+
+def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
+    """Return a notice if the file may be incomplete, else an empty text.
+
+    A file that was cut off at the end of a line looks whole; only its number of ranks differs.
+    """
+    if pattern.ranks == n_ranks:
+        return ""
+    notice = f"holds {n_ranks:,} ranks without a gap"
+    if pattern.ranks is None:
+        return f"{notice}; the file does not say whether these are all"
+
+    notice += (
+        f", and the vocabulary that was published with the pattern {source.pattern} "
+        f"has {pattern.ranks:,}: "
+    )
+    if n_ranks < pattern.ranks:
+        notice += "the file is cut, or "
+    return f"{notice}it is a vocabulary of its own"

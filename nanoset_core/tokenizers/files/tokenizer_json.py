@@ -1,0 +1,214 @@
+"""Read the parts of a parsed tokenizer.json, and build a tokenizer.json from other files.
+
+Every engine takes a tokenizer.json, so all other kinds of files are converted to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+NEVER_IN_TEXT = "\u2060"
+"""A mark in the names of tokens that no text may produce.
+
+Byte-level vocabularies write each byte as a character, and this one (WORD JOINER) stands for none.
+"""
+
+NEVER_IN_UTF_8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+"""Bytes that no text in UTF-8 contains, so that a vocabulary needs no tokens for them.
+
+GPT-NeoX's vocabulary, for example, has none.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedTokenizer:
+    """A tokenizer that was read from other files than a tokenizer.json."""
+
+    json: bytes = field(repr=False)
+    """The same tokenizer as a tokenizer.json."""
+    meaning: Mapping[str, Any]
+    """What decides the tokens apart from the files' bytes, as values of JSON's types."""
+    vocab_size: int
+    """The vocabulary size that the trainer's class for such files reports."""
+    max_id: int
+    """The greatest id of any token."""
+    special_tokens: Mapping[str, int] = field(repr=False)
+    """Name → id of each special token."""
+    eod: str | None
+    """The end-of-document token, or None if files of this kind do not define it."""
+    notice: str = ""
+    """What the user should know; continues a sentence that begins with the path of the file."""
+
+
+# Reading
+
+
+def parsed_added_tokens(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the added tokens of a parsed tokenizer.json that have a text.
+
+    Malformed entries are skipped: the tokenizers library, which loads the file later, reports them.
+    """
+    entries = tokenizer.get("added_tokens")
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if _has_text(entry)]
+
+
+def _has_text(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("content"), str)
+
+
+def component_types(component: Any) -> set[str]:
+    """Return the types of a component of a tokenizer.json and of all components inside it.
+
+    A normalizer or pre-tokenizer is an object with a `type`; a `Sequence` contains further ones.
+    """
+    types = set()
+    pending = [component]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            types.add(str(value.get("type")))
+            pending += value.values()
+    return types
+
+
+# Byte-level vocabularies
+
+
+def byte_characters() -> list[str]:
+    """Return the 256 characters by which byte-level vocabularies write the bytes 0 to 255.
+
+    A printable byte is written as the character with its number, any other as the next unused
+    character from U+0100 on. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    characters = []
+    substitute = 0x100
+    for byte in range(256):
+        if byte in printable:
+            characters.append(chr(byte))
+        else:
+            characters.append(chr(substitute))
+            substitute += 1
+    return characters
+
+
+_BYTE_BY_CHARACTER = {character: byte for byte, character in enumerate(byte_characters())}
+
+
+def token_bytes(token: str) -> bytes | None:
+    """Return the bytes that a token of a byte-level vocabulary stands for.
+
+    Returns None if the token contains a character that stands for no byte.
+    """
+    try:
+        return bytes(map(_BYTE_BY_CHARACTER.__getitem__, token))
+    except KeyError:
+        return None
+
+
+def missing_bytes(vocabulary: Mapping[str, Any]) -> list[int]:
+    """Return the bytes of UTF-8 for which a byte-level vocabulary has no token, ascending."""
+    needed = [byte for byte in range(256) if byte not in NEVER_IN_UTF_8]
+    characters = byte_characters()
+    return [byte for byte in needed if characters[byte] not in vocabulary]
+
+
+# Building
+
+
+def build_tokenizer_json(**components: Any) -> bytes:
+    """Return a tokenizer.json with these components; all others are null."""
+    names = (
+        "truncation",
+        "padding",
+        "normalizer",
+        "pre_tokenizer",
+        "post_processor",
+        "decoder",
+    )
+    empty = dict.fromkeys(names)
+    return orjson.dumps({"version": "1.0", **empty, "added_tokens": [], **components})
+
+
+def byte_level(*, use_regex: bool) -> dict[str, Any]:
+    """Return the component, pre-tokenizer or decoder, that writes bytes as characters.
+
+    Args:
+        use_regex: Whether it also splits text by GPT-2's pattern.
+    """
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+def bpe_model(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dict[str, Any]:
+    """Return a BPE model.
+
+    Args:
+        vocabulary: Token → id.
+        merges: Pairs of tokens, the one to merge first at the front.
+        options: Settings of the model that differ from the library's defaults.
+    """
+    defaults: dict[str, Any] = {
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+    }
+    return {"type": "BPE", **defaults, **options, "vocab": vocabulary, "merges": merges}
+
+
+def added_token(
+    name: str, token_id: int, *, special: bool = True, normalized: bool = False
+) -> dict[str, Any]:
+    """Return an added token, which the library cuts out of a text before it splits the rest.
+
+    Args:
+        name: The token's text.
+        token_id: The token's id.
+        special: Whether decoders may leave it out.
+        normalized: Whether to search for it in the normalized text rather than in the text itself.
+    """
+    return {
+        "id": token_id,
+        "content": name,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": normalized,
+        "special": special,
+    }
+
+
+def pairs_that_make(token: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return every pair of tokens that make another one when concatenated, sorted by their ids.
+
+    With the tokens "a", "ab", "b" and "bc", "abc" is made by ("a", "bc"), but not by ("ab", "c").
+
+    Args:
+        token: The token to make.
+        ids: Token → id of the tokens that may be merged.
+    """
+    pairs = []
+    for cut in range(1, len(token)):
+        left = token[:cut]
+        if left not in ids:
+            continue
+        right = token[cut:]
+        if right in ids:
+            pairs.append((left, right))
+    return sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
