@@ -18,7 +18,7 @@ from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.dataset import stage as dataset
 from nanoset_core.stages.exports import make as exports
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.held_out import stage as held_out
+from nanoset_core.stages.held_out import make as held_out
 from nanoset_core.stages.inventory import make as inventory
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.mappings import stage as mappings

@@ -15,8 +15,11 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.held_out import stage as held_out
-from nanoset_core.stages.held_out.stage import HELD_OUT, SHARED, compare_held_out, document_hashes
+from nanoset_core.stages.held_out import hashes, make
+from nanoset_core.stages.held_out.hashes import document_hashes
+from nanoset_core.stages.held_out.make import compare_held_out
+from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.stage import Key, Node, require
@@ -164,9 +167,11 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
 
 
 def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
-    looked, work = [], held_out._hash
+    looked, work = [], make.hash_shard
     monkeypatch.setattr(
-        held_out, "_hash", lambda task: looked.append((task.dataset.name, task.first)) or work(task)
+        make,
+        "hash_shard",
+        lambda task: looked.append((task.dataset.name, task.first)) or work(task),
     )
     compare_held_out(project, "parts")
     assert {name for name, _ in looked} == {"web", "more"}
@@ -186,7 +191,7 @@ def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project
     dataset = open_dataset(NanosetContext(project, "parts").dataset("web"))
     whole = document_hashes(dataset, 0, 90)
     assert len(set(whole.tolist())) == 90
-    monkeypatch.setattr(held_out, "_CHUNK", 100)
+    monkeypatch.setattr(hashes, "_CHUNK_TOKENS", 100)
     assert np.array_equal(
         np.concatenate([document_hashes(dataset, 0, 33), document_hashes(dataset, 33, 57)]), whole
     )

@@ -1,0 +1,133 @@
+"""A hash of the tokens of each document, which is stored for each shard.
+
+Documents with equal tokens have equal hashes. After an append, only the documents of new shards are
+read and hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.stream import token_starts
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.hashing import hash_ranges
+from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.held_out.settings import HASHES_FOLDER, VERSION
+from nanoset_core.stages.per_shard import DocumentsTask, Sharded
+
+_HASHES_FILE = "hashes.npy"
+_CHUNK_TOKENS = 1 << 20
+"""About how many tokens are read and hashed together."""
+_MIN_TOKENS = 2
+"""Shorter documents, such as an end-of-document token alone, have no hash: equal ones prove nothing."""
+
+
+def hashes_recipe(corpus: str, shard_digest: str) -> Recipe:
+    """Return the recipe of the hashes of a shard's documents."""
+    return Recipe(HASHES_FOLDER, corpus, VERSION, {"shard": shard_digest})
+
+
+def hash_shard(task: DocumentsTask) -> str:
+    """Hash and store the documents of one shard; return the digest of the output."""
+    with task.root.in_task() as root:
+        dataset = root.rebase(task.dataset)
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+            hashes = document_hashes(open_dataset(dataset), task.first, task.count)
+            np.save(folder / _HASHES_FILE, hashes)
+            return {"documents": task.count}, {}
+
+        return root.commit(task.recipe, write).digest
+
+
+def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDArray[np.uint64]:
+    """Return a hash of the tokens of each of some consecutive documents, or 0 for one that is too
+    short.
+
+    Args:
+        dataset: The dataset of the documents.
+        first: Number of the first document.
+        count: Number of documents.
+
+    Returns:
+        Shape (count,).
+    """
+    itemsize = dataset.dtype.itemsize
+    hashes = np.zeros(count, np.uint64)
+
+    # (count + 1,) position in the .bin of each document's first token, and of the end of the last
+    token_borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
+
+    start = 0
+    while start < count:
+        # As many documents as fit in a chunk, but at least one.
+        chunk_end = token_borders[start] + _CHUNK_TOKENS
+        stop = int(np.searchsorted(token_borders, chunk_end, side="right")) - 1
+        stop = min(max(stop, start + 1), count)
+
+        first_token = int(token_borders[start])
+        end_token = int(token_borders[stop])
+        all_tokens = dataset.tokens_for(
+            np.array([first_token * itemsize]), np.array([end_token * itemsize])
+        )
+        token_bytes = np.ascontiguousarray(all_tokens[first_token:end_token]).view(np.uint8)
+        borders = token_borders[start : stop + 1] - first_token  # (stop - start + 1,)
+
+        chunk_hashes = hash_ranges(token_bytes, borders * itemsize)
+        chunk_hashes[chunk_hashes == 0] = 1  # 0 stands for a document that is too short
+        chunk_hashes[np.diff(borders) < _MIN_TOKENS] = 0
+        hashes[start:stop] = chunk_hashes
+        start = stop
+    return hashes
+
+
+def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint64] | None:
+    """Return the hashes of the documents of a shard, or None if none are stored.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        shard: Digest of the shard.
+
+    Returns:
+        As of `document_hashes`, shape (n_documents,).
+    """
+    stored = project.outputs.find(hashes_recipe(corpus, shard))
+    if stored is None:
+        return None
+    hashes: NDArray[np.uint64] = np.load(stored.path(_HASHES_FILE), "r", allow_pickle=False)
+    return hashes
+
+
+class ShardHashes(NamedTuple):
+    """The hashes of the documents of one shard."""
+
+    first: int
+    """Number of the shard's first document in the corpus."""
+    hashes: NDArray[np.uint64]
+    """See `document_hashes`; shape (n_documents,)."""
+
+
+def each_shards_hashes(
+    outputs: OutputRoot, sharded: Sharded, digests: Sequence[str]
+) -> Iterator[ShardHashes]:
+    """Yield the stored hashes of all shards of a corpus, in order.
+
+    Args:
+        outputs: The output root.
+        sharded: The corpus.
+        digests: Digest of the hashes of each shard.
+    """
+    corpus_folder = outputs.folder / HASHES_FOLDER / sharded.dataset.name
+    first_documents = sharded.firsts[:-1].tolist()
+    for first, digest in zip(first_documents, digests, strict=True):
+        path = outputs.access.fetch(corpus_folder / digest / _HASHES_FILE)
+        yield ShardHashes(first, np.load(path, "r", allow_pickle=False))

@@ -1,0 +1,150 @@
+"""Compare the held-out documents of a nanoset with those that it trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.loading.opening import STAGE
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.project.project import Project, holding
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.held_out.hashes import (
+    ShardHashes,
+    each_shards_hashes,
+    hash_shard,
+    hashes_recipe,
+)
+from nanoset_core.stages.held_out.search import (
+    HeldOutPairs,
+    ReadCorpus,
+    find_copies,
+    find_shared,
+    read_corpora,
+)
+from nanoset_core.stages.held_out.settings import ASSET, HASHES, SHARED, VERSION
+from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.per_shard import PLACE, make_per_shard, write_rows
+
+_MAX_LISTED = 10_000
+"""Documents that the file lists at most."""
+_MAX_SHOWN = 8
+"""Of these, so many are in the manifest, too."""
+_UNREAD_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
+"""Options of a split that do not decide which documents it reads."""
+
+
+def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
+    """Return the recipe of a comparison: the datasets, and the options that choose documents."""
+    nanoset = NanosetContext(project, nanoset_name)
+    options: dict[str, Any] = {}
+    for split in SPLITS:
+        options[split] = {
+            name: value
+            for name, value in nanoset.options(split).items()
+            if name not in _UNREAD_OPTIONS
+        }
+    options["copies"] = nanoset.spec.held_out is not None
+    return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
+
+
+@holding
+def compare_held_out(project: Project, name: str) -> Manifest:
+    """Find the documents of valid and test that train reads, too, and make the result current.
+
+    Copies, documents with the same tokens, are found only if the nanoset has the setting
+    `held_out`: all documents are read for them.
+
+    Raises:
+        MissingError: A dataset has not been built.
+        StaleError: Two views were made from different versions of their corpus.
+        ConfigError, InputError: A split cannot be filled as its settings ask.
+    """
+    outputs = project.outputs
+    nanoset = NanosetContext(project, name)
+    recipe = held_out_recipe(project, name, nanoset.digests(nanoset.spec.corpora))
+    existing = None if project.rebuild else outputs.find(recipe)
+    if existing is not None:
+        return outputs.make_current(existing)
+
+    corpora = read_corpora(project, nanoset)
+    shared = find_shared(corpora)
+    copies = HeldOutPairs.none()
+    hash_digests: list[list[str]] = []  # of each corpus, for each of its shards
+    if nanoset.spec.held_out is not None:
+        hash_digests = [_hash_documents(project, name, corpus) for corpus in corpora]
+
+        def hashes_of(number: int) -> Iterator[ShardHashes]:
+            return each_shards_hashes(outputs, corpora[number].sharded, hash_digests[number])
+
+        copies = find_copies(corpora, hashes_of)
+
+    listed = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
+    rows = _list_pairs(project, corpora, listed)
+    facts = {
+        "held_out": sum(corpus.count_held_out() for corpus in corpora),
+        "shared": len(shared.documents),
+        "copies": len(copies.documents),
+        "first": rows[:_MAX_SHOWN],
+        HASHES: list(chain.from_iterable(hash_digests)),
+    }
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        write_rows(folder / SHARED, rows, _list_columns())
+        return facts, {}
+
+    return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
+    """Hash the documents of a corpus, those of shards whose hashes exist excepted.
+
+    Returns:
+        Digest of the hashes of each shard.
+    """
+    recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
+    label = (ASSET, f"{nanoset_name} {corpus.name}")
+    return make_per_shard(project, corpus.sharded, recipes, hash_shard, label)
+
+
+def _list_columns() -> list[tuple[str, str]]:
+    """Return name and type of the columns of SHARED: the split, and where both documents are from."""
+    place = [("corpus", "string"), *PLACE]
+    train_place = [(f"train_{name}", arrow_type) for name, arrow_type in place]
+    return [("split", "string"), *place, *train_place]
+
+
+def _list_pairs(
+    project: Project, corpora: Sequence[ReadCorpus], pairs: HeldOutPairs
+) -> list[dict[str, Any]]:
+    """Return the rows of SHARED: the split, and where both documents of each pair come from."""
+    places_by_corpus = []
+    for number, corpus in enumerate(corpora):
+        held_out = pairs.documents[pairs.corpora == number]
+        in_train = pairs.train_documents[pairs.train_corpora == number]
+        documents = {*held_out.tolist(), *in_train.tolist()}
+        places_by_corpus.append(_places(project, corpus, documents))
+
+    rows = []
+    columns = [column.tolist() for column in pairs]
+    for number, document, train_number, train_document in zip(*columns, strict=True):
+        row = {"split": corpora[number].split_holding_out(document)}
+        row |= places_by_corpus[number][document]
+        for name, value in places_by_corpus[train_number][train_document].items():
+            row[f"train_{name}"] = value
+        rows.append(row)
+    return rows
+
+
+def _places(
+    project: Project, corpus: ReadCorpus, documents: Collection[int]
+) -> dict[int, dict[str, Any]]:
+    """Return number → corpus, file, line and id of some documents of a corpus."""
+    if not documents:
+        return {}  # without looking its shards up
+    places = {}
+    for place in corpus.sharded.places(project, sorted(documents)):
+        places[place["document"]] = {"corpus": corpus.name, **place}
+    return places

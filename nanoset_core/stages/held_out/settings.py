@@ -1,0 +1,56 @@
+"""Names of the stage `held_out`, and which nanosets it is for."""
+
+from __future__ import annotations
+
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.sampling.splits import SPLITS, parse_split
+from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
+from nanoset_core.stages.views.settings import base_of, chain_of
+
+VERSION = 1
+ASSET = "held_out"
+SHARED = "shared.parquet"
+"""File that lists documents which are held out and in train."""
+HASHES_FOLDER = "token_hashes"
+"""Folder of the hashes of documents, below the root; one version for each shard."""
+HASHES = "hashes"
+"""Fact: digests of the hashes that were compared."""
+
+
+def may_share_documents(config: ProjectConfig, spec: NanosetSpec) -> bool:
+    """Return whether a nanoset trains on documents, holds others out, and both may have some in
+    common.
+
+    With `held_out` in its settings, copies are looked for, which any two corpora may contain.
+    """
+    names_by_split = [corpora_of(spec.blend_of(split)) for split in SPLITS]
+    if spec.shares is not None:
+        for number, share in enumerate(parse_split(spec.shares)):
+            if share == 0:
+                names_by_split[number] = ()
+    train, valid, test = names_by_split
+    held_out = {*valid, *test}
+    if not train or not held_out:
+        return False
+    if spec.held_out is not None:
+        return True
+
+    train_bases = [base_of(config.derived, name) for name in train]
+    if spec.shares is None:
+        held_out_bases = {base_of(config.derived, name) for name in held_out}
+        return not held_out_bases.isdisjoint(train_bases)
+
+    # Shares cut each dataset in two, so a document is on both sides only if it is read twice: by
+    # two datasets of the same corpus, by a view that repeats it, or in pieces of several packs.
+    is_corpus_repeated = len(set(train_bases)) < len(train_bases)
+    return is_corpus_repeated or any(_has_document_twice(config, name) for name in train)
+
+
+def _has_document_twice(config: ProjectConfig, name: str) -> bool:
+    """Return whether a dataset may have a document, or pieces of it, in several places."""
+    if name not in config.derived:
+        return False
+    ancestors = chain_of(config.derived, name)
+    if any(ancestor in config.packs for ancestor in ancestors):
+        return True
+    return any(config.views[ancestor].repeat > 1 for ancestor in ancestors)

@@ -1,0 +1,59 @@
+"""What people are shown of held-out documents that train reads: how many, and the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.stage import Summary, counted
+
+
+class HeldOutFinding(NamedTuple):
+    """Held-out documents that train reads, in words."""
+
+    what: str
+    """How many there are."""
+    where: str
+    """File, line, split and id of the first one."""
+    found: str
+    """What train reads of the first one: itself, or a copy."""
+
+
+def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
+    """Describe the held-out documents that train reads, or return None if there are none.
+
+    Args:
+        facts: Facts of a comparison.
+    """
+    if not facts["first"]:
+        return None
+
+    n_in_train = facts["shared"] + facts["copies"]
+    what = f"{n_in_train:,} of {facts['held_out']:,} documents that are held out are in train"
+    if facts["copies"]:
+        what += f", {facts['copies']:,} of them as a copy"
+
+    first = facts["first"][0]
+    line = f"{first['corpus']}/{first['file']}:{first['line']}"
+    train_line = f"{first['train_corpus']}/{first['train_file']}:{first['train_line']}"
+    if line == train_line:
+        found = "train reads it"
+    else:
+        found = f"its tokens are those of {train_line}, which train reads"
+
+    where = f"{line} ({first['split']})"
+    if first["id"] is not None:
+        where = f"{line} ({first['split']}, id {first['id']!r})"
+    return HeldOutFinding(what, where, found)
+
+
+def held_out_summary(manifest: Manifest) -> Summary:
+    """Return the figures of a comparison, and a warning if train reads held-out documents."""
+    figures = counted(manifest)
+    finding = held_out_finding(manifest.facts)
+    if finding is None:
+        return Summary(figures)
+    warning = f"{finding.what}: {finding.where}: {finding.found}; see {manifest.url(SHARED)}"
+    return Summary(figures, warnings=[warning])
