@@ -13,9 +13,10 @@ from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import stat_file
 from nanoset_core.text.documents import DocumentBatch, RowReader
 from nanoset_core.text.endings import is_cuttable, is_table
-from nanoset_core.text.fingerprints import WINDOW_BYTES, FingerprintMemory
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
+from nanoset_core.text.piece_cuts import WINDOW_BYTES
 from nanoset_core.text.pieces import (
     Inventory,
     Piece,

@@ -1,39 +1,36 @@
-"""Hashing files piece by piece, once: where they are cut, and what is remembered of them."""
+"""Fingerprint files: cut them into pieces, and hash each piece once.
+
+A piece is the unit whose digest is stored. A plain file (lines that are not compressed) is cut at
+line ends into pieces of 64 MiB or slightly more, so that a file that has grown keeps its first
+pieces, and large files are read in parallel. Any other file is one piece.
+
+Objects in a bucket may be known by their ETags instead; then nothing is read. Large plain ones can
+be cut nevertheless: the cuts are found by small reads, and the lines are not counted.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder, is_in_bucket
-from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.contents import FileStat, file_stat
 from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.pieces import (
-    ETAG,
     READ_BYTES,
     Crc32,
     Piece,
-    Probe,
     blocks_of,
-    checked_piece,
     etag_digest,
     open_raw,
     probe_raw,
@@ -41,391 +38,319 @@ from nanoset_core.text.pieces import (
 )
 
 PIECE_BYTES = 64 << 20
-"""A plain file is cut at the first line end at or after each multiple of this, counted from the
-last cut.
-"""
-WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
-"""Read at a cut that is looked for by small reads; more where a line is longer."""
+"""A plain file is cut at the first line end at or after this many bytes from the last cut."""
 SPREAD_BYTES = 1 << 30
-"""Unknown bytes from which on an executor's workers hash them."""
-_SHARED_PIECES = 4
-"""A plain file that is larger than so many pieces is shared by workers."""
-SAVE_BYTES = 1 << 30
-"""The memory is written after about this many hashed bytes: as much as a kill can cost."""
-_SAVED_SHARE = 8
-"""Or after this share of what was hashed, where that is more: of a large corpus the memory itself
-is large.
-"""
-_RACY_NS = 2_000_000_000
-_VERSION = 1
-_SENT = b"\n"
-"""At the end of this machine's file: the store has what it holds."""
+"""From this many bytes on, files are hashed by the workers of an executor."""
+_MIN_SHARED_PIECES = 4
+"""A plain file of more pieces than these is hashed by several workers."""
+
+Advance = Callable[[int], None]
+"""Called with the number of bytes that were hashed since the last call."""
 
 
 def is_cut_unread(folder: RawFolder) -> bool:
-    """Return whether large plain files are cut at line ends without being read, so that their lines
-    are not counted.
+    """Return whether large plain files of a folder are cut without being read.
+
+    The lines of such pieces are not counted.
     """
-    return isinstance(folder, RemoteFolder) and folder.by_etag and folder.in_pieces
+    return _is_by_etag(folder) and folder.in_pieces
 
 
 def is_known_unread(folder: RawFolder) -> bool:
-    """Return whether a listing alone tells what files are, by their ETags."""
-    return _by_etag(folder) and not is_cut_unread(folder)
+    """Return whether a listing of a folder is enough to fingerprint its files, by their ETags."""
+    return _is_by_etag(folder) and not folder.in_pieces
 
 
-def fingerprint(
-    folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None
-) -> list[Piece]:
-    """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
-
-    In a folder whose objects are known by their ETags nothing is read, and each is one piece; or
-    large plain ones are cut by small reads, and the numbers of their lines are not known.
-    SourceChangedError where the file is not as `stat` describes it, before or after.
-    """
-    if not _by_etag(folder):
-        return _hash_run(_Run(folder, stat, 0, stat.size), progress)[0]
-    is_cut, cuts = is_cut_unread(folder) and _is_large(stat), list[int]()
-    if is_cut:
-        with probe_raw(folder / stat.path) as probe:
-            _check_unchanged(folder / stat.path, stat, probe.status)
-            cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-    digest = etag_digest(stat.inode)
-    return [
-        Piece(stat.path, *ends, 0 if is_cut else 1, digest)
-        for ends in pairwise([0, *cuts, stat.size])
-    ]
-
-
-def _by_etag(folder: RawFolder) -> bool:
-    return isinstance(folder, RemoteFolder) and folder.by_etag
-
-
-def _is_large(stat: FileStat) -> bool:
+def is_large(stat: FileStat) -> bool:
+    """Return whether a file is cut into several pieces if its folder is `is_cut_unread`."""
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 
-def hash_parts(
-    folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[Piece]
-) -> Iterator[Piece]:
-    """Yield parts of at least `part_bytes` of a file as they are read, with CRCs as digests, which
-    are quick to check.
+def _is_by_etag(folder: RawFolder) -> TypeGuard[RemoteFolder]:
+    """Return whether the files of a folder are known by their ETags."""
+    return isinstance(folder, RemoteFolder) and folder.by_etag
 
-    The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the
-    end.
+
+def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = None) -> list[Piece]:
+    """Cut a file into pieces, and return them with their digests.
+
+    Args:
+        folder: The folder of the file.
+        stat: The file, as it was listed.
+        progress: Called with the bytes that were hashed.
+
+    Raises:
+        SourceChangedError: The file is not as `stat` describes it, before or after it was read.
+        MissingError: The file was deleted.
+        InputError: The file cannot be read.
     """
-    held: list[bytes] = []
+    if not _is_by_etag(folder):
+        return _hash_range(_ByteRange(folder, stat, 0, stat.size), progress).pieces
 
-    def blocks() -> Iterator[bytes]:
-        for block in _blocks(_Run(folder, stat, 0, stat.size)):
-            held.append(block)  # for the other reader; itertools.tee would hold up to 57 of them
-            yield block
-        held.append(b"")
+    digest = etag_digest(stat.inode)
+    if not (folder.in_pieces and is_large(stat)):
+        return [Piece(stat.path, 0, stat.size, 1, digest)]
 
-    wholes_cuts = _cut(iter(held.pop, b""), stat.path, 0, PIECE_BYTES)
-    cuts = zip(_cut(blocks(), stat.path, 0, part_bytes, Crc32), wholes_cuts, strict=True)
-    for (parts, _), (wholes, _) in cuts:
-        pieces += wholes
-        yield from parts
+    path = folder / stat.path
+    with probe_raw(path) as probe:
+        _check_unchanged(path, stat, probe.status)
+        cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
+    # 0 as the number of the first line: it is not known.
+    bounds = pairwise([0, *cuts, stat.size])
+    return [Piece(stat.path, start, stop, 0, digest) for start, stop in bounds]
 
 
 def fingerprint_all(
     folder: RawFolder,
     stats: Sequence[FileStat],
     executor: Executor | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance | None = None,
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Give files with their pieces, those of `fingerprint`, in any order.
+    """Yield files with their pieces, as `fingerprint` returns them, in any order.
 
-    With an executor many bytes are hashed by its workers, which share large plain files piece by
-    piece.
+    Args:
+        folder: The folder of the files.
+        stats: The files, as they were listed.
+        executor: Hashes the files if they are large together; its workers share large plain files.
+        progress: Called with the bytes that were hashed.
+
+    Raises:
+        SourceChangedError, MissingError, InputError: As `fingerprint`.
     """
     if is_cut_unread(folder):
-        yield from zip(
-            stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True
-        )
-    elif (
-        executor is not None
-        and not _by_etag(folder)
-        and sum(stat.size for stat in stats) >= SPREAD_BYTES
-    ):
-        yield from _spread(folder, stats, executor, progress or (lambda _: None))
-    else:
-        yield from ((stat, fingerprint(folder, stat, progress)) for stat in stats)
+        pieces_by_file = in_parallel(lambda stat: fingerprint(folder, stat), stats)
+        yield from zip(stats, pieces_by_file, strict=True)
+        return
+
+    size = sum(stat.size for stat in stats)
+    if executor is not None and not _is_by_etag(folder) and size >= SPREAD_BYTES:
+        yield from _fingerprint_on_workers(folder, stats, executor, progress)
+        return
+
+    for stat in stats:
+        yield stat, fingerprint(folder, stat, progress)
+
+
+def hash_parts(
+    folder: RawFolder, stat: FileStat, part_bytes: int, on_piece: Callable[[Piece], None]
+) -> Iterator[Piece]:
+    """Yield parts of a file while it is read, so that work on them can start at once.
+
+    The digests of parts are CRCs: a part is read a second time soon, and checking a CRC is quick.
+
+    Args:
+        folder: The folder of the file.
+        stat: The file, as it was listed.
+        part_bytes: Least size of a part, except the last one.
+        on_piece: Called with each of the file's pieces, those of `fingerprint`. All have been
+            passed when the last part is yielded.
+
+    Raises:
+        SourceChangedError, MissingError, InputError: As `fingerprint`, after the last block.
+    """
+    pieces = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
+    parts = _PieceHasher(stat.path, 0, part_bytes, Crc32)
+    for block in _read_blocks(_ByteRange(folder, stat, 0, stat.size)):
+        for piece in pieces.add(block):
+            on_piece(piece)
+        yield from parts.add(block)
+    for piece in pieces.finish():
+        on_piece(piece)
+    yield from parts.finish()
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Bytes of a file that one worker hashes: all of it, or one piece."""
+class _ByteRange:
+    """Bytes [start, stop) of a file that one worker hashes: the whole file, or one piece."""
 
     folder: RawFolder
     stat: FileStat
-    begin: int
-    end: int
+    start: int
+    stop: int
 
 
-def _spread(
-    folder: RawFolder,
-    stats: Sequence[FileStat],
-    executor: Executor,
-    progress: Callable[[int], None],
+class _HashedRange(NamedTuple):
+    """The pieces of a byte range."""
+
+    pieces: list[Piece]
+    """Their lines are counted from the start of the range."""
+    line_ends: int
+    """How many lines end in the range."""
+
+
+def _fingerprint_on_workers(
+    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    left = {stat.path: stat.size for stat in stats}
-    hashed: dict[str, list[tuple[list[Piece], int]]] = {stat.path: [] for stat in stats}
-    files = {stat.path: stat for stat in stats}
-    for _, found in executor.run(_hash_run, _runs(folder, stats)):
-        path, size = found[0][0].path, sum(piece.size for piece in found[0])
-        hashed[path].append(found)
-        left[path] -= size
-        progress(size)
-        if left[path] == 0:
-            pieces, lines = list[Piece](), 0
-            for some, line_ends in sorted(hashed.pop(path), key=lambda run: run[0][0].begin):
-                pieces += [replace(piece, first_line=piece.first_line + lines) for piece in some]
-                lines += line_ends
-            yield files[path], pieces
+    """Yield each file with its pieces as soon as workers have hashed all its ranges."""
+    stat_by_path = {stat.path: stat for stat in stats}
+    bytes_left = {stat.path: stat.size for stat in stats}
+    ranges_by_path: dict[str, list[_HashedRange]] = {stat.path: [] for stat in stats}
+
+    for _, hashed in executor.run(_hash_range, _ranges_to_hash(folder, stats)):
+        path = hashed.pieces[0].path
+        size = sum(piece.size for piece in hashed.pieces)
+        ranges_by_path[path].append(hashed)
+        bytes_left[path] -= size
+        if progress is not None:
+            progress(size)
+        if bytes_left[path] == 0:
+            yield stat_by_path[path], _joined(ranges_by_path.pop(path))
 
 
-def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
+def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
+    """Yield the byte ranges of some files: large plain files piece by piece, others as a whole."""
     for stat in stats:
-        begin = 0
-        if is_cuttable(stat.path) and stat.size > _SHARED_PIECES * PIECE_BYTES:
+        start = 0
+        if is_cuttable(stat.path) and stat.size > _MIN_SHARED_PIECES * PIECE_BYTES:
             path = folder / stat.path
             with probe_raw(path) as probe:
                 _check_unchanged(path, stat, probe.status)
-                for end in chained_cuts(probe, stat.size, PIECE_BYTES):
-                    yield _Run(folder, stat, begin, end)
-                    begin = end
-        yield _Run(folder, stat, begin, stat.size)
+                for cut in chained_cuts(probe, stat.size, PIECE_BYTES):
+                    yield _ByteRange(folder, stat, start, cut)
+                    start = cut
+        yield _ByteRange(folder, stat, start, stat.size)
 
 
-def _hash_run(run: _Run, progress: Callable[[int], None] | None = None) -> tuple[list[Piece], int]:
-    """Return the pieces of a run, whose lines are numbered from its first byte; and how many lines
-    end in it.
+def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
+    """Return the pieces of all ranges of a file in order, with their lines counted in the file."""
+    pieces = []
+    lines_before = 0
+    for hashed in sorted(ranges, key=lambda hashed: hashed.pieces[0].begin):
+        for piece in hashed.pieces:
+            pieces.append(replace(piece, first_line=piece.first_line + lines_before))
+        lines_before += hashed.line_ends
+    return pieces
+
+
+def _hash_range(byte_range: _ByteRange, progress: Advance | None = None) -> _HashedRange:
+    """Read a range of a file, and return its pieces. Runs in any process."""
+    path = byte_range.stat.path
+    hasher = _PieceHasher(path, byte_range.start, PIECE_BYTES, hashlib.sha256)
+    pieces = []
+    for block in _read_blocks(byte_range, progress):
+        pieces += hasher.add(block)
+    pieces += hasher.finish()
+    return _HashedRange(pieces, hasher.line_ends)
+
+
+def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Iterator[bytes]:
+    """Yield the bytes of a range in blocks, and report each one after it was used.
+
+    Raises:
+        SourceChangedError: The file changed since it was listed; noticed after the last block.
     """
-    pieces, lines = list[Piece](), 0
-    for found, lines in _cut(_blocks(run, progress), run.stat.path, run.begin, PIECE_BYTES):  # noqa: B007
-        pieces += found
-    return pieces, lines
-
-
-def _blocks(run: _Run, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    path = run.folder / run.stat.path
-    with open_raw(path, begin=run.begin, end=run.end) as file:
-        for block in blocks_of(file, run.begin, run.end, READ_BYTES):
+    path = byte_range.folder / byte_range.stat.path
+    with open_raw(path, begin=byte_range.start, end=byte_range.stop) as file:
+        for block in blocks_of(file, byte_range.start, byte_range.stop, READ_BYTES):
             yield block
             if progress is not None:
                 progress(len(block))
-        after = status_of(file)
-    _check_unchanged(path, run.stat, after)
+        status = status_of(file)
+    _check_unchanged(path, byte_range.stat, status)
 
 
-def _cut(
-    blocks: Iterable[bytes],
-    path: str,
-    begin: int,
-    size: int,
-    new_hash: Callable[[], Any] = hashlib.sha256,
-) -> Iterator[tuple[list[Piece], int]]:
-    """Hash bytes of a file, and cut those of a plain one: with the first line that ends at or after
-    a size.
+class _PieceHasher:
+    """Cuts the bytes of a file into pieces, and hashes them, while the bytes arrive in blocks.
 
-    Yields:
-        (the pieces that end in it, how many lines have ended so far) for each block, and for the
-        end.
-    """
-    is_plain, position, lines, line, digest = is_cuttable(path), begin, 0, 1, new_hash()
-    for block in blocks:
-        pieces, done, view = list[Piece](), 0, memoryview(block)
-        while done < len(block):
-            due = done + begin + size - position
-            cut = block.find(b"\n", max(due - 1, done)) + 1 if is_plain and due <= len(block) else 0
-            end = cut or len(block)
-            digest.update(view[done:end])
-            lines += _line_ends(view[done:end]) if is_plain else 0
-            position += end - done
-            done = end
-            if cut:
-                pieces.append(Piece(path, begin, position, line, digest.hexdigest()))
-                begin, line, digest = position, lines + 1, new_hash()
-        yield pieces, lines
-    yield (
-        [Piece(path, begin, position, line, digest.hexdigest())]
-        if begin < position or position == 0
-        else [],
-        lines,
-    )
-
-
-def _line_ends(data: memoryview) -> int:
-    # several times faster than bytes.count
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
-
-
-def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
-    if not stat.is_as(file_stat(stat.path, now)):
-        raise SourceChangedError(
-            "the file changed while it was read",
-            where=path,
-            found=f"{now.st_size:,} bytes, written at {now.st_mtime_ns / 1e9:.3f} s",
-            expected=f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, as when it was listed",
-            remedy="build again once the upload has ended",
-        )
-
-
-def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
-    """Find by small reads where pieces of a file end, but for the last: each cut counts from the
-    one before.
-
-    A piece ends with the first line that ends at or after `piece_bytes`.
-    """
-    begin = 0
-    while size - begin > piece_bytes:
-        begin = line_end(probe, begin + piece_bytes - 1, size) or size
-        if begin < size:
-            yield begin
-
-
-def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
-    """Find where pieces of a file end, but for the last: at the first line end at or after each
-    multiple of a piece.
-
-    No cut depends on another, so that all are looked for at once. A line longer than a piece takes
-    the place of cuts.
-    """
-    lasts = range(piece_bytes - 1, size - 1, piece_bytes)
-    found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts)
-    return [cut for cut in found if cut is not None]
-
-
-def line_end(probe: Probe, begin: int, end: int) -> int | None:
-    """Return the byte after the first line end in bytes [begin, end); None where there is none."""
-    length = WINDOW_BYTES
-    while begin < end and (window := probe.read(begin, min(begin + length, end))):
-        if (found := window.find(b"\n")) >= 0:
-            return begin + found + 1
-        begin, length = begin + len(window), min(2 * length, _MOST_WINDOW_BYTES)
-    return None
-
-
-class FingerprintMemory:
-    """Pieces by path, carried from one inventory to the next in a small JSON file that the store
-    has, too.
-
-    An entry is trusted while its file has the same size, time, and inode (in a bucket the ETag) or
-    time of change. The file of this machine comes first: local copies of the same text have other
-    inodes on each.
+    A piece of a plain file ends with the first line that ends at `piece_bytes` bytes or later.
+    Other files are not cut.
     """
 
     def __init__(
-        self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None
+        self, path: str, start: int, piece_bytes: int, new_digest: Callable[[], Any]
     ) -> None:
         """Args:
-        path: of the JSON file; None = nothing is kept.
-        access: how the store is reached that has it, too; absent = the file is here alone.
-        folder: of the files; where it is_cut_unread, large ones that were one piece by their ETags
-            count as unknown.
+        path: The file, below its folder.
+        start: Position of the first byte in the file.
+        piece_bytes: Least size of a piece, except the last one.
+        new_digest: Returns an object like those of hashlib.
         """
-        self._path, self._access = (
-            path,
-            access if access is not None and access.has_copies else None,
-        )
-        self._cut_unread = folder is not None and is_cut_unread(folder)
-        # A file written within the clock's grain could change again without a trace in its times.
-        self._newest_ns = (
-            sys.maxsize
-            if folder is not None and is_in_bucket(str(folder))
-            else time.time_ns() - _RACY_NS
-        )
-        self._noted_bytes = self._unsaved_bytes = 0
-        data = None
-        with suppress(FileNotFoundError):
-            data = read_regular(path) if path is not None else None
-        self._entries = _entries(data)
-        self._is_sent = data is not None and data.endswith(_SENT)
+        self.line_ends = 0
+        """Lines that have ended so far."""
+        self._path = path
+        self._piece_bytes = piece_bytes
+        self._is_plain = is_cuttable(path)
+        self._position = start
+        self._new_digest = new_digest
+        self._start_piece()
 
-    @cached_property
-    def _stored(self) -> dict[str, Any]:
-        """What the store has."""
-        access, path = self._access, self._path
-        return (
-            {} if access is None or path is None else _entries(access.store.read(access.name(path)))
-        )
-
-    def recall(self, stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file, if it is as it was when they were noted; else None."""
-        pieces = self._recalled(self._entries, stat)
-        if pieces is None and (pieces := self._recalled(self._stored, stat)) is not None:
-            self._entries[stat.path] = self._stored[stat.path]
+    def add(self, block: bytes) -> list[Piece]:
+        """Hash the next bytes; return the pieces that end in them."""
+        pieces = []
+        view = memoryview(block)
+        start = 0  # of the bytes of the block that were not hashed yet
+        while start < len(block):
+            cut = self._find_cut(block, start)
+            stop = len(block) if cut is None else cut
+            self._hash(view[start:stop])
+            start = stop
+            if cut is not None:
+                pieces.append(self._piece())
+                self._start_piece()
         return pieces
 
-    def _recalled(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        try:
-            entry = entries[stat.path]
-            size, mtime_ns, inode = entry["stat"]
-            if not stat.is_as(
-                FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
-            ):
-                return None
-            pieces = [checked_piece(Piece(stat.path, *piece)) for piece in entry["pieces"]]
-            ends = [piece.end for piece in pieces]
-            if [piece.begin for piece in pieces] != [0, *ends[:-1]] or ends[-1] != stat.size:
-                return None
-        except (LookupError, TypeError, ValueError):
-            return None
-        was_not_cut = pieces[0].digest.startswith(ETAG) and pieces[0].first_line
-        return None if self._cut_unread and _is_large(stat) and was_not_cut else pieces
+    def finish(self) -> list[Piece]:
+        """Return the last piece; none if the file ended with the piece before.
 
-    def mark(self, piece: Piece) -> int | None:
-        """Return the inode, in a bucket the mark of the ETag, of the file that was found to be one
-        piece; else None.
+        An empty file is one empty piece.
         """
-        row = [piece.begin, piece.end, piece.first_line, piece.digest]
-        with suppress(LookupError, TypeError):
-            for entries in (self._entries, self._stored):
-                if piece.path in entries and entries[piece.path]["pieces"] == [row]:
-                    return int(entries[piece.path]["stat"][2])
-        return None
+        is_empty_file = self._position == 0
+        if self._position > self._piece_start or is_empty_file:
+            return [self._piece()]
+        return []
 
-    def note(self, stat: FileStat, pieces: list[Piece]) -> None:
-        """Remember the pieces of a file."""
-        if stat.mtime_ns < self._newest_ns:
-            rows = [[piece.begin, piece.end, piece.first_line, piece.digest] for piece in pieces]
-            self._entries[stat.path] = {
-                "stat": [stat.size, stat.mtime_ns, stat.inode],
-                "pieces": rows,
-            }
-            if stat.changed_ns < self._newest_ns:
-                self._entries[stat.path]["changed_ns"] = stat.changed_ns
-            self._is_sent = False
-            self._noted_bytes += stat.size
-            self._unsaved_bytes += stat.size
-        if self._unsaved_bytes >= max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE):
-            self.save(self._entries)
+    def _find_cut(self, block: bytes, start: int) -> int | None:
+        """Return the position in a block at which the current piece ends, or None.
 
-    def save(self, paths: Collection[str]) -> None:
-        """Write down what is known of `paths`, here and in the store, and forget the rest."""
-        self._unsaved_bytes = 0
-        if self._path is None:
-            return
-        access = None if self._is_sent else self._access
-        known = self._entries if access is None else self._stored | self._entries
-        files = {path: entry for path, entry in known.items() if path in paths}
-        data = json.dumps(
-            {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
-        ).encode()
-        if access is not None and files:
-            if files != self._stored:
-                access.store.put(access.name(self._path), data)
-            self._is_sent = True
-        data += _SENT if self._is_sent else b""
-        if not self._path.exists() or read_regular(self._path) != data:
-            write_atomic(self._path, data)
+        Args:
+            block: The bytes.
+            start: How many of them were hashed already.
+        """
+        if not self._is_plain:
+            return None
+        missing_bytes = self._piece_bytes - (self._position - self._piece_start)
+        earliest_cut = start + missing_bytes
+        if earliest_cut > len(block):
+            return None
+        line_feed = block.find(b"\n", max(earliest_cut - 1, start))
+        return line_feed + 1 if line_feed >= 0 else None
+
+    def _hash(self, data: memoryview) -> None:
+        self._digest.update(data)
+        self._position += len(data)
+        if self._is_plain:
+            # several times faster than bytes.count
+            self.line_ends += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+
+    def _start_piece(self) -> None:
+        self._piece_start = self._position
+        self._first_line = self.line_ends + 1
+        self._digest = self._new_digest()
+
+    def _piece(self) -> Piece:
+        return Piece(
+            self._path,
+            self._piece_start,
+            self._position,
+            self._first_line,
+            self._digest.hexdigest(),
+        )
 
 
-def _entries(data: bytes | None) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError, LookupError, TypeError):
-        value = json.loads(data or b"")
-        if (value["version"], value["piece_bytes"]) == (_VERSION, PIECE_BYTES):
-            return dict(value["files"])
-    return {}
+def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
+    """Check that a file is still as it was listed.
+
+    Raises:
+        SourceChangedError: It has another size or time, or was replaced.
+    """
+    if not stat.is_as(file_stat(stat.path, status)):
+        raise SourceChangedError(
+            "the file changed while it was read",
+            where=path,
+            found=f"{status.st_size:,} bytes, written at {status.st_mtime_ns / 1e9:.3f} s",
+            expected=(
+                f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, "
+                "as when it was listed"
+            ),
+            remedy="build again once the upload has ended",
+        )

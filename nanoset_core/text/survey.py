@@ -17,7 +17,8 @@ from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder, RemoteFolder
 from nanoset_core.text.contents import Contents, FileStat, contents_of, some, walk
 from nanoset_core.text.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
-from nanoset_core.text.fingerprints import FingerprintMemory, fingerprint_all
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.fingerprints import fingerprint_all
 from nanoset_core.text.pieces import Inventory, Piece, StoredPiece
 
 _STRAY = "a file in no corpus, which is not read"

@@ -70,7 +70,7 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 300_000)
-    monkeypatch.setattr("nanoset_core.text.fingerprints.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", 4096)
     monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
     executor = Here()
     found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)

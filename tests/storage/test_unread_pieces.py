@@ -77,9 +77,9 @@ def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> P
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("nanoset_core.text.fingerprints.WINDOW_BYTES", WINDOW_BYTES)
+    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
     # what was written just now is remembered
-    monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**18))
+    monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
 
 
 @pytest.fixture

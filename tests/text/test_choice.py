@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.text.choice import FileChoice, held_out, matches
 from nanoset_core.text.contents import contents_of
-from nanoset_core.text.fingerprints import FingerprintMemory
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.survey import known_inventory, take_inventory
 
 PATHS = [
@@ -71,7 +71,7 @@ def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_sta
 ):
     for name in ("train-0.jsonl", "test-0.jsonl"):
         (tmp_path / name).write_bytes(b"{}\n")
-    monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**12))
+    monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**12))
     found = [contents_of(tmp_path).chosen(FileChoice((files,))) for files in ("train-*", "test-*")]
     for contents in found:
         take_inventory(

@@ -11,16 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
-from nanoset_core.text import fingerprints
+from nanoset_core.text import fingerprint_memory, fingerprints, piece_cuts
 from nanoset_core.text.contents import FileStat, contents_of
-from nanoset_core.text.fingerprints import (
-    FingerprintMemory,
-    chained_cuts,
-    fingerprint,
-    fingerprint_all,
-    hash_parts,
-    separate_cuts,
-)
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.fingerprints import fingerprint, fingerprint_all, hash_parts
+from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.pieces import Piece, Probe, StoredPiece, deal_parts
 
 HOUR_NS = 3600 * 10**9
@@ -88,7 +83,7 @@ def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
     monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
-    monkeypatch.setattr(fingerprints, "WINDOW_BYTES", window)
+    monkeypatch.setattr(piece_cuts, "WINDOW_BYTES", window)
     stat, other = write(folder, name, data), write(folder, "b.jsonl", data[:50])
     pieces = fingerprint(folder, stat)
     assert pieces == cut_slowly(name, data, piece_bytes)
@@ -97,7 +92,7 @@ def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
         assert piece.first_line == data[: piece.begin].count(b"\n") + 1
 
     wholes = []
-    parts = list(hash_parts(folder, stat, part_bytes, wholes))
+    parts = list(hash_parts(folder, stat, part_bytes, wholes.append))
     assert wholes == pieces
     assert [(part.begin, part.end, part.first_line) for part in parts] == [
         (part.begin, part.end, part.first_line) for part in cut_slowly(name, data, part_bytes)
@@ -111,7 +106,7 @@ def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
     assert found == {stat: pieces, other: fingerprint(folder, other)}
     assert sum(told) == stat.size + other.size
     if len(data) > 4 * piece_bytes:  # less is not worth a look at where it is cut
-        assert [(run.begin, run.end) for run in executor.tasks if run.stat == stat] == [
+        assert [(task.start, task.stop) for task in executor.tasks if task.stat == stat] == [
             (piece.begin, piece.end) for piece in pieces
         ]
 
@@ -183,7 +178,7 @@ def test_small_files_are_hashed_whole(tmp_path, monkeypatch, executor):
 
 def test_a_part_that_is_not_as_it_was(tmp_path):
     stat = write(tmp_path, "a.jsonl", b"0123456789\n" * 10)
-    parts = list(hash_parts(tmp_path, stat, 20, []))
+    parts = list(hash_parts(tmp_path, stat, 20, [].append))
     assert len(parts) == 5
     write(tmp_path, "a.jsonl", b"0123456789\n" * 4 + b"0123x56789\n" + b"0123456789\n" * 5)
     for number, part in enumerate(parts):
@@ -255,7 +250,7 @@ def test_memory_of_gone_files_other_cuts_or_others_is_no_memory(tmp_path, monkey
         assert FingerprintMemory(file).recall(OLD) is None
     memory.save({OLD.path})
     assert FingerprintMemory(file).recall(OLD) == PIECES
-    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 123)
+    monkeypatch.setattr(fingerprint_memory, "PIECE_BYTES", 123)
     assert FingerprintMemory(file).recall(OLD) is None
     monkeypatch.undo()
     memory.save(set())
@@ -264,7 +259,7 @@ def test_memory_of_gone_files_other_cuts_or_others_is_no_memory(tmp_path, monkey
 
 def test_memory_is_written_on_the_way(tmp_path, monkeypatch):
     """A kill costs the hashing since then, and not the night."""
-    monkeypatch.setattr(fingerprints, "SAVE_BYTES", 15)
+    monkeypatch.setattr(fingerprint_memory, "SAVE_BYTES", 15)
     memory = FingerprintMemory(tmp_path / "memory.json")
     memory.note(OLD, PIECES)
     assert not (tmp_path / "memory.json").exists()
@@ -291,12 +286,12 @@ def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(
         next((end for end in ends if end >= at), None)
         for at in range(piece_bytes, len(data) + 1, piece_bytes)
     }
-    kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
+    kept, piece_cuts.WINDOW_BYTES = piece_cuts.WINDOW_BYTES, window
     try:
         asked: list[tuple[int, int]] = []
         found = separate_cuts(probe_of(data, asked), len(data), piece_bytes)
     finally:
-        fingerprints.WINDOW_BYTES = kept
+        piece_cuts.WINDOW_BYTES = kept
     assert found == sorted(reached - {None})
     assert sum(end - begin for begin, end in asked) <= len(data), (
         "no byte twice, however long lines are"
@@ -309,12 +304,12 @@ def test_little_is_read():
     found = list(chained_cuts(probe_of(data, asked), len(data), 4 << 20))
     assert found == [piece.begin for piece in cut_slowly("a.jsonl", data, 4 << 20)[1:]]
     assert len(asked) <= 2 * len(found)
-    assert sum(end - begin for begin, end in asked) <= 2 * len(found) * fingerprints.WINDOW_BYTES
+    assert sum(end - begin for begin, end in asked) <= 2 * len(found) * piece_cuts.WINDOW_BYTES
 
 
 def test_parts_of_a_large_file_are_hashed_in_the_memory_of_a_few_blocks(tmp_path):
     stat = write(tmp_path, "a.jsonl", b"a line\n" * (24 << 17))
     tracemalloc.start()
-    assert len(list(hash_parts(tmp_path, stat, 4 << 20, []))) > 4
+    assert len(list(hash_parts(tmp_path, stat, 4 << 20, [].append))) > 4
     assert tracemalloc.get_traced_memory()[1] < 5 * fingerprints.READ_BYTES
     tracemalloc.stop()

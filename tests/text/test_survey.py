@@ -12,7 +12,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.text import contents, fingerprints
-from nanoset_core.text.fingerprints import FingerprintMemory
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.survey import (
     QuietPeriod,
     is_quiescent,

@@ -293,7 +293,7 @@ class _Ranges:
                 parts: Iterable[Piece] = fingerprint(replace(folder, by_etag=True), stat)
                 self._pieces += parts
             else:
-                parts = hash_parts(folder, stat, part_bytes, self._pieces)
+                parts = hash_parts(folder, stat, part_bytes, self._pieces.append)
             for part in parts:
                 self._meter.advance(part.size)
                 yield part

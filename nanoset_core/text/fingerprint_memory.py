@@ -1,0 +1,192 @@
+"""Remember the pieces of files, so that a file is hashed again only if it changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.location import RawFolder, is_in_bucket
+from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.text.contents import FileStat
+from nanoset_core.text.fingerprints import PIECE_BYTES, is_cut_unread, is_large
+from nanoset_core.text.pieces import ETAG, Piece, checked_piece
+
+SAVE_BYTES = 1 << 30
+"""The memory is saved whenever about this many bytes were hashed. If the process is killed, no more
+has to be hashed again.
+"""
+_SAVED_SHARE = 8
+"""It is not saved before this share of all hashed bytes, an eighth, is new: the memory of a large
+corpus is large itself.
+"""
+_RACY_NS = 2_000_000_000
+"""A file that was written this recently could change again without another modification time, since
+clocks of file systems are coarse.
+"""
+_VERSION = 1
+_SENT = b"\n"
+"""At the end of the local file: the store has the same content."""
+
+
+class FingerprintMemory:
+    """The pieces of files by path, kept in a small JSON file from one inventory to the next.
+
+    An entry is trusted while its file has the same size, the same modification time, and the same
+    inode (in a bucket, ETag) or change time.
+
+    If the outputs are in a bucket, the file is stored there, too. The local file takes precedence:
+    local copies of the same text have other inodes on each machine.
+
+    The file has the form
+
+        {"version": 1, "piece_bytes": 67108864, "files": {
+            "a.jsonl": {
+                "stat": [size, mtime_ns, inode], "changed_ns": …,
+                "pieces": [[start, stop, first line, digest], …]}}}
+    """
+
+    def __init__(
+        self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None
+    ) -> None:
+        """Args:
+        path: The JSON file; None if nothing is kept.
+        access: The outputs, if they may be in a bucket that stores the file, too.
+        folder: The folder of the files, if it may be in a bucket.
+        """
+        has_store = access is not None and access.has_copies
+        self._path = path
+        self._access = access if has_store else None
+        self._is_cut_unread = folder is not None and is_cut_unread(folder)
+        if folder is not None and is_in_bucket(str(folder)):
+            self._newest_ns = sys.maxsize  # ETags tell all versions apart, however recent
+        else:
+            self._newest_ns = time.time_ns() - _RACY_NS
+
+        data = None
+        if path is not None:
+            with suppress(FileNotFoundError):
+                data = read_regular(path)
+        self._entries = _parse(data)
+        self._is_sent = data is not None and data.endswith(_SENT)
+        self._noted_bytes = 0
+        self._unsaved_bytes = 0
+
+    def recall(self, stat: FileStat) -> list[Piece] | None:
+        """Return the pieces of a file, or None if it is not known as it is now."""
+        pieces = self._pieces_in(self._entries, stat)
+        if pieces is not None:
+            return pieces
+        pieces = self._pieces_in(self._stored_entries, stat)
+        if pieces is not None:
+            self._entries[stat.path] = self._stored_entries[stat.path]
+        return pieces
+
+    def mark(self, piece: Piece) -> int | None:
+        """Return the inode of the file that is just this piece, or None if it is not known.
+
+        For an object in a bucket, it is the mark of its ETag.
+        """
+        row = _row(piece)
+        for entries in (self._entries, self._stored_entries):
+            # Anything may be in a JSON file.
+            with suppress(LookupError, TypeError):
+                entry = entries[piece.path]
+                if entry["pieces"] == [row]:
+                    return int(entry["stat"][2])
+        return None
+
+    def note(self, stat: FileStat, pieces: list[Piece]) -> None:
+        """Remember the pieces of a file, unless it was written too recently to be trusted later."""
+        if stat.mtime_ns < self._newest_ns:
+            entry = {
+                "stat": [stat.size, stat.mtime_ns, stat.inode],
+                "pieces": [_row(piece) for piece in pieces],
+            }
+            if stat.changed_ns < self._newest_ns:
+                entry["changed_ns"] = stat.changed_ns
+            self._entries[stat.path] = entry
+            self._is_sent = False
+            self._noted_bytes += stat.size
+            self._unsaved_bytes += stat.size
+        if self._unsaved_bytes >= max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE):
+            self.save(self._entries)
+
+    def save(self, paths: Collection[str]) -> None:
+        """Save what is known of some files, here and in the store, and drop all other entries."""
+        self._unsaved_bytes = 0
+        if self._path is None:
+            return
+        access = None if self._is_sent else self._access
+        entries = self._entries
+        if access is not None:
+            entries = self._stored_entries | entries
+        files = {path: entry for path, entry in entries.items() if path in paths}
+        value = {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
+        data = json.dumps(value).encode()
+
+        if access is not None and files:
+            if files != self._stored_entries:
+                access.store.put(access.name(self._path), data)
+            self._is_sent = True
+
+        if self._is_sent:
+            data += _SENT
+        if not self._path.exists() or read_regular(self._path) != data:
+            write_atomic(self._path, data)
+
+    @cached_property
+    def _stored_entries(self) -> dict[str, Any]:
+        """The entries of the file in the store."""
+        if self._access is None or self._path is None:
+            return {}
+        return _parse(self._access.store.read(self._access.name(self._path)))
+
+    def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
+        """Return the pieces of a file in some entries, or None if they do not have it as it is."""
+        try:
+            entry = entries[stat.path]
+            size, mtime_ns, inode = entry["stat"]
+            noted = FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
+            if not stat.is_as(noted):
+                return None
+            pieces = [checked_piece(Piece(stat.path, *row)) for row in entry["pieces"]]
+            if not _cover(pieces, stat.size):
+                return None
+        except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
+            return None
+
+        # A file that was one piece before `is_cut_unread` was set has to be cut now.
+        is_counted = pieces[0].first_line > 0
+        is_uncut = pieces[0].digest.startswith(ETAG) and is_counted
+        if self._is_cut_unread and is_large(stat) and is_uncut:
+            return None
+        return pieces
+
+
+def _cover(pieces: list[Piece], size: int) -> bool:
+    """Return whether pieces follow one another without gaps from the start of a file to its end."""
+    starts = [piece.begin for piece in pieces]
+    stops = [piece.end for piece in pieces]
+    return starts == [0, *stops[:-1]] and stops[-1] == size
+
+
+def _row(piece: Piece) -> list[Any]:
+    """Return a piece as it is written to the file."""
+    return [piece.begin, piece.end, piece.first_line, piece.digest]
+
+
+def _parse(data: bytes | None) -> dict[str, Any]:
+    """Return the entries of a JSON file: none if it is missing, damaged, or of another version."""
+    with suppress(ValueError, RecursionError, LookupError, TypeError):
+        value = json.loads(data or b"")
+        if value["version"] == _VERSION and value["piece_bytes"] == PIECE_BYTES:
+            return dict(value["files"])
+    return {}
