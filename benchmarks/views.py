@@ -23,7 +23,7 @@ from benchmarks.harness import options
 from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.shards.column_table import ColumnTable
+from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.views.choosing import statistics_of
 from nanoset_core.stages.views.conditions import Range, parse_condition
 from nanoset_core.stages.views.ids import Ids

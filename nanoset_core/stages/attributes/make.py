@@ -39,6 +39,7 @@ from nanoset_core.stages.attributes.settings import (
     files_setting,
 )
 from nanoset_core.stages.attributes.tables import AttributeTables
+from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.tables import (
     ESCAPED,
     MadeTables,
@@ -47,7 +48,6 @@ from nanoset_core.stages.columns.tables import (
     publish,
 )
 from nanoset_core.stages.given_files import given_files
-from nanoset_core.stages.shards.column_table import ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS

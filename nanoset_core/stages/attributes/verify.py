@@ -12,10 +12,10 @@ from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.columns.tables import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.report import BUILD, Report, live_manifest
-from nanoset_core.stages.shards.column_table import TABLE, ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards

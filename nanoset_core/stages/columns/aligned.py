@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards.column_table import TABLE
+from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.text.values import as_type
 
 _SMALL_DICTIONARY_BYTES = 1 << 14

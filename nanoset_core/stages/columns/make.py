@@ -10,6 +10,8 @@ from typing import Any
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
+from nanoset_core.stages.columns.alignment import values_by_row_group
+from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.settings import (
     PROGRESS_NAME,
     STAGE,
@@ -25,7 +27,6 @@ from nanoset_core.stages.columns.tables import (
 )
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
-from nanoset_core.stages.shards.column_table import ColumnTable, row_groups
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -126,6 +127,6 @@ def _fill_from_text(
             n_escaped += batch.escaped_values
             yield batch
 
-    for parts in row_groups(counted_batches(), documents, source.files):
+    for parts in values_by_row_group(counted_batches(), documents, source.files):
         table.add(parts)
     return {ESCAPED: n_escaped} if n_escaped else {}

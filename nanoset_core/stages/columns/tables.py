@@ -13,8 +13,8 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
+from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.per_shard import find_existing, make_missing
-from nanoset_core.stages.shards.column_table import TABLE, ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.stage import size_bytes

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.columns.tables import SHARDS
 from nanoset_core.stages.report import BUILD, Report, check_files
-from nanoset_core.stages.shards.column_table import TABLE
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards

@@ -30,7 +30,7 @@ from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.settings import COUNTS
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.shards.column_table import TABLE
+from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views import stage as views
 from nanoset_core.text.contents import stat_file

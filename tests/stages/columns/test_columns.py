@@ -14,9 +14,10 @@ from helpers.building import make_inventory, make_shards
 from helpers.sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.columns import column_table
 from nanoset_core.stages.columns.make import keep_columns
 from nanoset_core.stages.columns.stage import COLUMNS
-from nanoset_core.stages.shards import column_table, document_table
+from nanoset_core.stages.shards import document_table
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.stage import Key, require

@@ -1,0 +1,159 @@
+"""Align the documents of a text that is read again with the rows of a shard's documents.parquet.
+
+Not every document has a row: rejected lines, duplicates and documents without tokens were left out
+when the shard was made. The others have their rows in the order of the text. A document is known by
+its file and its position in the file:
+
+    text    a:0  a:95  a:200  b:0  b:80        file, and byte offset of the line
+    rows    a:0        a:200       b:80        row group 0: a:0, a:200; row group 1: b:80
+
+Text and rows are both read in order, a part of about a MiB and a row group at a time, and neither
+ends where the other does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.text.documents import DocumentBatch
+
+_POSITION_BITS = 43
+"""Positions in files of up to 8 TiB."""
+_MAX_FILES = 1 << 20
+"""The documents of a part, about a MiB, come from fewer files."""
+
+
+class _Places(NamedTuple):
+    """Where documents come from; each array is int64 of shape (n_documents,)."""
+
+    files: NDArray[np.int64]
+    """Number of the file in the shard's range."""
+    positions: NDArray[np.int64]
+    """Byte offset of the line in the file, or number of the row in a table."""
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.files)
+
+    def slice(self, start: int, stop: int | None = None) -> _Places:
+        """Return the places of consecutive documents."""
+        return _Places(self.files[start:stop], self.positions[start:stop])
+
+    def codes(self, first_file: int) -> NDArray[np.int64]:
+        """Return a number for each document, which is different for documents in different places.
+
+        Args:
+            first_file: The first of the files that are told apart; all that are _MAX_FILES later
+                count as one.
+        """
+        files = np.minimum(self.files - first_file, _MAX_FILES - 1)
+        return (files << _POSITION_BITS) + self.positions
+
+
+class _Part(NamedTuple):
+    """Consecutive documents of the text."""
+
+    places: _Places
+    columns: Sequence[Any]
+    """Values of the documents: an Arrow array for every column, of shape (n_documents,)."""
+
+    def take(self, rows: NDArray[np.int64]) -> Sequence[Any]:
+        """Return the values of some documents, by their ascending numbers in the part."""
+        if len(rows) == self.places.n_documents:
+            return self.columns
+        return [column.take(rows) for column in self.columns]
+
+    def after(self, row: int) -> _Part:
+        """Return the documents after one of them."""
+        columns = [column.slice(row + 1) for column in self.columns]
+        return _Part(self.places.slice(row + 1), columns)
+
+
+def values_by_row_group(
+    batches: Iterable[DocumentBatch], documents: DocumentRows, files: Sequence[str]
+) -> Iterator[list[Sequence[Any]]]:
+    """Yield the values of the documents of each row group, in the order of the rows.
+
+    Args:
+        batches: The documents of the shard's text, with the values at the keys that are kept.
+        documents: The table of the shard's documents.
+        files: The files of the shard's range, in order.
+
+    Yields:
+        The row group in consecutive parts; each part is an Arrow array for every column.
+
+    Raises:
+        FormatError: The text does not contain the document of a row.
+    """
+    groups = _places_of_row_groups(documents, files)
+    group = next(groups, None)
+    n_aligned = 0  # rows of the group whose documents were read
+    parts: list[Sequence[Any]] = []  # their values
+    for part in _parts_of(batches):
+        rest = part
+        while rest.places.n_documents and group is not None:
+            # The documents of the part that have one of the next rows. As both are in order, there
+            # is no need to look at more rows than the part has documents.
+            next_rows = group.slice(n_aligned, n_aligned + rest.places.n_documents)
+            first_file = int(rest.places.files[0])
+            has_row = np.isin(rest.places.codes(first_file), next_rows.codes(first_file))
+            aligned = np.flatnonzero(has_row)
+            if len(aligned):
+                parts.append(rest.take(aligned))
+                n_aligned += len(aligned)
+            if n_aligned < group.n_documents:
+                break  # the group continues in the next part
+
+            yield parts
+            group = next(groups, None)
+            n_aligned = 0
+            parts = []
+            rest = rest.after(int(aligned[-1]))
+
+    if group is not None:
+        raise FormatError(
+            "the text does not contain all documents of a shard",
+            where=documents.path,
+            found=f"no document for row {n_aligned} of a row group",
+            remedy="run `nanoset build --force`",
+        )
+
+
+def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_Part]:
+    """Yield the documents of batches in parts of one array for every column."""
+    for batch in batches:
+        places = _places(batch.files, batch.lines, batch.offsets)
+        start = 0
+        for columns in batch.columns:
+            stop = start + len(columns[0])
+            yield _Part(places.slice(start, stop), columns)
+            start = stop
+
+
+def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iterator[_Places]:
+    """Yield the places of the documents of each row group."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    file_names = pa.array(files, pa.string())
+    for group in range(len(documents.groups)):
+        table = documents.columns(group, ["file", "line", "byte_offset"])
+        numbers = pc.index_in(table.column("file").cast(pa.string()), value_set=file_names)
+        yield _places(numbers, table.column("line"), table.column("byte_offset"))
+
+
+def _places(files: Any, lines: Any, offsets: Any) -> _Places:
+    """Return the places of documents, given arrays of shape (n_documents,); rows of tables have the
+    offset -1.
+    """
+    line_numbers = np.asarray(lines, np.int64)
+    byte_offsets = np.asarray(offsets, np.int64)
+    positions = np.where(byte_offsets >= 0, byte_offsets, line_numbers)
+    return _Places(np.asarray(files, np.int64), positions)

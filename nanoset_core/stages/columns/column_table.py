@@ -1,0 +1,124 @@
+"""Write columns.parquet: values of the documents of a shard, in the rows of its documents.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nanoset_core.stages.shards.document_table import ROW_GROUP_ROWS
+from nanoset_core.text.values import as_type, joined, kind_of, limited, type_of
+
+TABLE = "columns.parquet"
+
+
+class ColumnTable:
+    """Writes a table, one row group at a time; a context manager.
+
+    The type of a column is the narrowest one for all of its values. If a row group has values that
+    the type so far does not hold, the row groups before it are written again with a wider type.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        """Start a table with columns of these names."""
+        self.rows = 0
+        self._path = path
+        self._kinds = dict.fromkeys(names, "null")
+        """Name of each column → its kind, see `text.values`."""
+        self._nulls = dict.fromkeys(names, 0)
+        self._left_out = dict.fromkeys(names, 0)
+        self._writer = self._open_writer()
+
+    @property
+    def facts(self) -> list[dict[str, Any]]:
+        """Name and kind of each column, and how many of its values are null, and are left out
+        because they are too long.
+        """
+        return [
+            {
+                "name": name,
+                "kind": kind,
+                "nulls": self._nulls[name],
+                "left_out": self._left_out[name],
+            }
+            for name, kind in self._kinds.items()
+        ]
+
+    def add(self, parts: Sequence[Sequence[Any]]) -> None:
+        """Append a row group.
+
+        Args:
+            parts: Its rows in consecutive parts; each part is an Arrow array for every column, of
+                one of the types of `text.values`.
+        """
+        import pyarrow as pa
+
+        columns = []
+        kinds = {}
+        for number, (name, kind) in enumerate(self._kinds.items()):
+            arrays = []
+            for part in parts:
+                array, n_left_out = limited(part[number])
+                arrays.append(array)
+                self._left_out[name] += n_left_out
+
+            kinds[name] = joined([kind, *map(kind_of, arrays)])
+            column_type = type_of(kinds[name])
+            column = pa.chunked_array([as_type(array, column_type) for array in arrays])
+            self._nulls[name] += column.null_count
+            columns.append(column)
+
+        if [type_of(kind) for kind in kinds.values()] != self._writer.schema.types:
+            self._widen(kinds)
+        self._kinds = kinds
+        self.rows += self._write_row_group(columns)
+
+    def _open_writer(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = pa.schema([(name, type_of(kind)) for name, kind in self._kinds.items()])
+        return pq.ParquetWriter(self._path, schema, compression="zstd")
+
+    def _write_row_group(self, columns: Sequence[Any]) -> int:
+        """Write some rows, and return how many they are."""
+        import pyarrow as pa
+
+        table = pa.Table.from_arrays(columns, schema=self._writer.schema)
+        self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        return int(table.num_rows)
+
+    def _widen(self, kinds: Mapping[str, str]) -> None:
+        """Write the row groups so far again, with other types.
+
+        Args:
+            kinds: Name of each column → its new kind.
+        """
+        import pyarrow.parquet as pq
+
+        self._writer.close()
+        narrow_path = self._path.rename(self._path.with_suffix(".before"))
+        self._kinds = dict(kinds)
+        self._writer = self._open_writer()
+        with pq.ParquetFile(narrow_path) as file:
+            for group in range(file.num_row_groups):
+                columns = []
+                narrow_columns = file.read_row_group(group).columns
+                for column, wide_type in zip(
+                    narrow_columns, self._writer.schema.types, strict=True
+                ):
+                    columns.append(as_type(column, wide_type))
+                self._write_row_group(columns)
+        narrow_path.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._writer.close()
