@@ -17,7 +17,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import RowProblem, column_at, locate, texts_at
 from nanoset_core.text.endings import format_of
-from nanoset_core.text.importing import NotJsonError
+from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import (
     Fields,

@@ -1,13 +1,19 @@
-"""The ids of documents in a table's column → the texts by which lists, attributes and other tables
-name them.
+"""The ids of documents in a column of a table, as the texts by which other files name them.
+
+Lists of ids, attributes and other tables name documents by these texts.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
-from nanoset_core.text.importing import NotJsonError, json_values
+from nanoset_core.text.columns import (
+    as_unchecked_strings,
+    is_bytes_array,
+    plain_array,
+    to_strings,
+)
+from nanoset_core.text.json_values import NotJsonError, json_values
 from nanoset_core.text.parsing import id_text
 
 
@@ -15,7 +21,7 @@ class TableIds(NamedTuple):
     """The ids of some rows."""
 
     texts: list[str | None]
-    """Id of each row, None if it has none or none that can be kept."""
+    """Id of each row, or None if it has no id, or one that cannot be kept."""
     n_unkept: int = 0
     """Rows whose id has no usual text form, or is too long."""
     n_escaped: int = 0
@@ -23,29 +29,23 @@ class TableIds(NamedTuple):
 
 
 def ids_of(array: Any) -> TableIds:
-    """Return the ids in a column as text, so that an id of any usual type can be named in a list of
-    ids.
+    """Return the ids in a column as text, so that a list of ids can name them.
 
-    Strings and bytes are their text, UUIDs have hyphens, numbers, times and other values are
-    written as JSON does.
+    Strings and bytes are their text, UUIDs have hyphens, and numbers, times and other values are
+    written as in JSON.
 
     Args:
-        array: an Arrow array of any type, one id a row.
+        array: An Arrow array of any type, one id a row.
 
     Raises:
-        pyarrow.ArrowException: the array is damaged.
+        pyarrow.ArrowException: The array is damaged.
     """
-    import pyarrow as pa
+    array = _plain_ids(array)
+    if is_bytes_array(array):
+        values: list[Any] = to_strings(array, "backslashreplace")
+    else:
+        values = _json_values_or_none(array)
 
-    array = plain_array(array)
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
-
-    values = (
-        to_strings(array, "backslashreplace")
-        if is_bytes_array(array)
-        else _json_values_or_none(array)
-    )
     texts = [id_text(value) for value in values]
     n_unkept = texts.count(None) - array.null_count
     return TableIds(texts, n_unkept=n_unkept, n_escaped=escaped_count(array))
@@ -55,24 +55,30 @@ def escaped_count(array: Any) -> int:
     """Return how many values of a column are bytes that are not UTF-8.
 
     Args:
-        array: an Arrow array of any type; only bytes can be no UTF-8.
+        array: An Arrow array of any type; other types than bytes have no such values.
     """
     import pyarrow as pa
 
-    array = plain_array(array)
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
+    array = _plain_ids(array)
     if not is_bytes_array(array):
         return 0
 
     # Arrow checks all bytes at once, much faster than Python decodes them.
     try:
-        array.view(
-            pa.large_string() if pa.types.is_large_binary(array.type) else pa.string()
-        ).validate(full=True)
+        as_unchecked_strings(array).validate(full=True)
     except pa.ArrowInvalid:
         return sum(not _is_utf_8(value) for value in array.drop_null().to_pylist())
     return 0
+
+
+def _plain_ids(array: Any) -> Any:
+    """Return a column as `plain_array` does, with bytes of a fixed size as other bytes, too."""
+    import pyarrow as pa
+
+    array = plain_array(array)
+    if pa.types.is_fixed_size_binary(array.type):
+        return array.cast(pa.binary())
+    return array
 
 
 def _is_utf_8(value: bytes) -> bool:
@@ -90,13 +96,13 @@ def _json_values_or_none(array: Any) -> list[Any]:
     except NotJsonError:
         pass
 
-    # No value of this type can be written.
+    # If even an empty array fails, no value of this type can be written.
     try:
         json_values(array.slice(0, 0))
     except NotJsonError:
         return [None] * len(array)
 
-    # Some values cannot, such as an instant beyond the calendar: the other ones are kept.
+    # Otherwise some values cannot, such as an instant beyond the calendar: keep the others.
     values: list[Any] = []
     for row in range(len(array)):
         try:

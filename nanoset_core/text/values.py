@@ -1,68 +1,105 @@
-"""Values that stand beside a document's text → Arrow arrays of few types, the same however
-documents are divided.
+"""Convert values that are kept with documents to Arrow arrays of a few types.
 
-A kind is a type with what has to be known to find one type for several arrays: null, bool, int
-(every number is also a float64), int64, double, string. Two kinds have a third one in common that
-holds the values of both without a loss.
+Documents come in batches, and shards are written by different workers. A column must have the same
+type in all of them, however the documents are divided. So each array has a kind: a type, and what
+has to be known to choose one type for several arrays.
+
+| kind | values |
+| --- | --- |
+| null | nothing but nulls |
+| bool | booleans |
+| int | integers that a float64 represents exactly |
+| int64 | other integers |
+| double | floats |
+| string | text, and anything else as text |
+
+Any two kinds have a third one in common, which holds the values of both without a loss.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Any
 
-from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
-from nanoset_core.text.importing import json_values
+from nanoset_core.text.columns import (
+    as_unchecked_strings,
+    is_bytes_array,
+    plain_array,
+    to_strings,
+)
+from nanoset_core.text.json_values import json_values
 
 MOST_BYTES = 4096
-"""Longer texts are left out: 65,536 of each column are held at once."""
-_EXACT = 1 << 53
-_SHARED = {
-    frozenset({"int", "int64"}): "int64",
-    frozenset({"int", "double"}): "double",
-}
+"""Longer texts are not kept: a writer holds 65,536 values of each column at once."""
+_MAX_EXACT = 1 << 53
+"""A float64 represents all integers up to this one exactly."""
 
 
 def joined(kinds: Iterable[str]) -> str:
-    """Return the narrowest kind that holds the values of all; any two others than numbers share
-    text.
-    """
+    """Return the narrowest kind that holds the values of all kinds."""
+    joined_kind = "null"
+    for kind in kinds:
+        joined_kind = _kind_of_both(joined_kind, kind)
+    return joined_kind
 
-    def both(one: str, other: str) -> str:
-        if one == other or "null" in (one, other):
-            return other if one == "null" else one
-        return _SHARED.get(frozenset({one, other}), "string")
 
-    return reduce(both, kinds, "null")
+def _kind_of_both(first: str, second: str) -> str:
+    """Return the narrowest kind that holds the values of two kinds."""
+    if first == second or second == "null":
+        return first
+    if first == "null":
+        return second
+    if {first, second} == {"int", "int64"}:
+        return "int64"
+    if {first, second} == {"int", "double"}:
+        return "double"
+    return "string"
 
 
 def type_of(kind: str) -> Any:
     """Return the Arrow type of a kind."""
     import pyarrow as pa
 
-    types = {"null": pa.null(), "bool": pa.bool_(), "double": pa.float64(), "string": pa.string()}
-    return types.get(kind, pa.int64())
+    types = {
+        "null": pa.null(),
+        "bool": pa.bool_(),
+        "int": pa.int64(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+    }
+    return types[kind]
 
 
 def kind_of(array: Any) -> str:
-    """Return the kind of an array that `from_json` or `narrowed` gave."""
+    """Return the kind of an Arrow array that `from_json` or `narrowed` returned."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if array.null_count == len(array):
         return "null"
-    if array.type == pa.int64():
-        ends = pc.min_max(array).as_py()
-        return "int" if ends["min"] >= -_EXACT and ends["max"] <= _EXACT else "int64"
-    return {pa.bool_(): "bool", pa.float64(): "double"}.get(array.type, "string")
+    if array.type == pa.bool_():
+        return "bool"
+    if array.type == pa.float64():
+        return "double"
+    if array.type != pa.int64():
+        return "string"
+
+    extremes = pc.min_max(array).as_py()
+    is_exact = extremes["min"] >= -_MAX_EXACT and extremes["max"] <= _MAX_EXACT
+    return "int" if is_exact else "int64"
 
 
 def as_type(array: Any, target: Any) -> Any:
-    """Return an array, or a chunked one, as the type of a kind that holds its values.
+    """Return an Arrow array, or a chunked one, as another type.
 
-    Of numbers as text 1.0 is 1: how a number was written is not known of all.
+    Floats that are integers become text without a decimal point: whether a file had 1 or 1.0 is not
+    known of all values.
+
+    Args:
+        array: An array that `from_json` or `narrowed` returned.
+        target: Type of a kind that holds the values of the array.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -72,47 +109,59 @@ def as_type(array: Any, target: Any) -> Any:
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
-        whole = pc.and_(
-            pc.equal(pc.floor(array), array), pc.less_equal(pc.abs(array), float(_EXACT))
-        )
-        return pc.coalesce(
-            pc.if_else(whole, array, None).cast(pa.int64()).cast(target), array.cast(target)
-        )
+        has_no_fraction = pc.equal(pc.floor(array), array)
+        is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
+        is_integer = pc.and_(has_no_fraction, is_exact)
+        integer_texts = pc.if_else(is_integer, array, None).cast(pa.int64()).cast(target)
+        return pc.coalesce(integer_texts, array.cast(target))
     return array.cast(target)
 
 
 def from_json(values: Sequence[Any]) -> Any:
-    """Return values of JSON as an array; objects, lists, and values of several types as JSON text,
-    NaN as null.
+    """Return values of JSON as an Arrow array of one of the few types.
+
+    Objects, lists, and values of several types become JSON text; NaN and the infinities become
+    null.
     """
     import pyarrow as pa
 
-    types = {*map(type, values)} - {type(None)}
-    alike = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-    kind = (
-        alike.get(next(iter(types)))
-        if len(types) == 1
-        else pa.float64()
-        if types == {int, float}
-        else None
-    )
+    types = set(map(type, values)) - {type(None)}
+    if not types:
+        return pa.nulls(len(values))
+
+    kind = _common_type(types)
     if kind is not None:
         try:
-            return _finite(pa.array(values, kind))
-        except (
-            OverflowError,
-            UnicodeEncodeError,
-            pa.ArrowInvalid,
-        ):  # a number that is too large, half a surrogate pair
-            pass
-    return pa.array(map(_text, values), pa.string()) if types else pa.nulls(len(values))
+            return _without_nan(pa.array(values, kind))
+        except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+            pass  # a number that is too large, or half a surrogate pair
+
+    return pa.array(map(_as_text, values), pa.string())
+
+
+def _common_type(types: set[type]) -> Any:
+    """Return the Arrow type for JSON values of some Python types, or None if there is none."""
+    import pyarrow as pa
+
+    if types == {bool}:
+        return pa.bool_()
+    if types == {int}:
+        return pa.int64()
+    if types in ({float}, {int, float}):
+        return pa.float64()
+    if types == {str}:
+        return pa.string()
+    return None
 
 
 def narrowed(array: Any) -> Any:
-    """Return an Arrow array as one of the few types: times and decimals as text, nested values as
-    JSON text.
+    """Return an Arrow array of any type as one of the few types.
 
-    NotJsonError or an ArrowException where it cannot be.
+    Times and decimals become text, nested values JSON text.
+
+    Raises:
+        NotJsonError: The values cannot be written as JSON.
+        pyarrow.ArrowException: The array is damaged.
     """
     import pyarrow as pa
     from pyarrow import types
@@ -120,62 +169,76 @@ def narrowed(array: Any) -> Any:
     array = plain_array(array)
     if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    try:
-        if is_bytes_array(array):
-            text = array.view(
-                pa.large_string() if types.is_large_binary(array.type) else pa.string()
-            )
-            text.validate(full=True)
-            return text.cast(pa.string())
-        if types.is_integer(array.type):
+
+    if is_bytes_array(array):
+        return _bytes_as_strings(array)
+    if types.is_integer(array.type):
+        try:
             return array.cast(pa.int64())
-    except pa.ArrowInvalid:  # bytes that are not UTF-8, a number that is too large
-        return (
-            pa.array(to_strings(array, "backslashreplace"), pa.string())
-            if is_bytes_array(array)
-            else array.cast(pa.string())
-        )
+        except pa.ArrowInvalid:  # an unsigned number that is too large
+            return array.cast(pa.string())
     if types.is_boolean(array.type) or types.is_null(array.type):
         return array
-    return (
-        _finite(array.cast(pa.float64()))
-        if types.is_floating(array.type)
-        else from_json(json_values(array))
-    )
+    if types.is_floating(array.type):
+        return _without_nan(array.cast(pa.float64()))
+    return from_json(json_values(array))
+
+
+def _bytes_as_strings(array: Any) -> Any:
+    """Return an Arrow array of bytes as strings, with bytes that are not UTF-8 as \\xNN."""
+    import pyarrow as pa
+
+    try:
+        strings = as_unchecked_strings(array)
+        strings.validate(full=True)
+        return strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(to_strings(array, "backslashreplace"), pa.string())
 
 
 def limited(array: Any) -> tuple[Any, int]:
-    """Return an array with null in place of texts longer than MOST_BYTES, and how many these are."""
+    """Replace the texts that are longer than MOST_BYTES by null.
+
+    Returns:
+        (array without them, how many there are).
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if array.type != pa.string():
         return array, 0
-    too_long = pc.greater(pc.binary_length(array), MOST_BYTES)
-    count = pc.sum(too_long).as_py() or 0
-    return (pc.if_else(too_long, None, array), count) if count else (array, 0)
+    is_too_long = pc.greater(pc.binary_length(array), MOST_BYTES)
+    count = pc.sum(is_too_long).as_py() or 0
+    if count == 0:
+        return array, 0
+    return pc.if_else(is_too_long, None, array), count
 
 
-def _finite(array: Any) -> Any:
+def _without_nan(array: Any) -> Any:
+    """Replace NaN and the infinities, which JSON does not have, by null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.is_finite(array), array, None) if array.type == pa.float64() else array
+    if array.type != pa.float64():
+        return array
+    return pc.if_else(pc.is_finite(array), array, None)
 
 
-def _text(value: Any) -> str | None:
-    """Return a value as the text that it is among texts; None where it has none."""
+def _as_text(value: Any) -> str | None:
+    """Return a JSON value as text, for a column in which other values are text."""
+    import pyarrow as pa
+
     if value is None:
         return None
-    if type(value) is str:
-        return value.encode("utf-8", "backslashreplace").decode()
     if type(value) is float:
-        import pyarrow as pa
-
-        text: str | None = as_type(_finite(pa.array([value])), pa.string())[0].as_py()
+        # As `as_type` does, so that the text does not depend on the division into batches.
+        text: str | None = as_type(_without_nan(pa.array([value])), pa.string())[0].as_py()
         return text
-    return (
-        json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        .encode("utf-8", "backslashreplace")
-        .decode()
-    )
+    if type(value) is not str:
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _escape_surrogates(value)
+
+
+def _escape_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which UTF-8 cannot represent, by \\udNNN."""
+    return text.encode("utf-8", "backslashreplace").decode()

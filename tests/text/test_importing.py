@@ -165,7 +165,7 @@ def test_what_was_there_stays_when_an_import_fails(tmp_path, write):
 def test_arguments(tmp_path, write):
     source = write(TABLE)
     (tmp_path / "empty").mkdir()
-    fails(ConfigError, "no JSON lines", source, tmp_path / "o.json")
+    fails(ConfigError, "not a file of JSON lines", source, tmp_path / "o.json")
     fails(ConfigError, "one of them twice", source, tmp_path / "o.jsonl", columns=["n", "n"])
     fails(ConfigError, "no columns", source, tmp_path / "o.jsonl", columns=[])
     fails(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.text.importing import NotJsonError, json_values
+from nanoset_core.text.json_values import NotJsonError, json_values
 
 pa = pytest.importorskip("pyarrow")
 

@@ -1,0 +1,141 @@
+"""Convert the values of Arrow arrays to Python values that JSON can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nanoset_core.text.columns import is_bytes_array, plain_array, to_strings
+
+
+class NotJsonError(ValueError):
+    """Values cannot be written as JSON without a loss.
+
+    Callers that know the file and the column catch it, and name both in their own error.
+    """
+
+
+def json_values(array: Any) -> list[Any]:
+    """Return each value of an Arrow array as a Python value that JSON can hold.
+
+    | Arrow | JSON |
+    | --- | --- |
+    | null | null |
+    | integers and booleans | the same |
+    | floats | the same, widened exactly to 64 bits; NaN and the infinities are null |
+    | decimals | strings with all their digits |
+    | strings and bytes | strings |
+    | dates, times, timestamps | ISO 8601 in the column's unit: 2024-01-31, 23:59:59.000001, |
+    | | 2024-01-31T23:59:59.000001; with a Z, in UTC, if the column has a time zone |
+    | durations | whole numbers of the column's unit |
+    | lists | arrays |
+    | structs | objects |
+    | maps | arrays of [key, value] |
+    | dictionaries, runs, extension types | as the values that they encode |
+
+    Raises:
+        NotJsonError: Bytes are not UTF-8, a struct has two fields of one name, an instant has no
+            ISO form, or the type is not in the table.
+        pyarrow.ArrowException: The array is damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    array = plain_array(array)
+    kind = array.type
+    if types.is_struct(kind):
+        return _struct_values(array)
+    if types.is_nested(kind) and not types.is_union(kind):
+        return _list_values(array)
+    if types.is_timestamp(kind):
+        return _timestamp_values(array)
+
+    if types.is_fixed_size_binary(kind):
+        array = array.cast(pa.binary())
+    elif types.is_duration(kind):
+        array = array.cast(pa.int64())
+    elif types.is_decimal(kind) or types.is_date(kind) or types.is_time(kind):
+        array = array.cast(pa.string())
+    elif types.is_floating(kind):
+        array = array.cast(pa.float64())
+    return _scalar_values(array)
+
+
+def _scalar_values(array: Any) -> list[Any]:
+    """Return the values of an array whose type is not nested and has a counterpart in JSON."""
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    if is_bytes_array(array):
+        try:
+            return to_strings(array)
+        except UnicodeDecodeError as error:
+            raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
+
+    kind = array.type
+    if types.is_floating(kind):
+        array = pc.if_else(pc.is_finite(array), array, None)
+    elif not (
+        types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_null(kind)
+        or types.is_string(kind)
+    ):
+        raise NotJsonError(f"a column of {kind}")
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def _timestamp_values(array: Any) -> list[Any]:
+    """Return instants in ISO 8601, in UTC if the column has a time zone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # Arrow writes `2024-01-31 23:59:59`, or `<value out of range: …>`.
+    texts = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+    if pc.any(pc.starts_with(texts, "<")).as_py():
+        raise NotJsonError(f"an instant beyond the calendar, in a column of {array.type}")
+
+    suffix = "" if array.type.tz is None else "Z"
+    values: list[Any] = []
+    for text in texts.to_pylist():
+        values.append(None if text is None else text.replace(" ", "T") + suffix)
+    return values
+
+
+def _struct_values(array: Any) -> list[Any]:
+    """Return structs as dictionaries."""
+    names = [field.name for field in array.type]
+    if len(set(names)) != len(names):
+        raise NotJsonError(f"two fields of one name, in a column of {array.type}")
+
+    columns = [json_values(array.field(index)) for index in range(len(names))]
+    values: list[Any] = []
+    for is_valid, *row in zip(array.is_valid().to_pylist(), *columns, strict=True):
+        values.append(dict(zip(names, row, strict=True)) if is_valid else None)
+    return values
+
+
+def _list_values(array: Any) -> list[Any]:
+    """Return lists of all kinds as lists, and maps as lists of [key, value]."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # A map is stored as a list of structs of a key and a value.
+    is_map = pa.types.is_map(array.type)
+    if is_map:
+        array = array.cast(pa.list_(array.type.field(0)))
+
+    # Convert the items of all lists together, and divide them afterwards.
+    items = json_values(array.flatten())
+    if is_map:
+        items = [list(pair.values()) for pair in items]
+
+    lists: list[Any] = []
+    start = 0
+    for length in pc.list_value_length(array).to_pylist():
+        if length is None:
+            lists.append(None)
+            continue
+        lists.append(items[start : start + length])
+        start += length
+    return lists
