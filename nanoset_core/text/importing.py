@@ -224,7 +224,7 @@ def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | Non
 
     names = columns or rows.schema.names
     if not names:
-        return b"{}\n" * rows.num_rows
+        return b"{}\n" * int(rows.num_rows)
 
     values_by_column: list[list[Any]] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Pieces of files → lines in blocks of whole lines, of gzip and zstd files up to the first fault."""
+"""Read the lines of a file, compressed or not, in blocks of complete lines up to the first fault."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from nanoset_core.text.pieces import Piece, StoredPiece, open_raw
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
 
 _DESCRIBED_BYTES = 64 << 10
-"""Looked at to say what a file is."""
+"""How much of a file is examined to describe what it is."""
 SPLIT_BYTES = 256 << 10
-"""Split at once: bounds how many lines there can be in a block, were they all empty."""
+"""How many bytes are divided into lines at once. This limits the number of lines in a block, which
+would be largest if they were all empty.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +27,18 @@ class Codec:
 
     name: str
     magic: bytes
-    """What a file begins with."""
+    """The first bytes of every compressed file."""
     feed_bytes: int
-    """Handed to the decoder at once. It bounds what comes out to some 16 MiB, and what is lost at a
-    fault.
+    """How many bytes are passed to the decoder at once. This limits what it returns to some 16 MiB,
+    and what is lost at a fault.
     """
     padding: bytes
-    """What may follow a member, any number of times."""
+    """The byte that may follow a member, any number of times; empty if none may."""
 
     def new_decoder(self) -> Any:
-        """Return an object with decompress(bytes) -> bytes, eof and unused_data, for one member or
-        frame.
+        """Return a decoder for one member or frame.
+
+        It has a method decompress(bytes) -> bytes, and the attributes eof and unused_data.
         """
         if self.name == "gzip":
             from isal import isal_zlib
@@ -48,176 +51,257 @@ class Codec:
 
 
 _CODECS = {
-    "gz": Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0"),  # a byte gives at most 1,032
-    "zst": Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b""),  # 4 bytes may give 128 KiB
+    # A compressed byte expands to at most 1,032 bytes.
+    "gz": Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0"),
+    # Four compressed bytes may expand to 128 KiB.
+    "zst": Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b""),
 }
 
 
 def codec_of(path: str) -> Codec | None:
-    """Return the compression that a file's name promises, or None for a plain file."""
+    """Return the compression that a file's name promises, or None for an uncompressed file."""
     return _CODECS.get(path.lower().rpartition(".")[2])
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
-    """Yield the text of a compressed piece in chunks; MemoryError where there is no room for zstd's
-    window.
+    """Yield the text of a compressed piece in chunks.
 
-    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members,
-    which are counted in stored.padding. FaultError where the file ends within a member, or is
-    damaged: text of the feed_bytes in which that shows may be missing.
+    As in gzip.open and zstd, several members may be concatenated. Zeros may follow the members of
+    gzip; `stored.padding` counts them.
+
+    Raises:
+        FaultError: The file ends within a member, or is damaged. The text of the `feed_bytes` in
+            which the decoder noticed it may be missing.
+        MemoryError: There is not enough memory for zstd's window.
     """
     from isal import isal_zlib
     from zstandard import ZstdError
 
-    errors: Any = isal_zlib.error, ZstdError
-    given, begun, decoder, end, size = 0, False, None, stored.piece.begin, codec.feed_bytes
-    for feed in (
-        block[at : at + size] for block in stored.blocks() for at in range(0, len(block), size)
-    ):
-        left, position, end = feed, end, end + len(feed)
-        while left:
+    decoder_errors: Any = (isal_zlib.error, ZstdError)
+    decoder: Any = None  # of the current member, or None between members
+    is_first_member = True
+    n_yielded = 0  # bytes of text
+    feed_stop = stored.piece.begin  # offset in the stored file
+
+    for feed in _feeds(stored, codec.feed_bytes):
+        feed_start = feed_stop
+        feed_stop += len(feed)
+        remaining = feed
+        while remaining:
             if decoder is None:
-                member = left.lstrip(codec.padding) if begun else left
-                stored.padding += len(left) - len(member)
-                left = member
-                decoder, begun = codec.new_decoder() if left else None, True
-                continue
+                # Skip the padding after a member; before the first member there is none.
+                member = remaining if is_first_member else remaining.lstrip(codec.padding)
+                stored.padding += len(remaining) - len(member)
+                remaining = member
+                if not remaining:
+                    break
+                decoder = codec.new_decoder()
+                is_first_member = False
+
             try:
-                chunk = decoder.decompress(left)
-            except errors as error:
+                chunk = decoder.decompress(remaining)
+            except decoder_errors as error:
                 if "not enough memory" in str(error):
                     raise MemoryError(str(error)) from error
-                detail = f"{error}, in bytes {position:,} to {end:,} of the stored file"
-                raise FaultError(f"corrupt_{codec.name}", detail, offset=given) from error
+                raise FaultError(
+                    f"corrupt_{codec.name}",
+                    f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file",
+                    offset=n_yielded,
+                ) from error
             if chunk:
-                given += len(chunk)
+                n_yielded += len(chunk)
                 yield chunk
-            left, decoder = (decoder.unused_data, None) if decoder.eof else (b"", decoder)
+            if decoder.eof:
+                remaining = decoder.unused_data
+                decoder = None
+            else:
+                remaining = b""
+
     if decoder is not None:
-        detail = f"the file ends, at byte {end:,}, in the middle of a compressed member"
-        raise FaultError(f"truncated_{codec.name}", detail, offset=given)
+        raise FaultError(
+            f"truncated_{codec.name}",
+            f"the file ends, at byte {feed_stop:,}, in the middle of a compressed member",
+            offset=n_yielded,
+        )
+
+
+def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
+    """Yield the stored bytes of a piece, at most `size` at a time."""
+    for block in stored.blocks():
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
+
+
+def _text_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
+    """Return the text of a piece in chunks, decompressed if it is compressed."""
+    if codec is None:
+        return stored.blocks()
+    return decompress(stored, codec)
 
 
 def describe_file(folder: RawFolder, path: str) -> str | None:
-    """Return what a file of lines is that holds no documents, and what to do about it; None if that
-    cannot be told.
+    """Return what a file without documents is, and what to do about it, or None if that is unclear.
 
-    Its first bytes are read again, for a message. A file that cannot be read is not described.
+    This is for the message about a file of lines that are all rejected: its first bytes are read
+    again. A file that cannot be read is not described.
     """
     head = b""
-    codec = codec_of(path)
     try:
         stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
         stored = StoredPiece(folder, Piece(path, 0, stored_bytes, 1, ""))
-        for chunk in stored.blocks() if codec is None else decompress(stored, codec):
+        for chunk in _text_chunks(stored, codec_of(path)):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:
                 break
     except (FaultError, NanosetError, OSError, MemoryError):
-        # what came before the fault is enough; of the bytes that are looked at the last may be
-        # missing
+        # What was read before the fault is enough. Often the first bytes of a compressed file end
+        # within a member, which is a fault, too.
         pass
     return describe_content(head[:_DESCRIBED_BYTES])
 
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Consecutive whole lines, or the beginning of one line that is too long to be held in memory."""
+    """Consecutive complete lines, or the beginning of one line that is too long for memory."""
 
     lines: list[bytes]
     """Without their line ends; of a line that is too long, its first 200 bytes."""
     first_number: int
-    """1-based number of the first line, in its file; in its piece, where lines have not been
-    counted.
+    """1-based number of the first line in its file, or in its piece if the lines of the file have
+    not been counted.
     """
     begin: int
     """Offset of the first line's first byte in the decompressed file."""
     end: int
-    """Offset after the last line, its line end included where it has one."""
+    """Offset after the last line and its line end; the last line of a file may have none."""
     long_bytes: int = 0
-    """Size of the one line that is too long, without its line end; else 0."""
+    """Size of the one line that is too long, without its line end; otherwise 0."""
 
     @property
     def offsets(self) -> list[int]:
         """Where each line begins in the decompressed file."""
-        return list(accumulate((len(line) + 1 for line in self.lines), initial=self.begin))[:-1]
+        sizes = [len(line) + 1 for line in self.lines]
+        bounds = list(accumulate(sizes, initial=self.begin))
+        return bounds[:-1]
 
 
 def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Read the lines of one piece in order; those above `max_line_bytes` are counted but not held
-    in memory.
+    """Read the lines of one piece in order.
 
-    A line ends with a line feed (a carriage return before it stays in the line), the last one also
-    with the file. At a fault, what was read of the line in which it lies comes as a line of its
-    own.
+    A line ends with a line feed, or with the file; a carriage return before the line feed is part
+    of the line. If a fault is inside a line, what was read of this line is yielded as a line before
+    the exception is raised.
+
+    Args:
+        stored: The piece.
+        max_line_bytes: Longer lines are not held in memory, only counted and measured.
 
     Raises:
-        FaultError: the file cannot be decompressed to its end, or holds no lines.
-        MissingError, InputError, SourceChangedError: see StoredPiece.blocks.
+        FaultError: The file cannot be decompressed to its end, or it is not a file of lines.
+        MissingError, InputError, SourceChangedError: See StoredPiece.blocks.
     """
-    piece, codec, fault = stored.piece, codec_of(stored.piece.path), None
-    splitter = _Splitter(piece.first_line or 1, piece.begin, max_line_bytes)
-    is_head = True
+    piece = stored.piece
+    codec = codec_of(piece.path)
+    splitter = _LineSplitter(piece.first_line or 1, piece.begin, max_line_bytes)
+    fault: FaultError | None = None
+    is_first_chunk = True
     try:
-        for chunk in stored.blocks() if codec is None else decompress(stored, codec):
-            if (
-                is_head
-                and not piece.begin
-                and (kind := no_lines(chunk[:HEAD_BYTES], piece.path)) is not None
-            ):
-                raise FaultError(WRONG_FORMAT, f"the file is {kind}", offset=0)
-            is_head = False
-            for begin in range(0, len(chunk), SPLIT_BYTES):
-                yield from splitter.feed(chunk[begin : begin + SPLIT_BYTES])
+        for chunk in _text_chunks(stored, codec):
+            if is_first_chunk and piece.begin == 0:
+                _check_lines(chunk, piece.path)
+            is_first_chunk = False
+            for start in range(0, len(chunk), SPLIT_BYTES):
+                yield from splitter.feed(chunk[start : start + SPLIT_BYTES])
     except FaultError as error:
-        fault, fault.line = error, splitter.number
-        if is_head and codec is not None:
-            with open_raw(stored.path) as file:
-                kind = looks_like(file.read(HEAD_BYTES), codec.magic)
-            fault.detail = fault.detail if kind is None else f"the file is {kind}; {fault.detail}"
-    if splitter.held_bytes:
-        yield splitter.release(0)
+        fault = error
+        fault.line = splitter.line_number
+        if is_first_chunk and codec is not None:
+            _add_description(fault, stored, codec)
+
+    if splitter.held_bytes > 0:
+        yield splitter.release(n_line_ends=0)
     if fault is not None:
         raise fault
 
 
-class _Splitter:
-    """Cut a stream of chunks into lines."""
+def _check_lines(chunk: bytes, path: str) -> None:
+    """Check that a file may contain JSON lines, by its first chunk of text.
 
-    def __init__(self, number: int, offset: int, limit: int) -> None:
-        self.number, self.held_bytes = number, 0
-        """Of the line that is being read."""
-        self._offset, self._limit = offset, limit
-        self._held: list[bytes] = []
+    Raises:
+        FaultError: It cannot.
+    """
+    content = no_lines(chunk[:HEAD_BYTES], path)
+    if content is not None:
+        raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
+
+
+def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> None:
+    """Add to the detail of a fault what the file is, if it is no file of its compression at all."""
+    with open_raw(stored.path) as file:
+        content = looks_like(file.read(HEAD_BYTES), codec.magic)
+    if content is not None:
+        fault.detail = f"the file is {content}; {fault.detail}"
+
+
+class _LineSplitter:
+    """Divides a stream of chunks into lines.
+
+    The part of a line at the end of a chunk is held until the chunk with its line end.
+    """
+
+    def __init__(self, line_number: int, offset: int, max_line_bytes: int) -> None:
+        self.line_number = line_number
+        """1-based number of the line that is held."""
+        self.held_bytes = 0
+        """Bytes of the line that is held, also of those that were not kept because they are many."""
+        self._held_parts: list[bytes] = []
+        self._offset = offset  # of the line that is held
+        self._max_line_bytes = max_line_bytes
 
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
-        """Yield the lines that end in `chunk`."""
+        """Yield the lines that end in a chunk."""
         first, *rest = chunk.split(b"\n")
         self._hold(first)
         if not rest:
             return
-        tail = rest.pop()
-        if max(map(len, rest), default=0) > self._limit or self.held_bytes > self._limit:
-            yield self.release(1)
-            for line in rest:
-                self._hold(line)
-                yield self.release(1)
+
+        *lines, tail = rest  # `first` and `lines` end in the chunk
+        longest = max(map(len, lines), default=0)
+        if max(longest, self.held_bytes) <= self._max_line_bytes:
+            yield self.release(len(lines) + 1, lines)
         else:
-            yield self.release(len(rest) + 1, rest)
+            # A line that is too long is a block of its own, so yield each line on its own.
+            yield self.release(n_line_ends=1)
+            for line in lines:
+                self._hold(line)
+                yield self.release(n_line_ends=1)
         self._hold(tail)
 
     def _hold(self, part: bytes) -> None:
+        """Append bytes to the line that is held; of a line that is too long, keep an excerpt."""
         self.held_bytes += len(part)
-        self._held.append(part)
-        if self.held_bytes > self._limit:
-            self._held = [b"".join(held[:EXCERPT_BYTES] for held in self._held)[:EXCERPT_BYTES]]
+        self._held_parts.append(part)
+        if self.held_bytes > self._max_line_bytes:
+            beginnings = [held[:EXCERPT_BYTES] for held in self._held_parts]
+            self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
-    def release(self, line_ends: int, rest: Sequence[bytes] = ()) -> LineBlock:
-        """Return the line that is held, and those that follow it."""
-        lines, size, begin = [b"".join(self._held), *rest], self.held_bytes, self._offset
-        self._offset += size + sum(map(len, rest)) + line_ends
+    def release(self, n_line_ends: int, following: Sequence[bytes] = ()) -> LineBlock:
+        """Return the line that is held and those that follow it, and hold none.
+
+        Args:
+            n_line_ends: How many of these lines have a line end; the last one of a file may not.
+            following: Complete lines after the one that is held.
+        """
+        lines = [b"".join(self._held_parts), *following]
+        is_too_long = self.held_bytes > self._max_line_bytes
+        begin = self._offset
+        end = begin + self.held_bytes + sum(map(len, following)) + n_line_ends
         block = LineBlock(
-            lines, self.number, begin, self._offset, size if size > self._limit else 0
+            lines, self.line_number, begin, end, self.held_bytes if is_too_long else 0
         )
-        self._held, self.held_bytes, self.number = [], 0, self.number + len(lines)
+
+        self.line_number += len(lines)
+        self.held_bytes = 0
+        self._held_parts = []
+        self._offset = end
         return block

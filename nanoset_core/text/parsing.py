@@ -1,4 +1,9 @@
-"""A line's JSON → its text and id, or the reason why it is no document."""
+"""Parse JSON lines: find the text and the id of each document, or the reason why there is none.
+
+Nearly all lines are documents that orjson can parse, so `parse_lines` parses many of them together.
+If any of them is unusual, `parse_line` looks at each: it accepts everything that Python's json
+accepts, and reports what is wrong with a line that is not a document.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,20 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 DETAIL_CHARACTERS = 300
+"""The most characters that are reported of what was found."""
 MOST_ID_CHARACTERS = 4096
 """Longer ids are not kept: 65,536 of them are held at once on their way into a table."""
+_MAX_KEYS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which keys of a line's object, or columns of a table, are read; see find for dotted ones."""
+    """Which keys of a line's object, or columns of a table, are read; see `find` for dotted ones."""
 
     text: str
     """Key of the text."""
@@ -26,181 +33,252 @@ class Fields:
     required: tuple[str, ...] = ()
     """Keys of further texts that a document must have."""
     kept: tuple[str, ...] = ()
-    """Keys of further values that are kept, null where a document has none."""
+    """Keys of further values that are kept, null for a document without them."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Keys that must all be there, with strings; the text's first."""
+        """Keys of all texts that a document must have, that of its own text first."""
         return (self.text, *self.required)
 
 
+class ParsedLine(NamedTuple):
+    """What is read of a document."""
+
+    text: str
+    id: str | None
+    kept: list[Any]
+    """The value at each key that is kept."""
+
+
+class ParsedLines(NamedTuple):
+    """What is read of several documents."""
+
+    texts: list[str]
+    ids: list[str | None]
+    kept: list[list[Any]]
+    """For each key that is kept, the values of all documents."""
+
+
 class NotADocumentError(Exception):
-    """A line that is no document. It is kept as a reject."""
+    """A line or row is not a document. It becomes a Reject with this reason and detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail[:DETAIL_CHARACTERS]
-
-
-def _object(value: Any, level: str) -> dict[str, Any]:
-    if type(value) is list and len(value) > 1 and all(type(item) is dict for item in value):
-        # One array of all documents would be one rejected line of no account.
-        raise NotADocumentError(
-            "array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line"
-        )
-    if type(value) is not dict:
-        raise NotADocumentError(
-            "not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}"
-        )
-    return value
+        self.reason = reason
+        self.detail = detail[:DETAIL_CHARACTERS]
 
 
 def find(
-    value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _object
+    value: Any, key: str, fields_of: Callable[[Any, str], dict[str, Any]] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return the value at a key of nested JSON objects, or of the fields of a table's schema, and
-    the names to it.
+    """Find a key in nested JSON objects, or among the fields of a table's schema.
 
-    A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise
-    what stands before its first dot names an object, in which the rest is looked for in the same
-    way. `fields` gives the mapping of names in a value at a dotted name, or raises not_an_object
-    where it has none.
+    A key of an object may itself contain dots. So the key as a whole takes precedence: with the
+    key "a.b", the value in {"a.b": 1, "a": {"b": 2}} is 1. Otherwise the name before the first dot
+    is that of an object, in which the rest of the key is looked for in the same way.
+
+    Args:
+        value: A JSON value, or a schema.
+        key: The key to find.
+        fields_of: Called with a value and its dotted name, returns its fields by name. It raises
+            NotADocumentError if the value has no fields. By default values are those of JSON.
+
+    Returns:
+        (the value at the key, the names that lead to it).
 
     Raises:
-        NotADocumentError: missing_key or not_an_object, if there is no such value.
+        NotADocumentError: There is no such value; the reason is missing_key or not_an_object.
     """
+    if fields_of is None:
+        fields_of = _json_fields
     names: tuple[str, ...] = ()
-    while key not in (inside := fields(value, ".".join(names))):
-        outer, dot, key = key.partition(".")
-        if not dot or outer not in inside:
-            of = f" in {'.'.join(names)!r}" if names else ""
-            raise NotADocumentError("missing_key", f"no {outer!r} among {sorted(inside)[:10]}{of}")
-        value, names = inside[outer], (*names, outer)
-    return inside[key], (*names, key)
+    while True:
+        fields = fields_of(value, ".".join(names))
+        if key in fields:
+            return fields[key], (*names, key)
+
+        outer, dot, inner = key.partition(".")
+        if not dot or outer not in fields:
+            detail = f"no {outer!r} among {sorted(fields)[:_MAX_KEYS_SHOWN]}"
+            if names:
+                detail += f" in {'.'.join(names)!r}"
+            raise NotADocumentError("missing_key", detail)
+        value = fields[outer]
+        names = (*names, outer)
+        key = inner
 
 
-def parse_lines(
-    lines: list[bytes], fields: Fields
-) -> tuple[list[str], list[str | None], list[list[Any]]] | None:
-    """Parse lines that are all plain documents → (texts, ids, values of each key that is kept).
+def _json_fields(value: Any, name: str) -> dict[str, Any]:
+    """Return a JSON value as an object; `name` is its dotted name, empty for that of a line.
 
-    None when one of them needs a closer look.
+    Raises:
+        NotADocumentError: It is not an object.
     """
-    try:
-        values = list(map(orjson.loads, lines))
-        columns = [
-            [find(value, key)[0] for value in values]
-            if "." in key
-            else [value[key] for value in values]
-            for key in fields.texts
-        ]
-        get = value_at if "." in fields.id else dict.get
-        ids = [get(value, fields.id) for value in values]
-    except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
-        return None
-    if not all(type(text) is str for column in columns for text in column):
-        return None
-    own = [
-        identity if _is_plain(identity) else id_text(identity, line, fields.id)
-        for identity, line in zip(ids, lines, strict=True)
-    ]
-    return columns[0], own, [[value_at(value, key) for value in values] for key in fields.kept]
+    if type(value) is dict:
+        return value
+    if type(value) is list and len(value) > 1 and all(type(item) is dict for item in value):
+        # Perhaps all documents are in one array, which is more than one rejected line.
+        raise NotADocumentError(
+            "array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line"
+        )
+    kind = f"a JSON {_json_type(value)}"
+    raise NotADocumentError("not_an_object", f"{name!r} is {kind}" if name else kind)
 
 
 def value_at(value: Any, key: str) -> Any:
-    """Return the value that `find` finds; None where there is none."""
+    """Return the value that `find` finds in a JSON value, or None if there is none."""
     try:
         return find(value, key)[0]
     except NotADocumentError:
         return None
 
 
-def has_long_id(line: bytes, key: str) -> bool:
-    """Return whether a document that came without an id has one in its line, which was too long to
-    be kept.
+def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
+    """Parse lines that are all ordinary documents.
 
-    Few lines are parsed again for this: most texts without an id are short, or do not hold the name
-    of its key.
+    Returns None if at least one of them is not, and `parse_line` has to look at each.
+    """
+    try:
+        objects = [orjson.loads(line) for line in lines]
+        texts_by_key = [_required_values(objects, key) for key in fields.texts]
+        if "." in fields.id:
+            values_of_id = [value_at(value, fields.id) for value in objects]
+        else:
+            values_of_id = [dict.get(value, fields.id) for value in objects]
+    except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
+        return None
+    for texts in texts_by_key:
+        if not all(type(text) is str for text in texts):
+            return None
+
+    ids: list[str | None] = []
+    for identity, line in zip(values_of_id, lines, strict=True):
+        ids.append(identity if _is_usual_id(identity) else id_text(identity, line, fields.id))
+
+    kept: list[list[Any]] = []
+    for key in fields.kept:
+        kept.append([value_at(value, key) for value in objects])
+    return ParsedLines(texts_by_key[0], ids, kept)
+
+
+def _required_values(objects: list[Any], key: str) -> list[Any]:
+    """Return the value at a key of each object.
+
+    Raises:
+        KeyError, TypeError, NotADocumentError: One of them has none, or is not an object.
+    """
+    if "." in key:
+        return [find(value, key)[0] for value in objects]
+    return [value[key] for value in objects]  # much faster than `find`
+
+
+def parse_line(line: bytes, fields: Fields) -> ParsedLine:
+    """Parse one line.
+
+    Everything that Python's json accepts is accepted: NaN, huge numbers, an object that has a key
+    twice (the last one counts), and a byte order mark before the object.
+
+    Raises:
+        NotADocumentError: The line is not a document.
+    """
+    value = _parse(line)
+    texts = [_text_at(value, key) for key in fields.texts]
+    kept = [value_at(value, key) for key in fields.kept]
+    return ParsedLine(texts[0], id_text(value_at(value, fields.id), line, fields.id), kept)
+
+
+def has_long_id(line: bytes, key: str) -> bool:
+    """Return whether a document without an id has one in its line that was too long to be kept.
+
+    Few lines are parsed again for this: most of those without an id are short, or do not contain
+    the name of the key.
     """
     last_name = key.rpartition(".")[2]
     if len(line) <= MOST_ID_CHARACTERS or f'{last_name}"'.encode() not in line:
         return False
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        value = _parse_as_python(line)
-    return value_at(value, key) is not None
-
-
-def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None, list[Any]]:
-    """Parse one line → (text, id, values that are kept); NotADocumentError with the reason where it
-    is none.
-
-    What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one
-    counts), and a byte order mark before the object.
-    """
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        value = _parse_as_python(line)
-    texts = [_text_at(value, key) for key in fields.texts]
-    kept = [value_at(value, key) for key in fields.kept]
-    return texts[0], id_text(value_at(value, fields.id), line, fields.id), kept
+    return value_at(_parse(line), key) is not None
 
 
 def _text_at(value: Any, key: str) -> str:
-    text = find(value, key)[0]
+    """Return the text at a key of a JSON value.
+
+    Raises:
+        NotADocumentError: There is none, or UTF-8 cannot represent it.
+    """
+    text, _ = find(value, key)
     if type(text) is not str:
         raise NotADocumentError("text_not_a_string", f"{key!r} is a JSON {_json_type(text)}")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        found = f"\\u{ord(text[error.start]):04x} without its other half, at character {error.start} of the text"
-        raise NotADocumentError("lone_surrogate", found) from error
+        surrogate = f"\\u{ord(text[error.start]):04x}"
+        raise NotADocumentError(
+            "lone_surrogate",
+            f"{surrogate} without its other half, at character {error.start} of the text",
+        ) from error
     return text
 
 
-def _parse_as_python(line: bytes) -> Any:
-    """Parse as Python's json does; give the reason when it refuses too."""
+def _parse(line: bytes) -> Any:
+    """Return the value of a line of JSON.
+
+    Raises:
+        NotADocumentError: It is not JSON, even for Python's json.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        pass
+
     if not line.strip():
         raise NotADocumentError("blank_line", "nothing but white space")
     line = line.removeprefix(BOM_UTF8)
     try:
         return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line: {error.reason}"
-        raise NotADocumentError("invalid_utf8", found) from error
+        byte = line[error.start]
+        raise NotADocumentError(
+            "invalid_utf8",
+            f"byte 0x{byte:02x} at byte {error.start} of the line: {error.reason}",
+        ) from error
     except (ValueError, RecursionError) as error:
         raise NotADocumentError("invalid_json", str(error)) from error
 
 
-def _is_plain(identity: Any) -> bool:
-    """Return whether an id is kept as it is, as nearly all are."""
-    return identity is None or (
-        type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS
-    )
+def _is_usual_id(identity: Any) -> bool:
+    """Return whether an id is kept unchanged, as nearly all are."""
+    if identity is None:
+        return True
+    return type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS
 
 
 def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
-    """Return an id as text: strings as they are, anything else as JSON; None for what is too long.
+    """Return an id as text: a string as it is, anything else as JSON.
 
-    With `line` and `key` a number is read again as Python does, which keeps the digits of large
-    ones.
+    Args:
+        identity: A JSON value, or None for no id.
+        line: The line that the id is from. Large numbers are read again from it, because orjson
+            reads them as floats, without all their digits.
+        key: Key of the id in the line.
+
+    Returns:
+        The text, or None if there is no id, or it is too long.
     """
     if identity is None:
         return None
     try:
-        identity = value_at(json.loads(line), key) if line and type(identity) is float else identity
-        text = (
-            identity.encode("utf-8", "backslashreplace").decode()
-            if type(identity) is str
-            else json.dumps(identity)
-        )
+        if line and type(identity) is float:
+            identity = value_at(json.loads(line), key)
+        if type(identity) is str:
+            text = identity.encode("utf-8", "backslashreplace").decode()
+        else:
+            text = json.dumps(identity)
     except (ValueError, RecursionError):
         return None
     return text if len(text) <= MOST_ID_CHARACTERS else None
 
 
 def _json_type(value: Any) -> str:
-    kinds = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return kinds.get(type(value), "number")
+    """Return what JSON calls the type of a value."""
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
