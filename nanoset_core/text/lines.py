@@ -9,7 +9,12 @@ from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.endings import HEAD_BYTES, describe_content, looks_like, no_lines
+from nanoset_core.text.content_kinds import (
+    HEAD_BYTES,
+    describe_content,
+    looks_like,
+    no_lines,
+)
 from nanoset_core.text.pieces import Piece, StoredPiece, open_raw
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
 

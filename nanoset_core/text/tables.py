@@ -10,7 +10,8 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.arrow_batches import ARROW_MAGIC, BoundedFile, arrow_batches, map_file
 from nanoset_core.text.columns import row_bytes
-from nanoset_core.text.endings import HEAD_BYTES, format_of, looks_like
+from nanoset_core.text.content_kinds import HEAD_BYTES, looks_like
+from nanoset_core.text.endings import format_of
 from nanoset_core.text.parquet_batches import parquet_batches
 from nanoset_core.text.pieces import open_raw, source_changed, status_of
 from nanoset_core.text.record_batches import (

@@ -9,11 +9,11 @@ import pytest
 import zstandard
 
 from nanoset_core.text import fingerprints
+from nanoset_core.text.content_kinds import describe_content
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.documents import read_documents, reader_of
 from nanoset_core.text.endings import (
     FORMATS,
-    describe_content,
     ending_of,
     is_companion,
     is_cuttable,

@@ -14,7 +14,8 @@ from nanoset_core.errors import InputError
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import column_at, locate
-from nanoset_core.text.endings import HEAD_BYTES, describe_content, is_table
+from nanoset_core.text.content_kinds import HEAD_BYTES, describe_content
+from nanoset_core.text.endings import is_table
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.table_ids import ids_of
 from nanoset_core.text.tables import read_table

@@ -1,0 +1,235 @@
+r"""Recognize what a file contains by its first bytes.
+
+Files often are not what their names promise: a download returned a web page, an archive was not
+unpacked, a gzip file was named .jsonl. Without this module, users would only be told that the JSON
+of the first line is invalid. All functions return a description for messages, which also says what
+to do: "bzip2 data, which is not read: compress it with gzip or zstd".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+HEAD_BYTES = 4096
+"""How many bytes at the start of a file are examined."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentKind:
+    """A kind of content that can be recognized."""
+
+    pattern: re.Pattern[bytes]
+    """Matches the first bytes of such content."""
+    description: str
+    """What it is, and what to do about it."""
+
+
+def _kind(description: str, pattern: bytes) -> ContentKind:
+    return ContentKind(re.compile(pattern, re.DOTALL), description)
+
+
+def _misnamed(what: str, ending: str, pattern: bytes) -> ContentKind:
+    """Return a kind that is read if the name of the file has the right ending."""
+    return _kind(f"{what}, whose name should end in {ending}", pattern)
+
+
+def _unread(what: str, remedy: str, pattern: bytes) -> ContentKind:
+    """Return a kind that is never read."""
+    return _kind(f"{what}, which is not read: {remedy}", pattern)
+
+
+_RECOMPRESS = "compress it with gzip or zstd"
+_UNPACK = "unpack it"
+_RECODE = "convert it to UTF-8"
+_EXPORT = "export its text"
+
+_KINDS = (
+    _misnamed("gzip data", ".gz", rb"\x1f\x8b\x08"),
+    _misnamed("zstd data", ".zst", rb"\x28\xb5\x2f\xfd"),
+    _misnamed("a Parquet file", ".parquet", rb"PAR1"),
+    _misnamed(
+        "an Arrow file",
+        ".arrow",
+        rb"ARROW1\0\0"  # the file format
+        rb"|\xff\xff\xff\xff[^\0]..\0\x10\0\0\0",  # the stream format
+    ),
+    _unread("bzip2 data", _RECOMPRESS, rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    _unread("xz data", _RECOMPRESS, rb"\xfd7zXZ\0"),
+    _unread("lz4 data", _RECOMPRESS, rb"\x04\x22M\x18"),
+    _unread("snappy data", _RECOMPRESS, rb"\xff\x06\0\0sNaPpY"),
+    _unread("a zip archive", _UNPACK, rb"PK\x03\x04|PK\x05\x06\0\0"),
+    _unread("a 7z or rar archive", _UNPACK, rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07"),
+    _unread("a tar archive", _UNPACK, rb"[^\0]{1,100}\0.{156,255}ustar[\0 ]"),
+    # The byte order mark of UTF-32 starts with that of UTF-16, so UTF-32 has to be tried first.
+    _unread("text in UTF-32", _RECODE, rb"\xff\xfe\0\0|\0\0\xfe\xff"),
+    _unread("text in UTF-16", _RECODE, rb"\xff\xfe|\xfe\xff"),
+    # The first two characters of JSON are ASCII, so zeros around them reveal the encoding even
+    # without a byte order mark (RFC 4627).
+    _unread(
+        "text in UTF-32 without a byte order mark",
+        _RECODE,
+        rb"(\s\0{3})*[{\[]\0{3}[\s{}\[\]\"]\0{3}"  # little-endian
+        rb"|(\0{3}\s)*\0{3}[{\[]\0{3}[\s{}\[\]\"]",  # big-endian
+    ),
+    _unread(
+        "text in UTF-16 without a byte order mark",
+        _RECODE,
+        rb"(\s\0)*[{\[]\0[\s{}\[\]\"]\0"  # little-endian
+        rb"|(\0\s)*\0[{\[]\0[\s{}\[\]\"]",  # big-endian
+    ),
+    _kind(
+        "a pointer of Git LFS and not the data: fetch it with `git lfs pull`",
+        rb"version https://git-lfs\.github\.com/",
+    ),
+    _unread("a PDF document", "extract its text", rb"%PDF-\d"),
+    _unread("an SQLite database", _EXPORT, rb"SQLite format 3\0"),
+    _unread("an HDF5 file", _EXPORT, rb"\x89HDF\r\n\x1a\n"),
+    _unread("a NumPy array", _EXPORT, rb"\x93NUMPY"),
+    _unread("a Python pickle", _EXPORT, rb"\x80[\x02-\x05](\x95|[}\](cX])"),
+    _unread("an Avro file", "convert it to Parquet", rb"Obj\x01"),
+    _kind("the index of a tokenized dataset, which is not read as text", rb"MMIDIDX\0\0"),
+    _kind("an image, which is not read", rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a"),
+)
+"""Kinds that are certain: no JSON lines start with such bytes. The first one that matches counts."""
+
+_WEB_PAGE = _kind(
+    "an HTML page, which servers send in place of a file: download it again",
+    rb"(\xef\xbb\xbf)?\s*<(?i:!doctype html|html)\b",
+)
+_XML = _kind("an XML document, not JSON lines", rb"(\xef\xbb\xbf)?\s*<\?xml\b")
+_ONE_JSON_VALUE = (
+    _kind(
+        "one JSON array, not JSON lines: write one object a line, as `jq -c '.[]'` does",
+        rb"(\xef\xbb\xbf)?\s*\[\s*\{",
+    ),
+    _kind(
+        "one JSON document over many lines, not JSON lines: write each on one line, as `jq -c .` "
+        "does",
+        rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\"",
+    ),
+)
+
+_JSON_START = re.compile(rb"^\s*[{\[]", re.MULTILINE)
+_CARRIAGE_RETURN_IN_TEXT = re.compile(rb"\r\s*[^\r\n\s]")
+_RECORD_SEPARATOR = re.compile(rb"\x1e\s*\{")
+_CONTROL_CHARACTER = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
+_MAX_CONTROL_FRACTION = 0.1
+"""Data with a larger fraction of control characters is not text in any encoding that is read."""
+
+
+def looks_like(head: bytes, expected: bytes) -> str | None:
+    """Describe a compressed file or table that cannot be read as what its name promises.
+
+    Args:
+        head: The first bytes of the file, as stored.
+        expected: What a file of the promised format starts with.
+
+    Returns:
+        The description, or None if the file starts as expected, or its content is unknown.
+    """
+    if head.startswith(expected):
+        return None
+    description = _first_match((*_KINDS, _WEB_PAGE), head)
+    if description is None and head.strip() and not _CONTROL_CHARACTER.search(head):
+        description = "plain text, whose name should end in .jsonl if it is JSON lines"
+    return description
+
+
+def no_lines(head: bytes, path: str) -> str | None:
+    """Describe a file that cannot be JSON lines, before any of its lines is read.
+
+    Only files named .json are refused because they are one JSON value. In other files each line is
+    judged alone.
+
+    Args:
+        head: The first bytes of the file, decompressed.
+        path: Name of the file.
+
+    Returns:
+        The description, or None if the file may contain JSON lines.
+    """
+    description = _first_match(_KINDS, head)
+    if description is None and path.lower().endswith((".json", ".json.gz", ".json.zst")):
+        description = _first_match(_ONE_JSON_VALUE, head)
+    return description
+
+
+def describe_content(head: bytes) -> str | None:
+    """Describe a file whose lines turned out not to be documents.
+
+    Unlike `no_lines`, this function guesses, because the lines were already rejected.
+
+    Args:
+        head: The first bytes of the file, decompressed.
+
+    Returns:
+        The description, or None if it is not clear what the file contains.
+    """
+    description = _first_match((*_KINDS, _WEB_PAGE, _XML), head)
+    if description is not None:
+        return description
+
+    # One JSON value for the whole file; but lines of an array each may be followed by documents.
+    first_line, line_end, rest = head.partition(b"\n")
+    is_one_of_several = bool(line_end) and bool(rest.strip()) and _is_json(first_line)
+    if not is_one_of_several:
+        description = _first_match(_ONE_JSON_VALUE, head)
+        if description is not None:
+            return description
+
+    # JSON with other separators than line feeds.
+    if not line_end and _CARRIAGE_RETURN_IN_TEXT.search(head):
+        return (
+            "text whose lines end with carriage returns alone: convert it, as `tr '\\r' '\\n'` does"
+        )
+    if _RECORD_SEPARATOR.match(head):
+        return "a JSON text sequence, with record separators: remove them, as `tr -d '\\036'` does"
+
+    # No JSON at all.
+    if not head.strip(b"\0"):
+        return "nothing but zero bytes at its beginning: fetch or write it again" if head else None
+    if len(_CONTROL_CHARACTER.findall(head)) > _MAX_CONTROL_FRACTION * len(head):
+        return "binary data, not text"
+    if not _JSON_START.search(head):
+        return (
+            "plain text or a table such as CSV, not JSON lines: write each text as a JSON object "
+            "on one line"
+        )
+    return _describe_line(first_line)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _describe_line(line: bytes) -> str | None:
+    """Describe a line in which something follows the first JSON value, or return None."""
+    text = line.decode(errors="replace").lstrip("\ufeff \t")
+    try:
+        _, stop = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    rest = text[stop:].lstrip()
+    if rest.startswith("{"):
+        return "JSON objects without line ends between them: write one a line, as `jq -c .` does"
+    if rest.startswith(","):
+        return (
+            "JSON objects with commas between them, not JSON lines: write one a line, without "
+            "commas"
+        )
+    return None
+
+
+def _first_match(kinds: Iterable[ContentKind], head: bytes) -> str | None:
+    """Return the description of the first of some kinds that matches, or None."""
+    for kind in kinds:
+        if kind.pattern.match(head):
+            return kind.description
+    return None
