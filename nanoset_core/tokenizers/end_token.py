@@ -1,9 +1,12 @@
-"""Which token ends a document: what a tokenizer's files say, and what is known of such names."""
+"""Find the token that ends documents, from a tokenizer's files and from common names.
+
+A tokenizer may have several tokens that end something. The one that ends the turns of a chat is
+often called eos_token in the files of chat models, but pre-training ends documents with another.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,46 +22,44 @@ from nanoset_core.tokenizers.tokenizer import (
     token_id,
 )
 
-_CONFIG, _GENERATION = "tokenizer_config.json", "generation_config.json"
-_OF_DOCUMENTS = (
-    *(
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<eos>",
-        "</s>",
-        "<|eos|>",
-        "<EOS_TOKEN>",
-        "<EOD>",
-        "[EOS]",
-    ),
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+_CONFIG = "tokenizer_config.json"
+_GENERATION_CONFIG = "generation_config.json"
+
+_DOCUMENT_ENDS = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<eos>",
+    "</s>",
+    "<|eos|>",
+    "<EOS_TOKEN>",
+    "<EOD>",
+    "[EOS]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",  # DeepSeek's
 )
-"""Names of tokens that end documents in pre-training, the most common first; the last is
-DeepSeek's.
-"""
-_OF_TURNS = (
-    *(
-        "<|im_end|>",
-        "<|return|>",
-        "<|call|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|eot|>",
-        "<|eom|>",
-        "<|end|>",
-        "<|user|>",
-    ),
-    *(
-        "<end_of_turn>",
-        "<turn|>",
-        "<|end_of_turn|>",
-        "<|endofturn|>",
-        "<|END_OF_TURN_TOKEN|>",
-        "[EOT]",
-        "[/INST]",
-    ),
+"""Names of tokens that end documents in pre-training, the most common first."""
+
+_TURN_ENDS = (
+    "<|im_end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<|eom|>",
+    "<|end|>",
+    "<|user|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|end_of_turn|>",
+    "<|endofturn|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "[EOT]",
+    "[/INST]",
 )
-"""Names of tokens that end turns of a chat."""
+"""Names of tokens that end the turns of a chat."""
+
+_N_SHOWN = 12
+"""How many special tokens a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,127 +69,165 @@ class EndToken:
     text: str
     """Its name."""
     source: str
-    """What names it: a file, an option."""
+    """What names it: a file or an option."""
     ident: int | None = None
-    """Its id; None where the vocabulary has no such token."""
+    """Its id, or None if the vocabulary has no such token."""
 
     @property
     def is_of_chats(self) -> bool:
-        """Whether it was made to end the turns of a chat, and not documents."""
-        return self.text in _OF_TURNS
+        """Whether it usually ends the turns of a chat, and not documents."""
+        return self.text in _TURN_ENDS
 
     def __str__(self) -> str:
         return f"{self.text} (id {self.ident}, by {self.source})"
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
-    """Return the end-of-document token: the one given; else that of the trainer for files of this
-    kind; else what tokenizer_config.json beside the tokenizer says.
+    """Return the end-of-document token.
+
+    Args:
+        tokenizer: The tokenizer's file.
+        given: The token that the user named. If it is None, the trainer's class for files of this
+            kind decides, else the tokenizer_config.json next to the tokenizer.
 
     Raises:
-        ConfigError: None of them names one.
-        FormatError: It is no tokenizer.
+        ConfigError: None of these names a token.
+        FormatError: The file is no tokenizer.
     """
-    found = next((end.text for end in _by_trainers(tokenizer)), None) if given is None else given
-    if found is not None:
-        return found
+    if given is not None:
+        return given
+    trainer_ends = _trainer_ends(tokenizer)
+    if trainer_ends:
+        return trainer_ends[0].text
+
     special = special_tokens(tokenizer)
+    expected = None
+    if special:
+        listed = ", ".join(map(repr, special[:_N_SHOWN]))
+        expected = f"one of its special tokens: {listed}"
     raise ConfigError(
         "the end-of-document token is not known",
         where=tokenizer,
         found=f"no eos_token in {tokenizer.parent / _CONFIG}",
-        expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}"
-        if special
-        else None,
+        expected=expected,
         remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
     )
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return an end-of-document token with its id, by the file that names it, else by --eod;
-    ConfigError: no such.
+    """Return an end-of-document token with its id, and the file that names it, else --eod.
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
     """
-    source = next((end.source for end in _by_trainers(tokenizer) if end.text == text), "--eod")
+    source = "--eod"
+    for end in _trainer_ends(tokenizer):
+        if end.text == text:
+            source = end.source
+            break
     return EndToken(text, source, token_id(tokenizer, text, "--eod"))
 
 
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
-    """Return the token of the vocabulary that pre-training ends documents with; None where none is
-    known.
+    """Return the token of the vocabulary that pre-training ends documents with, or None.
 
-    What the files name comes first, unless it ends turns of a chat, or is a token that the
-    tokenizer.json itself lacks, and the vocabulary has a token for documents.
+    A token that the tokenizer's files name is preferred to one with a common name. But a token that
+    ends the turns of a chat is chosen only if there is no token for documents.
     """
     special = special_ids(tokenizer)
     new_names = define(tokenizer).new_names
-    named = [
-        _with_id(tokenizer, end) for end in (*_by_trainers(tokenizer), *_by_generation(tokenizer))
-    ]
-    known = [end for end in named if end.ident is not None and end.text not in new_names]
-    common = [
-        EndToken(name, "its common name", special[name])
-        for name in _OF_DOCUMENTS
-        if name in special and name not in new_names
-    ]
+    named_ends = []
+    for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
+        named_ends.append(_with_id(tokenizer, end))
+
+    in_vocabulary = [end for end in named_ends if end.ident is not None]
+    known_ends = [end for end in in_vocabulary if end.text not in new_names]
+    common_ends = []
+    for name in _DOCUMENT_ENDS:
+        if name in special and name not in new_names:
+            common_ends.append(EndToken(name, "its common name", special[name]))
     # A token that only files next to the tokenizer.json name comes last: a model that was trained
-    # has none for it.
-    candidates = [*known, *common, *(end for end in named if end.text in new_names)]
-    of_documents = [end for end in candidates if not end.is_of_chats]
-    return next(iter(of_documents or candidates), None)
+    # with the tokenizer.json has no embedding for it.
+    new_ends = [end for end in named_ends if end.text in new_names]
+
+    candidates = [*known_ends, *common_ends, *new_ends]
+    document_ends = [end for end in candidates if not end.is_of_chats]
+    if document_ends:
+        return document_ends[0]
+    return candidates[0] if candidates else None
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
     """Return why `chosen_end` chose a token, in sentences."""
     reason = f"Id {end.ident}, by {end.source}."
     if end.is_of_chats:
-        return f"{reason} It ends turns of a chat: see that this is meant."
-    others = (other for other in _by_trainers(tokenizer) if other.is_of_chats)
-    return reason + "".join(
-        f" {other.source} names {other.text}, which ends turns of a chat." for other in others
-    )
+        return f"{reason} It ends turns of a chat: check that this is intended."
+    for other in _trainer_ends(tokenizer):
+        if other.is_of_chats:
+            reason += f" {other.source} names {other.text}, which ends turns of a chat."
+    return reason
 
 
 def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
-    """Return a notice on an end token that ends turns of a chat; nothing on others. `setting` names
-    another one.
+    """Return a notice if an end token ends the turns of a chat, else an empty text.
+
+    Args:
+        tokenizer: The tokenizer's file.
+        end: The end token in use.
+        setting: The setting or option by which the user can choose another token.
     """
     if not end.is_of_chats:
         return ""
+    notice = f"documents end with {end}, which ends turns of a chat"
     better = chosen_end(tokenizer)
-    says = f"documents end with {end}, which ends turns of a chat"
     if better is None or better.is_of_chats:
-        return f"{says}: see that this is meant"
-    return f"{says}: pre-training takes {better.text} (id {better.ident}); to take it, give {setting} {better.text!r}"
+        return f"{notice}: check that this is intended"
+    return (
+        f"{notice}: pre-training uses {better.text} (id {better.ident}); "
+        f"to use it, set {setting} {better.text!r}"
+    )
 
 
-def _by_trainers(tokenizer: TokenizerPath) -> Iterator[EndToken]:
-    """Yield the token that the trainer takes for files of this kind, and the one that Hugging
-    Face's classes take.
-    """
-    if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
-        yield EndToken(own, tokenizer.name)
-    named = _read(tokenizer.parent / _CONFIG, "eos_token")
-    named = named.get("content") if isinstance(named, dict) else named
-    if isinstance(named, str):
-        yield EndToken(named, _CONFIG)
+# What files name
 
 
-def _by_generation(tokenizer: TokenizerPath) -> Iterator[EndToken]:
-    """Yield the tokens at which generation stops."""
-    ids = _read(tokenizer.parent / _GENERATION, "eos_token_id")
-    names = {ident: name for name, ident in special_ids(tokenizer).items()}
-    for ident in ids if isinstance(ids, list) else [ids]:
-        if isinstance(ident, int) and ident in names:
-            yield EndToken(names[ident], _GENERATION)
+def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
+    """Return the end tokens of the trainer's class for files of this kind, and of transformers."""
+    ends = []
+    if tokenizer.is_file():
+        eod = define(tokenizer).eod
+        if eod is not None:
+            ends.append(EndToken(eod, tokenizer.name))
+
+    eos_token = _read_key(tokenizer.parent / _CONFIG, "eos_token")
+    if isinstance(eos_token, dict):
+        eos_token = eos_token.get("content")
+    if isinstance(eos_token, str):
+        ends.append(EndToken(eos_token, _CONFIG))
+    return ends
 
 
-def _read(file: Path, key: str) -> Any:
+def _generation_ends(tokenizer: TokenizerPath) -> list[EndToken]:
+    """Return the tokens at which the model's generation_config.json stops generating."""
+    value = _read_key(tokenizer.parent / _GENERATION_CONFIG, "eos_token_id")
+    eos_ids = value if isinstance(value, list) else [value]
+    name_by_id = {special_id: name for name, special_id in special_ids(tokenizer).items()}
+    ends = []
+    for eos_id in eos_ids:
+        if isinstance(eos_id, int) and eos_id in name_by_id:
+            ends.append(EndToken(name_by_id[eos_id], _GENERATION_CONFIG))
+    return ends
+
+
+def _read_key(file: Path, key: str) -> Any:
+    """Return the value of a key in a JSON file, or None if it cannot be read."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
         return json.loads(read_regular(file))[key]
     return None
 
 
 def _with_id(tokenizer: TokenizerPath, end: EndToken) -> EndToken:
+    """Return an end token with its id, if the vocabulary has it."""
     with suppress(ConfigError):
         return replace(end, ident=token_id(tokenizer, end.text, end.source))
     return end

@@ -1,7 +1,8 @@
-"""A cache, shared by all processes of a user, of what was computed about tokenizers.
+"""A cache for what was computed about tokenizers, shared by all processes of a user.
 
-An entry belongs to one tokenizer, to the libraries that it was computed with, to this machine's
-architecture and to this very code. Any other entry, and any that is damaged, is computed again.
+An entry belongs to one tokenizer, to the versions of the libraries that it was computed with, to
+this machine's architecture and to this package's code. If any of these changes, or if the entry is
+damaged, it is computed again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from unicodedata import unidata_version
 
 import numpy as np
@@ -31,7 +32,9 @@ FOLDER_BYTES = 1 << 30
 """Size of the folder above which the oldest entries are removed."""
 _ENDING = ".npz"
 _KEY = "key"
+"""Name of the array with an entry's key."""
 _PACKAGES = ("tokenizers", "sentencepiece", "nanoset-platform", "numpy")
+"""Packages whose version may change what is computed."""
 _DAMAGE = (
     OSError,
     ValueError,
@@ -42,27 +45,31 @@ _DAMAGE = (
     MemoryError,
     zipfile.BadZipFile,
 )
+"""What numpy raises for a damaged file."""
 
 logger = safe_logger(__name__)
 _is_read_only = False
 
 
 def cache_folder() -> Path | None:
-    """Return the default folder, `nanoset/tokenizers` in the user's cache folder; None without a
-    home.
+    """Return the default folder, `nanoset/tokenizers` in the user's cache folder.
+
+    Returns None if the user has no home.
     """
-    try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
+    configured = os.environ.get("XDG_CACHE_HOME")
+    if configured:
+        base = Path(configured)
+    else:
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:
+            return None
     return base / "nanoset" / "tokenizers"
 
 
 @contextlib.contextmanager
 def nothing_cached() -> Iterator[None]:
-    """Leave the cache as it is until the block ends: entries are read, but neither written nor
-    removed.
-    """
+    """Make the cache read-only until the block ends, so that a command leaves no files behind."""
     global _is_read_only
     before = _is_read_only
     _is_read_only = True
@@ -76,18 +83,25 @@ class Knowledge:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
-        """Name the entry by what it holds, and by what it depends on besides code, libraries and
-        machine.
+        """Name an entry.
+
+        Args:
+            kind: What it contains; part of its file name.
+            identity: What it depends on apart from `environment`: a digest of the tokenizer.
+            folder: The cache's folder; None to store nothing.
         """
-        self._key = hashlib.sha256("\n".join([kind, identity, *environment()]).encode()).hexdigest()
-        self._path = None if folder is None else folder / f"{self._key[:32]}.{kind}{_ENDING}"
+        key = "\n".join([kind, identity, *environment()])
+        self._key = hashlib.sha256(key.encode()).hexdigest()
+        self._path: Path | None = None
+        if folder is not None:
+            self._path = folder / f"{self._key[:32]}.{kind}{_ENDING}"
 
     def load(self) -> Arrays | None:
-        """Return what an earlier process saved; None where there is nothing, or it is damaged."""
+        """Return what an earlier process saved, or None if it saved nothing or it is damaged."""
         if self._path is None:
             return None
         try:
-            # each has a CRC
+            # numpy stores the arrays in a zip, which has a checksum of each.
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as members:
                 arrays = {name: members[name] for name in members.files}
             if arrays.pop(_KEY).tobytes().decode() != self._key:
@@ -100,46 +114,44 @@ class Knowledge:
         return arrays
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep arrays for later processes, unless another process has saved more; failures are
-        logged only.
+        """Store arrays for later processes, unless another process has already stored more.
+
+        A failure is only logged: without the cache, later runs take longer.
         """
         if self._path is None or _is_read_only:
             return
         size = sum(array.nbytes for array in arrays.values())
+        key = {_KEY: np.frombuffer(self._key.encode(), np.uint8)}
         try:
-            if not self._path.exists() or self._path.stat().st_size <= size:
-                with atomic_file(self._path, sync=False) as file:
-                    np.savez(
-                        file,
-                        allow_pickle=False,
-                        **arrays,
-                        **{_KEY: np.frombuffer(self._key.encode(), np.uint8)},
-                    )
-                sweep_abandoned(self._path.parent, self._path.name)
-                _remove_oldest(self._path.parent)
+            if self._path.exists() and self._path.stat().st_size > size:
+                return
+            with atomic_file(self._path, sync=False) as file:
+                np.savez(file, allow_pickle=False, **arrays, **key)
+            sweep_abandoned(self._path.parent, self._path.name)
+            _remove_oldest(self._path.parent)
         except OSError as error:
             logger.info("%s: cannot be written, later runs will take longer: %s", self._path, error)
 
     def drop(self, reason: object) -> None:
-        """Remove the entry."""
+        """Remove the entry; the reason is logged."""
         if self._path is not None and not _is_read_only:
-            logger.info("%s: cannot be used, will be made again: %s", self._path, reason)
+            logger.info("%s: cannot be used, will be computed again: %s", self._path, reason)
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
 
 def to_array(value: object) -> NDArray[np.uint8]:
-    """Return a value of JSON's types as an array of bytes."""
+    """Return a value of JSON's types as an array of bytes, to be stored in an entry."""
     return np.frombuffer(orjson.dumps(value), np.uint8)
 
 
 def from_array(array: NDArray[np.uint8]) -> Any:
-    """Return the value that `to_array` was given; tuples come back as lists."""
+    """Return the value that `to_array` was given; tuples have become lists."""
     return orjson.loads(array.tobytes())
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package, else `unknown`."""
+    """Return the version of an installed package, or `unknown`."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -148,23 +160,33 @@ def installed_version(package: str) -> str:
 
 @cache
 def environment() -> tuple[str, ...]:
-    """Return what all entries depend on: the code of this package, the libraries, Unicode's
-    version, the machine.
-    """
+    """Return what all entries depend on: code, Unicode's version, architecture and libraries."""
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(file.read_bytes())
-    return code.hexdigest(), unidata_version, platform.machine(), *map(installed_version, _PACKAGES)
+    library_versions = [installed_version(package) for package in _PACKAGES]
+    return (code.hexdigest(), unidata_version, platform.machine(), *library_versions)
+
+
+class _StoredEntry(NamedTuple):
+    """A file of the cache; sorts by age, the oldest first."""
+
+    modified_ns: int
+    size: int
+    path: Path
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the oldest entries of a folder that is too large."""
-    entries = sorted(
-        (path.stat().st_mtime_ns, path.stat().st_size, path) for path in folder.glob(f"*{_ENDING}")
-    )
-    left = sum(size for _, size, _ in entries) - FOLDER_BYTES
-    for _, size, path in entries[:-1]:
-        if left <= 0:
+    """Remove the oldest entries until the folder is small enough; the newest one always stays."""
+    entries = []
+    for path in folder.glob(f"*{_ENDING}"):
+        stat = path.stat()
+        entries.append(_StoredEntry(stat.st_mtime_ns, stat.st_size, path))
+    entries.sort()
+
+    excess = sum(entry.size for entry in entries) - FOLDER_BYTES
+    for entry in entries[:-1]:
+        if excess <= 0:
             return
-        path.unlink(missing_ok=True)
-        left -= size
+        entry.path.unlink(missing_ok=True)
+        excess -= entry.size

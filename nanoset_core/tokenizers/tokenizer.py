@@ -1,13 +1,10 @@
-"""The facts of a tokenizer that reach the data: its fingerprint, vocabulary size and special
-tokens.
-"""
+"""Facts of a tokenizer that affect the data: its fingerprint, size, special tokens and template."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,19 +20,22 @@ if TYPE_CHECKING:
 
 Ids = tuple[int, ...]
 
+_FRAME_TEXTS = ("a", "one two", "3 4 5")
+"""Texts that show whether a tokenizer adds the same tokens to every text."""
+_N_SHOWN = 12
+"""How many special tokens a message names."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """What the rest of the platform needs to know of a tokenizer."""
+    """What the rest of the platform needs to know about a tokenizer."""
 
     file: TokenizerPath
     """Its file."""
     fingerprint: str
-    """sha256 of the file, of other files than a tokenizer.json with the settings that reach the
-    tokens.
-    """
+    """Identifies the tokenizer in recipes: see `Definition.fingerprint`."""
     vocab_size: int
-    """Tokens, added ones included: the vocab_size of the trainer's class for such files."""
+    """Number of tokens, including added ones: vocab_size of the trainer's class for such files."""
     max_id: int
     """The greatest id of any token."""
     template: tuple[str, ...] = ()
@@ -43,138 +43,186 @@ class TokenizerFacts:
 
     @property
     def dtype(self) -> np.dtype:
-        """Return the .bin's dtype, by Megatron's rule over vocab_size."""
+        """The dtype of a .bin with its tokens, by Megatron's rule for its vocabulary size."""
         return optimal_dtype(self.vocab_size)
 
 
 def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
-    """Read the facts of a tokenizer.
+    """Return the facts of a tokenizer.
 
     Raises:
         MissingError, FormatError: See load_tokenizer.
-        ConfigError: Its ids do not fit the dtype that its vocabulary size asks for.
+        ConfigError: Its ids do not fit the dtype that trainers infer from its vocabulary size.
     """
     definition = define(file)
-    if (content := definition.converted) is None:
-        answers = _answers(file, stat_signature(file))
-        size, greatest, template = answers["size"], answers["max_id"], tuple(answers["template"])
+    converted = definition.converted
+    if converted is None:
+        library_facts = _library_facts(file, stat_signature(file))
+        facts = TokenizerFacts(
+            file=file,
+            fingerprint=definition.fingerprint,
+            vocab_size=library_facts["size"],
+            max_id=library_facts["max_id"],
+            template=tuple(library_facts["template"]),
+        )
     else:
-        size, greatest, template = content.vocab_size, content.max_id, ()
-    facts = TokenizerFacts(file, definition.fingerprint, size, greatest, template)
-    if facts.max_id > np.iinfo(facts.dtype).max:
+        facts = TokenizerFacts(
+            file=file,
+            fingerprint=definition.fingerprint,
+            vocab_size=converted.vocab_size,
+            max_id=converted.max_id,
+        )
+
+    max_dtype_id = int(np.iinfo(facts.dtype).max)
+    if facts.max_id > max_dtype_id:
         raise ConfigError(
             "the tokenizer's ids do not fit the dtype that trainers infer from its vocabulary size",
             where=file,
             found=f"{facts.vocab_size:,} tokens with ids up to {facts.max_id:,}",
-            expected=f"ids up to {np.iinfo(facts.dtype).max:,} ({facts.dtype})",
+            expected=f"ids up to {max_dtype_id:,} ({facts.dtype})",
             remedy="give the tokens ids without gaps",
         )
     return facts
 
 
 def token_id(file: TokenizerPath, token: str, key: str) -> int:
-    """Return the id of a token by its text; `key` is where the configuration names it.
+    """Return the id of a token.
+
+    Args:
+        file: The tokenizer's file.
+        token: The token's text.
+        key: The setting or option that names the token, for errors.
 
     Raises:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: The tokenizer has no such token.
     """
     special = special_ids(file)
-    found = special.get(token)
-    if found is None:
-        found = _plain_id(file, stat_signature(file), token)
-    if found is None:
-        raise ConfigError(
-            "the tokenizer has no such token",
-            where=key,
-            found=repr(token),
-            expected=f"one of its special tokens: {', '.join(map(repr, [*special][:12])) or 'it has none'}",
-            remedy="name another token"
-            + (naming_special_tokens(file) or f", or add this one to {file}"),
-        )
-    return found
+    if token in special:
+        return special[token]
+    ordinary_id = _ordinary_id(file, stat_signature(file), token)
+    if ordinary_id is not None:
+        return ordinary_id
+
+    listed = ", ".join(map(repr, [*special][:_N_SHOWN])) or "it has none"
+    where_to_add = naming_special_tokens(file) or f", or add this one to {file}"
+    raise ConfigError(
+        "the tokenizer has no such token",
+        where=key,
+        found=repr(token),
+        expected=f"one of its special tokens: {listed}",
+        remedy=f"name another token{where_to_add}",
+    )
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
-    """Return how a remedy goes on for files whose special tokens the user names; else nothing."""
+    """Return how to name the special tokens of a file that has none, to be appended to a remedy.
+
+    Returns an empty text for all other kinds of files.
+    """
     if define(file).kind != "tiktoken":
         return ""
     return (
-        "; a file of tiktoken ranks has those that are named (tokenizer.special_tokens, --tokenizer-special-tokens), "
-        "else those that are published with its pattern and as many ranks"
+        "; a file of tiktoken ranks has those that are named (tokenizer.special_tokens, "
+        "--tokenizer-special-tokens), else those that are published with its pattern and as many "
+        "ranks"
     )
 
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
-    """Return the texts of a tokenizer's special tokens; raises as `tokenizer_facts`."""
+    """Return the texts of a tokenizer's special tokens; raises like `tokenizer_facts`."""
     return tuple(special_ids(file))
 
 
 def special_ids(file: TokenizerPath) -> Mapping[str, int]:
-    """Return name → id of a tokenizer's special tokens; raises as `tokenizer_facts`."""
-    return define(file).special_tokens or dict(
-        _answers(file, stat_signature(file))["special_tokens"]
-    )
+    """Return name → id of a tokenizer's special tokens; raises like `tokenizer_facts`."""
+    special = define(file).special_tokens
+    if special:
+        return special
+    return dict(_library_facts(file, stat_signature(file))["special_tokens"])
 
 
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
-    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a
-    text.
+    """Return the ids that a tokenizer's own `encode` puts (before, after) the tokens of a text.
 
     Raises:
         ConfigError: They depend on the text.
     """
-    frame = _answers(file, stat_signature(file))["frame"]
+    frame = _library_facts(file, stat_signature(file))["frame"]
     if frame is None:
         raise ConfigError(
             "the tokenizer's special tokens depend on the text",
             where=file,
-            found="its post-processor does more than put tokens in front and behind",
+            found="its post-processor does more than put tokens before and after the text",
             remedy="add none: special_tokens: none, or --special-tokens none",
         )
-    return tuple(frame[0]), tuple(frame[1])
+    before, after = frame
+    return tuple(before), tuple(after)
 
 
 @lru_cache(maxsize=64)
-def _plain_id(file: TokenizerPath, _stamp: object, token: str) -> int | None:
+def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | None:
+    """Return the id of any token of the vocabulary, or None if it has no such token."""
     return shared_tokenizer(file).token_to_id(token)
 
 
 @lru_cache(maxsize=16)
-def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
-    """Return what the library says of a tokenizer, in JSON's types; loading a large vocabulary
-    takes it seconds.
+def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
+    """Return what the tokenizers library reports about a tokenizer, in JSON's types.
+
+    The facts are cached on disk, because the library takes seconds to load a large vocabulary.
     """
-    kept = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
-    found = kept.load()
-    if found is None:
-        found = {"answers": to_array(_ask(shared_tokenizer(file), file))}
-        kept.save(found)
-    answers: dict[str, Any] = from_array(found["answers"])
-    return answers
+    cached = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
+    arrays = cached.load()
+    if arrays is None:
+        arrays = {"answers": to_array(_ask_library(shared_tokenizer(file), file))}
+        cached.save(arrays)
+    facts: dict[str, Any] = from_array(arrays["answers"])
+    return facts
 
 
-def _ask(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
-    """Ask the library about a tokenizer; EncodingError if it fails on the simplest text."""
+def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
+    """Collect facts about a tokenizer.
+
+    Raises:
+        EncodingError: The library fails on the simplest text.
+    """
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    added = [
-        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
-    ]
-    ids = [(name, tokenizer.token_to_id(name)) for name in added]
+
+    special = []
+    for token in tokenizer.get_added_tokens_decoder().values():
+        special_id = tokenizer.token_to_id(token.content)
+        if token.special and special_id is not None:
+            special.append((token.content, special_id))
+
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
-    frames = []
-    for text in ("a", "one two", "3 4 5"):
-        plain = encode_text(tokenizer, text, file).ids
-        whole = encode_text(tokenizer, text, file, add_special_tokens=True).ids
-        at = next(
-            (n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain),
-            -1,
-        )
-        frames.append((whole[:at], whole[at + len(plain) :]) if at >= 0 else None)
+    template = []
+    for name, is_special in zip(example.tokens, example.special_tokens_mask, strict=True):
+        if is_special:
+            template.append(name)
+
+    frames = [_frame(tokenizer, text, file) for text in _FRAME_TEXTS]
+    is_constant = all(frame == frames[0] for frame in frames)
     return {
         "size": len(vocabulary),
         "max_id": max(vocabulary.values(), default=0),
-        "template": list(compress(example.tokens, example.special_tokens_mask)),
-        "special_tokens": [(name, ident) for name, ident in ids if ident is not None],
-        "frame": frames[0] if all(frame == frames[0] for frame in frames) else None,
+        "template": template,
+        "special_tokens": special,
+        "frame": frames[0] if is_constant else None,
     }
+
+
+def _frame(
+    tokenizer: Tokenizer, text: str, file: TokenizerPath
+) -> tuple[list[int], list[int]] | None:
+    """Return the ids that `encode` puts (before, after) the tokens of a text.
+
+    Returns None if it also changes the tokens between these.
+    """
+    plain = encode_text(tokenizer, text, file).ids
+    framed = encode_text(tokenizer, text, file, add_special_tokens=True).ids
+    for start in range(len(framed) - len(plain) + 1):
+        stop = start + len(plain)
+        if framed[start:stop] == plain:
+            return framed[:start], framed[stop:]
+    return None

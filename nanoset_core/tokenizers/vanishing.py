@@ -1,11 +1,13 @@
-"""Count characters that a tokenizer drops: a BPE without an unk_token gives nothing for those it
-has no token for.
+"""Count the characters that a tokenizer drops.
+
+A BPE without an unk_token encodes a character that it has no token for as nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import orjson
 
@@ -16,45 +18,60 @@ from nanoset_core.tokenizers.files.tokenizer_json import parsed_added_tokens
 
 
 class VanishingCharacters:
-    """Counts the characters of texts that a tokenizer has no token for, after it has normalized and
-    split them.
+    """Counts the characters of texts that a tokenizer has no token for.
 
-    With a byte-level tokenizer these are bytes.
+    They are counted after the tokenizer has normalized and split the text. With a byte-level
+    tokenizer, the characters are bytes.
     """
 
     def __init__(self, reference: ReferenceEngine) -> None:
         self._reference = reference
         tokenizer = orjson.loads(define(reference.file).json())
-        model = tokenizer["model"]
-        prefix = model.get("continuing_subword_prefix") or ""
-        suffix = model.get("end_of_word_suffix") or ""
-        bare_tokens = (token.removeprefix(prefix).removesuffix(suffix) for token in model["vocab"])
-        self._alphabet = frozenset(token for token in bare_tokens if len(token) == 1)
-
-        # Added tokens are found before text is split into characters: theirs do not vanish.
-        names = sorted(
-            (token["content"] for token in parsed_added_tokens(tokenizer) if token["content"]),
-            key=len,
-            reverse=True,
-        )
-        self._added_token = re.compile("|".join(map(re.escape, names))) if names else None
+        self._alphabet = _alphabet(tokenizer["model"])
+        self._added_token = _added_token_pattern(tokenizer)
 
     def count(self, texts: Iterable[str]) -> int:
         """Return how many characters of texts vanish."""
-        return sum(self._count_in(part) for text in texts for part in self._parts(text))
+        return sum(self._count_in_text(text) for text in texts)
 
-    def _parts(self, text: str) -> list[str]:
-        """Return the text between added tokens."""
-        return [text] if self._added_token is None else self._added_token.split(text)
+    def _count_in_text(self, text: str) -> int:
+        """Count the characters of one text that vanish."""
+        # Added tokens are found before a text is split into characters: theirs do not vanish.
+        if self._added_token is None:
+            segments = [text]
+        else:
+            segments = self._added_token.split(text)
 
-    def _count_in(self, text: str) -> int:
-        pieces = self._reference.split(self._reference.normalise(text))
-        return sum(character not in self._alphabet for piece, _ in pieces for character in piece)
+        count = 0
+        for segment in segments:
+            normalized = self._reference.normalise(segment)
+            for piece, _ in self._reference.split(normalized):
+                count += sum(character not in self._alphabet for character in piece)
+        return count
+
+
+def _alphabet(model: Mapping[str, Any]) -> frozenset[str]:
+    """Return the characters that a BPE has a token for."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    suffix = model.get("end_of_word_suffix") or ""
+    bare_tokens = [token.removeprefix(prefix).removesuffix(suffix) for token in model["vocab"]]
+    return frozenset(token for token in bare_tokens if len(token) == 1)
+
+
+def _added_token_pattern(tokenizer: Mapping[str, Any]) -> re.Pattern[str] | None:
+    """Return a pattern that matches the added tokens, or None if there are none."""
+    names = [token["content"] for token in parsed_added_tokens(tokenizer) if token["content"]]
+    if not names:
+        return None
+    # A regular expression takes the first alternative that matches; the library, the longest token.
+    names.sort(key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names)))
 
 
 def vanishing_characters(engine: Engine) -> VanishingCharacters | None:
-    """Return what counts the characters that an engine's tokenizer drops; None if it has tokens for
-    all text.
+    """Return a counter of the characters that an engine's tokenizer drops.
+
+    Returns None if the tokenizer has tokens for all text.
     """
     reference = engine if engine.reference is None else engine.reference
     if not isinstance(reference, ReferenceEngine) or not define(reference.file).drops_characters:

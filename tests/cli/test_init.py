@@ -368,7 +368,7 @@ def tokenizer_of(folder, special, config=None, generation=None):
     (["<eos>", "<end_of_turn>"], {"content": "<end_of_turn>"}, None, "<eos>", "Id 2, by its common name."),
     (["<|stop|>"], "<|stop|>", None, "<|stop|>", "Id 2, by tokenizer_config.json."),
     (["</s>"], "<gone>", None, "</s>", "Id 2, by its common name."),
-    (["<|im_end|>"], "<|im_end|>", None, "<|im_end|>", "It ends turns of a chat: see that this is meant."),
+    (["<|im_end|>"], "<|im_end|>", None, "<|im_end|>", "It ends turns of a chat: check that this is intended."),
 ])  # fmt: skip
 def test_the_token_that_ends_documents_in_pre_training(
     tmp_path, special, config, generation, eod, reason
@@ -408,7 +408,7 @@ def test_tokenize_names_the_token_and_flags_one_of_chats(tmp_path):
     said = run(*words, tmp_path / "a").stderr
     assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in said
     assert (
-        "ends turns of a chat: pre-training takes <|endoftext|> (id 2); to take it, give --eod '<|endoftext|>'"
+        "ends turns of a chat: pre-training uses <|endoftext|> (id 2); to use it, set --eod '<|endoftext|>'"
         in said
     )
     said = run(*words, tmp_path / "b", "--eod", "<|endoftext|>").stderr

@@ -78,8 +78,8 @@ CASES = [
     ),
     ("shuffle --input raw/web --output tars", ["--tokenizer", "text needs a tokenizer", "name its file"]),
     ("pack raw/web --output o/p.pbin", ["--tokenizer", "no tokenizer is named"]),
-    (f"verify {PAIR} --tokenizer nope", ["nope is not there", "hf download nope"]),
-    (f"inspect {PAIR} --tokenizer gpt2", ["gpt2 is not there", "hf download gpt2"]),
+    (f"verify {PAIR} --tokenizer nope", ["nope does not exist", "hf download nope"]),
+    (f"inspect {PAIR} --tokenizer gpt2", ["gpt2 does not exist", "hf download gpt2"]),
     # inputs that are not there, or hold nothing
     ("tokenize --input nope --output-prefix o/z --tokenizer tokenizer.json", ["nope", "remedy"]),
     ("tokenize --input hollow --output-prefix o/z --tokenizer tokenizer.json", ["hollow", ".jsonl", "remedy"]),

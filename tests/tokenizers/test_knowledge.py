@@ -158,7 +158,7 @@ def answers(tmp_path, folder, monkeypatch):
     )
 
     def ask(file=path):
-        tokenizer._answers.cache_clear()
+        tokenizer._library_facts.cache_clear()
         loads.clear()
         facts = tokenizer.tokenizer_facts(file)
         found = facts, tokenizer.special_tokens(file), tokenizer.added_tokens(file)
