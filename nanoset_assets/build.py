@@ -41,7 +41,7 @@ from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.stage import Node, is_of_corpora
-from nanoset_core.tokenizers.distrust import noted
+from nanoset_core.tokenizers.distrust import load_records
 
 __all__ = ["BuildReport", "build", "dry_run"]
 
@@ -104,7 +104,7 @@ def build(
     if chosen:
         say(plan_line(len(chosen), text_bytes(project, counter.numbers)))
     check_disk(project, {step.node for step in chosen}, say)
-    distrusted = noted(project.outputs)
+    distrusted = load_records(project.outputs)
 
     # Execute the runs of each corpus, nanoset, … together, so that no other build makes it
     # meanwhile.
@@ -121,7 +121,7 @@ def build(
         survey.graph.look_again(step.node for step in chosen)
         survey.graph.set_failures(_failures_of(report, chosen))
 
-    if chosen and noted(project.outputs, again=True) != distrusted:
+    if chosen and load_records(project.outputs, refresh=True) != distrusted:
         # A tokenizer engine was found to err: what other corpora were tokenized with is stale by
         # now.
         second = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)

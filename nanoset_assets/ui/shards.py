@@ -31,7 +31,7 @@ from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.make import SHARDS, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.text.pieces import Inventory
-from nanoset_core.tokenizers.distrust import described, encoders_of
+from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def shards_metadata(
     metadata["engine"] = engine
     encoders = encoders_of(shards)
     if encoders:
-        metadata["made_by"] = described(encoders)
+        metadata["made_by"] = describe_encoders(encoders)
     metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
     return metadata
 

@@ -8,6 +8,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.shards import make as shards
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers import engines as bpe
+from nanoset_core.tokenizers.encoders import encoder_of
 from nanoset_core.tokenizers.engines.reference import Encoded
 
 
@@ -60,13 +61,11 @@ def poison(config):
     """Note that the engine which made all shards is wrong, though it is right."""
     outputs = Project.open(config).outputs
     shard = next(
-        one
-        for one in outputs.versions("shards", "web")
-        if distrust.encoder_of(one).engine == "numpy"
+        one for one in outputs.versions("shards", "web") if encoder_of(one).engine == "numpy"
     )
-    encoder = distrust.encoder_of(shard)
+    encoder = encoder_of(shard)
     tokenizer = shard.recipe["options"]["tokenizer"]
-    distrust.note(
+    distrust.save_record(
         outputs,
         distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"),
     )

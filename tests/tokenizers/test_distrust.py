@@ -24,17 +24,20 @@ from nanoset_core.stages.shards import make as shards
 from nanoset_core.stages.shards import tokenize as tokenizing
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenizers import distrust
-from nanoset_core.tokenizers.distrust import (
-    Distrust,
-    DistrustError,
+from nanoset_core.tokenizers.distrust import Distrust, DistrustError, recipe_options
+from nanoset_core.tokenizers.encoders import (
+    ENCODER_FACT,
     Encoder,
+    describe_encoders,
+    encoder_of,
     encoders_of,
-    recipe_options,
 )
 
 PLAIN = {"tokenization: {": "tokenization: {audit: 0, "}
 CORPORA = ("web", "code", "books")
-RECORD = Distrust("numpy", "1.0", "a" * 64, "web: a.jsonl:7", "token 3 on is 1, … instead of 2, …")
+RECORD = Distrust(
+    "numpy", "1.0", "a" * 64, "web: a.jsonl:7", "from token 3 on: 1, … instead of 2, …"
+)
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def test_what_the_audit_finds_is_made_again_by_the_reference(
     with caplog.at_level(logging.WARNING):
         run_stages(Project.open(config))
     outputs = Project.open(config).outputs
-    (record,) = distrust.noted(outputs)
+    (record,) = distrust.load_records(outputs)
     assert record.engine == "numpy"
     assert ".jsonl" in record.where
     assert "made again with another engine" in caplog.text
@@ -118,7 +121,7 @@ def test_what_was_built_before_is_made_again_by_one_build(
     config.write_text(config.read_text().partition("nanosets:")[0])
     sabotage(lambda text: "7: " in text[:10] or text.startswith("web 200"), kind)
     run_stages(Project.open(config))
-    assert distrust.noted(Project.open(config).outputs) == []
+    assert distrust.load_records(Project.open(config).outputs) == []
     assert datasets(config) != expected()
     config.write_text(config.read_text().replace("audit: 0, ", "audit: 1, "))
     add_to_web(config.parent)
@@ -154,7 +157,7 @@ def test_status_shows_what_is_stale(make_project):
 
 def numpy_record(outputs):
     (shard, *_) = outputs.versions("shards", "web")
-    engine = distrust.encoder_of(shard)
+    engine = encoder_of(shard)
     return replace(
         RECORD,
         engine=engine.engine,
@@ -178,13 +181,13 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
     def note(progress):
         outputs = Project.open(config).outputs
         has_shard = progress.stage == "tokenized_shards" and any(outputs.versions("shards", "web"))
-        if has_shard and not distrust.noted(outputs):
-            distrust.note(outputs, numpy_record(outputs))
+        if has_shard and not distrust.load_records(outputs):
+            distrust.save_record(outputs, numpy_record(outputs))
 
     project = Project.open(config, note)
     tokenize_web(project)
     named, used = engines_of(project.outputs)
-    assert named == [f"numpy {distrust.noted(project.outputs)[0].version}"]
+    assert named == [f"numpy {distrust.load_records(project.outputs)[0].version}"]
     assert used == {"tokenizers"}
 
 
@@ -194,7 +197,7 @@ def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project,
     losses_of = tokenizing.losses_of
 
     def note_late(*given):
-        distrust.note(project.outputs, numpy_record(project.outputs))
+        distrust.save_record(project.outputs, numpy_record(project.outputs))
         return losses_of(*given)
 
     monkeypatch.setattr(tokenizing, "losses_of", note_late)
@@ -206,7 +209,7 @@ def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project,
 def test_a_record_that_cannot_be_seen_yet_counts(make_project, sabotage, monkeypatch):
     config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
     sabotage(FAULTS["a single document"])
-    monkeypatch.setattr(distrust, "noted", lambda *given, **named: [])
+    monkeypatch.setattr(distrust, "load_records", lambda *given, **named: [])
     project = Project.open(config)
     tokenize_web(project)
     named, used = engines_of(project.outputs)
@@ -235,24 +238,24 @@ def test_records_cross_processes_and_become_recipe_options():
 
 def test_records_are_of_a_tokenizer_and_unreadable_ones_are_skipped(tmp_path, caplog):
     root = OutputRoot(FileAccess(tmp_path / "data"))
-    assert distrust.noted(root) == []
-    distrust.note(root, RECORD)
-    distrust.note(root, replace(RECORD, tokenizer="b" * 64))
+    assert distrust.load_records(root) == []
+    distrust.save_record(root, RECORD)
+    distrust.save_record(root, replace(RECORD, tokenizer="b" * 64))
     (root.folder / distrust.FOLDER / "x.json").write_bytes(b'{"engine": ')
-    assert len(distrust.noted(root)) == 2
-    assert distrust.noted(root, "a" * 64) == [RECORD]
-    assert distrust.noted(root, "c" * 64) == []
+    assert len(distrust.load_records(root)) == 2
+    assert distrust.load_records(root, "a" * 64) == [RECORD]
+    assert distrust.load_records(root, "c" * 64) == []
     assert "skipped" in caplog.text
 
 
 def test_what_made_a_shard_is_told_once_for_each_engine():
     class Shard:
         def __init__(self, **encoder) -> None:
-            self.facts = {distrust.ENCODER: encoder}
+            self.facts = {ENCODER_FACT: encoder}
 
     one, other = Encoder("numpy", "1.0", 4), Encoder("gigatoken", "0.9", 3, "numpy 1.0")
     found = encoders_of([Shard(**asdict(encoder)) for encoder in (one, other, one)])
     assert found == (replace(one, audited=8), other)
-    assert distrust.described(found) == (
+    assert describe_encoders(found) == (
         "tokenized by numpy 1.0 and gigatoken 0.9; 11 documents compared with the tokenizers library"
     )

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
-from nanoset_core.tokenizers.distrust import Audit
+from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.reference import EncodingError, decode_tokens, load_tokenizer
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts

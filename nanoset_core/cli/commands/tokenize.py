@@ -96,7 +96,7 @@ def command(
         own_rejects,
         preprocess,
     )
-    from nanoset_core.tokenizers.distrust import described
+    from nanoset_core.tokenizers.encoders import describe_encoders
     from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
 
     if tokenizer is None:
@@ -129,7 +129,7 @@ def command(
     of_chats = chat_notice(tokenizer, end, "--eod") if end else ""
     print_notices([*found.notices, *added, *filter(None, [of_chats])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
-        echo(described(encoders), err=True)
+        echo(describe_encoders(encoders), err=True)
     for result in results:
         facts, rejects = result.facts, f" ({result.rejects})" if result.rejects else ""
         counts = f"{facts.documents:,} documents, {facts.tokens:,} tokens, {facts.rejected + facts.faults:,} rejected"

@@ -76,7 +76,7 @@ class TokenizeJob:
             NanosetError: An engine that is not to be used gave wrong tokens.
         """
         tokenizer = self.options["tokenizer"]
-        distrusted = list(distrust.noted(self.root, tokenizer))
+        distrusted = list(distrust.load_records(self.root, tokenizer))
         while True:
             options = {**self.options, **distrust.recipe_options(distrusted)}
             shards: Sequence[Manifest] | None = None
@@ -86,12 +86,12 @@ class TokenizeJob:
             except distrust.DistrustError as error:
                 records.append(error.record)
                 # a worker's record may not be visible from here yet
-                distrust.note(self.root, error.record)
+                distrust.save_record(self.root, error.record)
             finally:
                 # Workers of a cancelled run were ended wherever they were.
                 sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
-            records += distrust.noted(self.root, tokenizer, again=True)
+            records += distrust.load_records(self.root, tokenizer, refresh=True)
             new_records = [
                 record for record in records if record.name not in options.get(distrust.OPTION, ())
             ]

@@ -33,6 +33,8 @@ from nanoset_core.text.documents import DocumentBatch, read_documents
 from nanoset_core.text.pieces import Piece, SourceRange, too_large
 from nanoset_core.text.rejects import Reject
 from nanoset_core.tokenizers import distrust
+from nanoset_core.tokenizers.audit import DEFAULT_SHARE, Audit
+from nanoset_core.tokenizers.encoders import ENCODER_FACT, Encoder
 from nanoset_core.tokenizers.engines import Encoded, Engine, make_engine
 from nanoset_core.tokenizers.engines.reference import EncodingError, WrongTokensError
 from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
@@ -58,7 +60,7 @@ class ShardSettings:
     """Where the tokenizer is."""
     engine: str = "auto"
     """One of bpe.KINDS; all give the same bytes."""
-    audit: float = distrust.SHARE
+    audit: float = DEFAULT_SHARE
     """Share of the documents that the reference encodes too; it shows in no bytes."""
     dtype: str
     """Of the .bin."""
@@ -192,7 +194,7 @@ class _ShardInProgress:
     def __init__(self, task: ShardTask, engine: Engine) -> None:
         self._task = task
         self._engine = engine
-        self._audit = distrust.Audit(engine, task.settings.audit, task.recipe.digest)
+        self._audit = Audit(engine, task.settings.audit, task.recipe.digest)
         self._vanishing = vanishing_characters(engine)
         self._facts = ShardFacts(stored_bytes=task.source.size)
         self._repeats = Repeats()
@@ -235,7 +237,7 @@ class _ShardInProgress:
                 f"{task.recipe.name}: {_document_place(task, batch, error.document)}",
                 str(error),
             )
-            distrust.note(task.root, record)
+            distrust.save_record(task.root, record)
             raise distrust.DistrustError(record) from error
         if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
             raise ConfigError(
@@ -280,13 +282,11 @@ class _ShardInProgress:
         """Return the facts of the shard's manifest, once all batches were counted."""
         self._facts.repeated = self._repeats.among(self._facts.documents)
         engine = self._engine
-        encoder = distrust.Encoder(
-            engine.name, engine.version, self._audit.documents, engine.helper
-        )
+        encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
         return {
             **self._facts.to_json(),
             **count_facts(self._lines_of_pieces),
-            distrust.ENCODER: asdict(encoder),
+            ENCODER_FACT: asdict(encoder),
         }
 
 

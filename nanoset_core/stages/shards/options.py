@@ -25,7 +25,7 @@ def shard_options(project: Project, corpus: str) -> dict[str, Any]:
     the tokenizer.
     """
     fingerprint = project.tokenizer.fingerprint
-    distrusted = distrust.noted(project.outputs, fingerprint)
+    distrusted = distrust.load_records(project.outputs, fingerprint)
     return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(
         distrusted
     )

@@ -45,7 +45,8 @@ from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.fingerprints import fingerprint, hash_parts
 from nanoset_core.text.pieces import Piece, SourceRange, deal_parts
 from nanoset_core.text.rejects import RejectOptions
-from nanoset_core.tokenizers.distrust import SHARE, Encoder, encoders_of
+from nanoset_core.tokenizers.audit import DEFAULT_SHARE
+from nanoset_core.tokenizers.encoders import Encoder, encoders_of
 from nanoset_core.tokenizers.engines import EngineName
 from nanoset_core.tokenizers.files import TokenizerPath, as_source
 from nanoset_core.tokenizers.tokenizer import (
@@ -95,7 +96,7 @@ class PreprocessOptions(RejectOptions):
     """Processes; None = one for each processor."""
     engine: EngineName = "auto"
     """One of bpe.KINDS; all give the same bytes."""
-    audit: float = SHARE
+    audit: float = DEFAULT_SHARE
     """Share of the documents that the reference tokenizes too."""
     max_line_bytes: int = 1 << 30
     """A longer line is rejected."""

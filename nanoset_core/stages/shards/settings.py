@@ -24,7 +24,7 @@ from nanoset_core.text.rejects import (
     RejectedFraction,
     UnreadableFraction,
 )
-from nanoset_core.tokenizers.distrust import SHARE
+from nanoset_core.tokenizers.audit import DEFAULT_SHARE
 from nanoset_core.tokenizers.engines import EngineName
 
 TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
@@ -105,7 +105,7 @@ class TokenizationSpec:
 
     engine: EngineName = "auto"
     """Which program tokenizes; all give the same tokens."""
-    audit: Annotated[float, Range(0, 1)] = SHARE
+    audit: Annotated[float, Range(0, 1)] = DEFAULT_SHARE
     """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine;
     does not change the output."""
     preset: WriterPreset = "megatron"

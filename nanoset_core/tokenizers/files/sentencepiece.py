@@ -62,7 +62,7 @@ class _ModelType(IntEnum):
     CHARACTER = 4
 
 
-class _Piece(NamedTuple):
+class _ModelPiece(NamedTuple):
     """One entry of the vocabulary; its position is its id."""
 
     text: str
@@ -75,7 +75,7 @@ class _Piece(NamedTuple):
 class _Model:
     """The parts of a model that decide the tokens of a text."""
 
-    pieces: list[_Piece]
+    pieces: list[_ModelPiece]
     model_type: int
     byte_fallback: bool
     """Whether characters without a piece are written as tokens of their bytes."""
@@ -297,7 +297,7 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     Raises:
         FormatError: It is damaged, or something else.
     """
-    pieces: list[_Piece] = []
+    pieces: list[_ModelPiece] = []
     settings: dict[int, dict[int, Any]] = {_TRAINER_FIELD: {}, _NORMALIZER_FIELD: {}}
     try:
         for number, value in _fields(content):
@@ -325,14 +325,14 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     return model
 
 
-def _parse_piece(message: bytes) -> _Piece:
+def _parse_piece(message: bytes) -> _ModelPiece:
     fields = dict(_fields(message))
     (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
-    return _Piece(text=fields[1].decode(), score=score, type=fields.get(3, _PieceType.NORMAL))
+    return _ModelPiece(text=fields[1].decode(), score=score, type=fields.get(3, _PieceType.NORMAL))
 
 
 def _build_model(
-    pieces: list[_Piece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
+    pieces: list[_ModelPiece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
 ) -> _Model:
     """Build a model from its parsed messages; fields that are missing have protobuf's defaults.
 

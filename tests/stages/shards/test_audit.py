@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import InputError
-from nanoset_core.tokenizers.distrust import LEAST, Audit
+from nanoset_core.tokenizers.audit import N_FIRST_DOCUMENTS, Audit
 from nanoset_core.tokenizers.engines.reference import Encoded, WrongTokensError
 
 
@@ -43,14 +43,14 @@ TEXTS = [f"document {number}" for number in range(20_000)]
 def test_a_seeded_share_of_the_documents_whatever_the_batches():
     found = compared(0.01, [TEXTS])
     assert 150 < len(found) < 250
-    assert found[:LEAST] == TEXTS[:LEAST]
+    assert found[:N_FIRST_DOCUMENTS] == TEXTS[:N_FIRST_DOCUMENTS]
     assert compared(0.01, [TEXTS[:7], [], TEXTS[7:9000], TEXTS[9000:]]) == found
     assert compared(0.01, [TEXTS], seed="another") != found
 
 
 def test_all_few_or_none():
     assert compared(1.0, [TEXTS[:100]]) == TEXTS[:100]
-    assert compared(1e-9, [TEXTS[:100]]) == TEXTS[:LEAST]
+    assert compared(1e-9, [TEXTS[:100]]) == TEXTS[:N_FIRST_DOCUMENTS]
     assert compared(1e-9, [["x" * (1 << 17), "y"]]) == ["y"]
     assert compared(0, [TEXTS[:100]]) == []
     assert compared(1.0, [["x" * (1 << 21), "y"]]) == ["y"], (
@@ -60,7 +60,7 @@ def test_all_few_or_none():
 
 def test_the_first_difference_is_told():
     with pytest.raises(
-        WrongTokensError, match="token 1 on is 99, 99, … instead of 98, 99"
+        WrongTokensError, match="from token 1 on: 99, 99, … instead of 98, 99"
     ) as error:
         Audit(Letters("b", Letters()), 1.0, "shard").encode(["aa", "abc"])
     assert error.value.document == 1
@@ -71,7 +71,7 @@ def test_other_lengths_are_a_difference():
         def encode(self, texts):
             return super().encode([text[:2] for text in texts])
 
-    with pytest.raises(WrongTokensError, match="is nothing instead of 99"):
+    with pytest.raises(WrongTokensError, match="nothing instead of 99"):
         Audit(Short("", Letters()), 1.0, "shard").encode(["ab", "abc"])
 
 

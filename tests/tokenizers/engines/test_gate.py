@@ -11,7 +11,7 @@ import pytest
 from helpers.pretoken_words import marked_texts
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenizers import engines as bpe
-from nanoset_core.tokenizers.distrust import Audit
+from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.engines import gate, make_engine
 from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
 from nanoset_core.tokenizers.engines.proof import all_canaries

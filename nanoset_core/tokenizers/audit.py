@@ -1,0 +1,154 @@
+"""Compare some of the documents that an engine encodes with the reference, while shards are made.
+
+The faster engines are checked before they are used, but a rare text may still show a fault. So a
+random share of every shard's documents is encoded twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from nanoset_core.errors import InputError
+from nanoset_core.tokenizers.engines.arrays import Ids
+from nanoset_core.tokenizers.engines.gate import GatedEngine
+from nanoset_core.tokenizers.engines.reference import (
+    Encoded,
+    EncodingError,
+    Engine,
+    WrongTokensError,
+    panics_as_errors,
+)
+
+DEFAULT_SHARE = 0.001
+"""Share of the documents that are compared by default."""
+N_FIRST_DOCUMENTS = 4
+"""The first documents of each shard are always compared, unless they are long."""
+_MAX_FIRST_CHARACTERS = 1 << 12
+"""Length of such a document. All four take the reference some ten milliseconds."""
+_MAX_CHARACTERS = 1 << 20
+"""Length of any document that is compared. The reference needs 130 bytes for each character."""
+_N_SHOWN = 4
+"""How many tokens a message shows."""
+
+
+class Audit:
+    """Encodes the batches of one shard, and compares some documents with the engine's reference."""
+
+    def __init__(self, engine: Engine, share: float, seed: str) -> None:
+        """Start the audit of a shard.
+
+        Args:
+            engine: Encodes the documents; nothing is compared if it is itself the reference.
+            share: Share of the documents to compare, from 0 to 1.
+            seed: Decides which documents are compared, whatever the sizes of the batches.
+        """
+        if isinstance(engine, GatedEngine):
+            engine.begin()  # it may have encoded other shards before
+        self._engine = engine
+        self._share = share
+        self._random = random.Random(seed)
+        self._n_encoded = 0
+        self.documents = 0
+        """How many documents were compared."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode the next batch.
+
+        Raises:
+            WrongTokensError: The engine failed, or the reference gives other tokens for a document.
+            InputError: A text is not valid Unicode (a lone surrogate).
+            EncodingError: The reference fails on a document.
+        """
+        encoded = self._encode(texts)
+        reference = self._engine.reference
+        if reference is not None and self._share > 0:
+            numbers = self._choose(texts)
+            if numbers:
+                self._compare(texts, numbers, encoded, reference)
+                self.documents += len(numbers)
+        self._n_encoded += len(texts)
+        return encoded
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode a batch with the engine; any failure that is not the text's is the engine's."""
+        reference = self._engine.reference
+        if reference is None:
+            with panics_as_errors():
+                return self._engine.encode(texts)
+        try:
+            with panics_as_errors():
+                return self._engine.encode(texts)
+        except EncodingError as error:
+            # The engine gave a part of the batch to the reference, which failed. If it fails on a
+            # whole document, too, this raises the error with that document's number.
+            reference.encode(texts)
+            raise _engine_failure(error) from error
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:
+            raise _engine_failure(error) from error
+
+    def _choose(self, texts: Sequence[str]) -> list[int]:
+        """Return the numbers of the documents of a batch that are compared."""
+        chosen = []
+        for number, text in enumerate(texts):
+            # One random number for each document: the choice must not depend on the batches.
+            is_drawn = self._random.random() < self._share
+            is_first = self._n_encoded + number < N_FIRST_DOCUMENTS
+            if (is_drawn and len(text) <= _MAX_CHARACTERS) or (
+                is_first and len(text) <= _MAX_FIRST_CHARACTERS
+            ):
+                chosen.append(number)
+        return chosen
+
+    def _compare(
+        self, texts: Sequence[str], numbers: Sequence[int], encoded: Encoded, reference: Engine
+    ) -> None:
+        """Compare the tokens of some documents with the reference's.
+
+        Args:
+            texts: The batch.
+            numbers: The documents of the batch to compare.
+            encoded: The engine's tokens of the batch.
+            reference: The engine that is right.
+
+        Raises:
+            WrongTokensError: The tokens of a document differ; it is the first such document.
+            EncodingError: The reference fails on a document.
+        """
+        try:
+            expected_lists = reference.encode([texts[number] for number in numbers]).lists()
+        except EncodingError as error:
+            error.document = numbers[error.document]  # its number in the whole batch
+            raise
+        token_lists = encoded.lists()
+        for number, expected in zip(numbers, expected_lists, strict=True):
+            if not np.array_equal(token_lists[number], expected):
+                raise WrongTokensError(_difference(token_lists[number], expected), number)
+
+
+def _engine_failure(error: Exception) -> WrongTokensError:
+    """Return the error for an engine that failed on a batch."""
+    return WrongTokensError(f"it failed: {repr(error)[:500]}")
+
+
+def _difference(tokens: Ids, expected: Ids) -> str:
+    """Describe the first position at which two different lists of tokens differ."""
+    n_common = min(len(tokens), len(expected))
+    differing = np.flatnonzero(tokens[:n_common] != expected[:n_common])
+    position = int(differing[0]) if len(differing) else n_common
+    return (
+        f"from token {position:,} on: {_excerpt(tokens, position)} "
+        f"instead of {_excerpt(expected, position)}"
+    )
+
+
+def _excerpt(tokens: Ids, position: int) -> str:
+    """Return the tokens from a position on as a text."""
+    shown = tokens[position : position + _N_SHOWN].tolist()
+    if not shown:
+        return "nothing"
+    return ", ".join(map(str, shown)) + ", …"

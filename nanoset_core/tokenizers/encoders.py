@@ -1,0 +1,66 @@
+"""Which engine encoded a shard: a fact in the shard's manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nanoset_core.outputs.manifest import Manifest
+
+ENCODER_FACT = "encoder"
+"""Name of the fact in the manifest of a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """What encoded a shard.
+
+    It is a fact in the shard's manifest, and part of no recipe or digest: all engines give the same
+    tokens.
+    """
+
+    engine: str
+    """Name of the engine, such as numpy."""
+    version: str
+    """Version of the engine."""
+    audited: int
+    """Documents for which the reference gave the same tokens; 0 if the engine is the reference."""
+    helper: str = ""
+    """Name and version of another engine that may have encoded what this one does not support."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names and versions of the engines that may have encoded documents."""
+        name = f"{self.engine} {self.version}"
+        return (name, self.helper) if self.helper else (name,)
+
+
+def encoder_of(shard: Manifest) -> Encoder | None:
+    """Return what encoded a shard; None for a shard of an early version of nanoset."""
+    fact: Any = shard.facts.get(ENCODER_FACT)
+    return None if fact is None else Encoder(**fact)
+
+
+def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
+    """Return what encoded shards: one encoder for each engine and version.
+
+    The number of audited documents is the sum over the shards.
+    """
+    audited: Counter[Encoder] = Counter()
+    for shard in shards:
+        encoder = encoder_of(shard)
+        if encoder is not None:
+            audited[replace(encoder, audited=0)] += encoder.audited
+    return tuple(replace(encoder, audited=count) for encoder, count in audited.items())
+
+
+def describe_encoders(encoders: Collection[Encoder]) -> str:
+    """Return which engines encoded something, and how many documents were compared, as a clause."""
+    names: list[str] = []
+    for encoder in encoders:
+        names += encoder.names
+    engines = " and ".join(dict.fromkeys(names))
+    n_audited = sum(encoder.audited for encoder in encoders)
+    return f"tokenized by {engines}; {n_audited:,} documents compared with the tokenizers library"
