@@ -38,7 +38,7 @@ def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def seed(cache: PretokenCache) -> None:
-    cache.learn(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+    cache.learn_tokens(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
 
 
 def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:

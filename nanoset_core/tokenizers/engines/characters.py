@@ -1,15 +1,19 @@
-"""BPE over characters, as SentencePiece models have it in a `tokenizer.json`: spaces are written ▁,
-and merge too.
+"""Byte-pair encoding over characters, as SentencePiece models have it in a `tokenizer.json`.
 
-There is no split pattern: in principle all of a text is one word. But a merge joins two tokens
-where the last character of one and the first of the other are such a pair in the list of merges, so
-text falls apart between any other two
-characters: before nearly every ▁, between letters and symbols, between most ideographs. What is
-    between two such places
-is a word like any other.
+Such a tokenizer has no split pattern. It writes spaces as ▁, which merge like letters, so that in
+principle a whole text is one word. But a merge joins two tokens, and with them the last character
+of the left one and the first character of the right one. If no merge of the vocabulary joins two
+characters, no token contains both in a row, and text can be cut between them. For the merges
+"t h", "th e", "▁ t" and "▁t he":
 
-Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and it is one byte instead
-of three.
+    characters that some merge joins    t h,  h e,  ▁ t
+    text                                ▁ t h e ▁ ▁ t e
+    cut                                 ▁ t h e|▁|▁ t|e
+
+`PairSplitter` finds these places, and `CharacterMerger` encodes what is between them as words.
+
+Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and a space is one byte
+instead of three.
 """
 
 from __future__ import annotations
@@ -27,15 +31,26 @@ from nanoset_core.tokenizers.engines.arrays import (
     cut_positions,
     find_runs,
 )
-from nanoset_core.tokenizers.engines.classes import CODE_POINTS, code_points_at
-from nanoset_core.tokenizers.engines.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
+from nanoset_core.tokenizers.engines.classes import (
+    CODE_POINTS,
+    SEPARATOR_BYTE,
+    SPACE_BYTE,
+    code_points_at,
+)
+from nanoset_core.tokenizers.engines.merges import NO_TOKEN, Merger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.rules import Vocabulary
 
-_BLANK, _SEPARATOR = 0x20, 0xFF
-_CUT, _JOINED, _DOUBTFUL = 0, 1, 2
+# What two adjacent bytes say about the place between them.
+_CUT = 0
+_JOINED = 1
+_DOUBTFUL = 2  # the characters that the bytes belong to decide
+
+# Pairs of characters are kept as bits of a table, by their hash. A collision joins characters that
+# could be cut, which changes no token.
 _HASH_BITS = 22
-_LEFT, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_LEFT_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_RIGHT_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class PairSplitter:
@@ -44,112 +59,160 @@ class PairSplitter:
     def __init__(
         self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]
     ) -> None:
-        """Take longest_runs: for each byte that added tokens repeat, the most repetitions."""
+        """Prepare the tables.
+
+        Args:
+            vocabulary: Its `boundary_pairs` are the characters that merges join.
+            signs: How the tokenizer treats spaces.
+            longest_runs: For each byte that added tokens repeat, such as newlines: the number of
+                repetitions in the longest of these tokens.
+        """
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs
-        left, right = (side.astype(np.uint64) for side in vocabulary.boundary_pairs.T)
-        self._of_pair = np.zeros(1 << _HASH_BITS, bool)
-        self._of_pair[_hash(left, right)] = True
-        self._of_bytes = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
+        self._kinds_of_byte_pairs = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
+
+        left, right = vocabulary.boundary_pairs.astype(np.uint64).T
+        self._is_joined_by_hash = np.zeros(1 << _HASH_BITS, bool)
+        self._is_joined_by_hash[_hash_pairs(left, right)] = True
 
     def starts(self, data: Bytes) -> Bools:
-        """Return where words begin: bool, shape (bytes + 1,), the last one True; data as for
-        `piece_starts`.
+        """Return at which bytes of a text words start.
+
+        Args:
+            data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
+                them.
+
+        Returns:
+            bool, shape (n_bytes + 1,); the last value is True.
         """
-        starts = np.empty(len(data) + 1, bool)
-        starts[0] = starts[-1] = True
-        pairs = data[:-1].astype(np.uint16) << 8
-        pairs |= data[1:]
-        kinds = self._of_bytes.take(pairs)
-        np.equal(kinds, _CUT, out=starts[1:-1])
+        is_start = np.empty(len(data) + 1, bool)
+        is_start[0] = True
+        is_start[-1] = True
+
+        # Most places are decided by the bytes on both sides.
+        byte_pairs = data[:-1].astype(np.uint16) << 8
+        byte_pairs |= data[1:]
+        kinds = self._kinds_of_byte_pairs.take(byte_pairs)  # (n_bytes - 1,)
+        np.equal(kinds, _CUT, out=is_start[1:-1])
+
+        # At the others, the characters decide.
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
-            before = character_starts(data, doubtful - 1)
-            left, right = code_points_at(data, before), code_points_at(data, doubtful)
-            starts[doubtful] = ~self._of_pair.take(
-                _hash(left.astype(np.uint64), right.astype(np.uint64))
-            )
+            left = code_points_at(data, character_starts(data, doubtful - 1))
+            right = code_points_at(data, doubtful)
+            hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
+            is_start[doubtful] = ~self._is_joined_by_hash.take(hashes)
+
         if self._each_apart:
-            starts[:-1] |= data == _BLANK
-        for byte, longest in self._longest_runs.items():
-            _cut_runs(starts, data == byte, longest)
-        return starts
+            is_start[:-1] |= data == SPACE_BYTE
+        for byte, max_repetitions in self._longest_runs.items():
+            _cut_runs(is_start, data == byte, max_repetitions)
+        return is_start
 
 
-def _cut_runs(starts: Bools, of_byte: Bools, longest: int) -> None:
-    """Cut runs of one character as its added tokens are matched: before all else, the longest
-    first.
+def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None:
+    """Cut runs of one character as the library finds the added tokens that repeat it.
+
+    It looks for added tokens before anything else, the longest first.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,): whether a word starts at a byte. Changed in place.
+        is_repeated: bool, shape (n_bytes,): whether a byte is the character.
+        max_repetitions: Length of the longest added token; there are tokens of all lengths.
     """
-    begins, ends = find_runs(of_byte)
-    starts[positions_in(begins, ends - begins)] = False
-    starts[begins] = starts[ends] = True
-    starts[cut_positions(begins, ends, longest)] = True
+    starts, stops = find_runs(is_repeated)
+    is_start[positions_in(starts, stops - starts)] = False
+    is_start[starts] = True
+    is_start[stops] = True
+    is_start[cut_positions(starts, stops, max_repetitions)] = True
 
 
-def _hash(left: Words, right: Words) -> Ints:
-    mixed = left * _LEFT ^ right * _RIGHT
-    slots: Ints = (mixed * _LEFT >> np.uint64(64 - _HASH_BITS)).view(np.int64)
+def _hash_pairs(left: Words, right: Words) -> Ints:
+    """Return the slot of each pair of code points: int64, shape (n_pairs,)."""
+    hashes = (left * _LEFT_FACTOR ^ right * _RIGHT_FACTOR) * _LEFT_FACTOR
+    slots: Ints = (hashes >> np.uint64(64 - _HASH_BITS)).view(np.int64)
     return slots
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Return whether two bytes are cut or joined, or their characters decide: uint8, shape
-    (65536,).
+    """Return what each pair of adjacent bytes says about the place between them.
+
+    Args:
+        boundary_pairs: int32, shape (n_pairs, 2): code points that some merge joins.
+
+    Returns:
+        uint8, shape (65536,): _CUT, _JOINED or _DOUBTFUL; the index is 256 * left byte + right byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)
-    table[:, 0x80:0xC0] = _JOINED  # inside a character
-    for left, right in np.unique(_edge_bytes(boundary_pairs), axis=0).tolist():
-        table[left, right] = _JOINED if left < 0x80 and right < 0x80 else _DOUBTFUL
-    table[_SEPARATOR] = _CUT
+    table[:, 0x80:0xC0] = _JOINED  # such a byte is inside a character
+
+    edges = np.unique(_edge_bytes(boundary_pairs), axis=0)
+    for left, right in edges.tolist():
+        # Two bytes of ASCII are two characters. Other bytes are parts of many characters.
+        is_ascii = left < 0x80 and right < 0x80
+        table[left, right] = _JOINED if is_ascii else _DOUBTFUL
+
+    table[SEPARATOR_BYTE] = _CUT
     return table.ravel()
 
 
 def _edge_bytes(boundary_pairs: Ids) -> Ints:
-    """Return the last byte of the left character, and the first of the right one: int64, shape
-    (boundary_pairs, 2).
+    """Return the last byte of the left character and the first byte of the right one, in UTF-8.
+
+    Args:
+        boundary_pairs: int32, shape (n_pairs, 2): code points.
+
+    Returns:
+        int64, shape (n_pairs, 2).
     """
-    left, right = boundary_pairs.astype(np.int64).T
-    last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
-    limits = [right < 0x80, right < 0x800, right < 0x10000]
-    first = np.select(limits, [right, 0xC0 | right >> 6, 0xE0 | right >> 12], 0xF0 | right >> 18)
-    return np.stack([last, first], axis=1)
+    left, right = boundary_pairs.astype(np.int64).T  # (n_pairs,) each
+    last_byte = np.where(left < 0x80, left, 0x80 | left & 0x3F)
+    # The first byte has the length of the character, and its upper bits.
+    first_byte = np.select(
+        [right < 0x80, right < 0x800, right < 0x10000],
+        [right, 0xC0 | right >> 6, 0xE0 | right >> 12],
+        default=0xF0 | right >> 18,
+    )
+    return np.stack([last_byte, first_byte], axis=1)
 
 
 class CharacterMerger(Merger):
-    """Encodes words by the merges of a vocabulary, beginning with their characters, or the bytes of
-    unknown ones.
+    """Encodes words by the merges of a vocabulary, starting with their characters.
+
+    A character without a token of its own is replaced by the tokens of its bytes, which merge with
+    nothing.
     """
 
     def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
-        self._ranks = ranks
-        self._of_point = np.full(CODE_POINTS, -1, np.int32)
-        self._of_point[vocabulary.characters[:, 0]] = vocabulary.characters[:, 1]
-        self._of_byte = vocabulary.byte_tokens
+        super().__init__(ranks)
+        self._byte_tokens = vocabulary.byte_tokens  # int32, shape (256,)
+        code_points, tokens = vocabulary.characters.T
+        self._character_tokens = np.full(CODE_POINTS, -1, np.int32)  # -1: no token
+        self._character_tokens[code_points] = tokens
 
-    def _begin(self, letters: Bytes) -> tuple[Words, Ints]:
-        tokens = self._first_tokens(letters.T).astype(np.uint64)
-        ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int64)
-        pairs = tokens[1:] != NO_TOKEN
-        ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
-        return tokens, ranks
+    def _first_tokens(self, letters: Bytes) -> Words:
+        # One buffer of all words. The zeros at its end can be read as a character's further bytes.
+        width, n_words = letters.shape
+        n_bytes = width * n_words
+        data = np.append(letters.T.ravel(), np.zeros(4, np.uint8))  # (n_bytes + 4,)
 
-    def _first_tokens(self, words: Bytes) -> Ids:
-        """Return int32, shape (width, words): tokens of each word, then NO_TOKEN; words as for
-        `merge_words`.
-        """
-        count, width = words.shape
-        data = np.append(words.ravel(), np.zeros(4, np.uint8))
-        tokens = self._of_byte.take(data)
-        kept = data != 0
-        begins = np.flatnonzero(kept & (data & 0xC0 != 0x80))
-        found = self._of_point.take(code_points_at(data, begins))
-        begins, found = begins[found >= 0], found[found >= 0]
-        tokens[begins] = found
-        for offset, lead in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-            begins = begins[data[begins] >= lead]
-            kept[begins + offset] = False
-        mask = kept[: count * width].reshape(count, width)
-        columns = np.cumsum(mask, axis=1)[mask] - 1
-        table = np.full((width, count), NO_TOKEN, np.int32)
-        table[columns, np.nonzero(mask)[0]] = tokens[: count * width][mask.ravel()]
-        return table
+        # Each byte first gets its own token. A character that has a token gets this at its first
+        # byte, and no token at its other bytes.
+        tokens = self._byte_tokens.take(data)
+        is_token = data != 0
+        starts = np.flatnonzero(is_token & (data & 0xC0 != 0x80))  # (n_characters,)
+        character_tokens = self._character_tokens.take(code_points_at(data, starts))
+        has_token = character_tokens >= 0
+        starts = starts[has_token]
+        tokens[starts] = character_tokens[has_token]
+        for offset, min_lead in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
+            starts = starts[data[starts] >= min_lead]  # characters with so many further bytes
+            is_token[starts + offset] = False
+
+        # Move the tokens of each word to the front of its column.
+        mask = is_token[:n_bytes].reshape(n_words, width)
+        word_of_token = np.nonzero(mask)[0]  # (n_tokens,)
+        number_in_word = np.cumsum(mask, axis=1)[mask] - 1  # (n_tokens,)
+        table = np.full((width, n_words), NO_TOKEN, np.int32)
+        table[number_in_word, word_of_token] = tokens[:n_bytes][mask.ravel()]
+        return table.astype(np.uint64)

@@ -1,195 +1,339 @@
 """Byte-pair encoding of many short words at once.
 
-BPE takes the pair of adjacent tokens with the lowest rank, the leftmost of equals, merges it, and
-repeats until no pair merges (Hugging Face tokenizers, `models/bpe/word.rs`, `merge_all`). Here
-every round makes one merge in every word that has one: words are columns, positions rows, so that
-the lowest rank of all words is one minimum over rows.
+BPE starts with the bytes of a word as tokens. It merges the pair of adjacent tokens that has the
+lowest rank in the tokenizer's list of merges, the leftmost of several equal ones, and repeats this
+until no pair of the word is in the list (Hugging Face tokenizers, `models/bpe/word.rs`,
+`merge_all`).
+
+Here each round makes one merge in every word that has one, with array operations. The words are the
+columns of a table, and their tokens the rows. For the merges "a b" → X (rank 0), "X c" → Y (rank 1)
+and "b c" → Z (rank 2), and the words "abc" and "bcab" (`-`: the pair of a token and the next one
+has no rank; `.`: no token):
+
+              tokens            ranks
+    start     a  b              0  2
+              b  c              2  -
+              c  a              -  0
+              .  b              .  -
+
+    round 1   X  b              1  2        "a b" is merged in both words
+              .  c              .  -
+              c  X              -  -
+              .  .              .  .
+
+    round 2   Y  Z              -  -        "X c" in the first word, "b c" in the second
+              .  .              .  .
+              .  X              .  -
+              .  .              .  .
+
+A merged token takes the place of its left part, and the right part is removed. A round consists of:
+
+1. The best pair of each word: the minimum of each column. A rank and the place of its pair are one
+   number, `rank << 32 | cell`, so that the minimum says which pair it is, and the leftmost of equal
+   ranks is the least.
+2. The merge. The remaining tokens of a word are a doubly linked list, since gaps arise.
+3. The ranks of the two new pairs: of the merged token with the one before it and the one after it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
-from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ids, Ints, Words
+from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ids, Ints, Words
 
-ID_BITS, RANK_BITS = 20, 22  # a pair and its rank share one 64-bit word
+# A pair and its rank share one 64-bit word, an *entry*:
+#
+#     bits   63 62   61 … 42      41 … 22       21 … 0
+#            0  0    left token   right token   rank
+#
+# The two upper bits tell entries from free slots, in which all bits are set.
+ID_BITS = 20
+RANK_BITS = 22
+
 MOST_IDS = (1 << ID_BITS) - 1
 """Token ids are below this."""
 NO_TOKEN = MOST_IDS
-"""In place of a token: merges with none."""
-MOST_MERGES = NO_RANK = (1 << RANK_BITS) - 1
-"""The rank of a pair that does not merge; greater than any other."""
-
-_FACTOR = 0x9E3779B97F4A7C15
-_RANK, _RANK_BITS, _ID_BITS = np.uint64(NO_RANK), np.uint64(RANK_BITS), np.uint64(ID_BITS)
-_FREE = np.uint64((1 << 64) - 1)
-_OTHERS, _FREE_SLOTS = np.uint64(1 << RANK_BITS), np.uint64(1 << (RANK_BITS + 2 * ID_BITS))
-# slots per merge, as a power of two: most lookups are of pairs that do not merge, and should meet a
-# gap
-_SPREAD = 2
-
+"""In place of a token id: merges with no other token."""
+MOST_MERGES = (1 << RANK_BITS) - 1
+"""Ranks are below this."""
+NO_RANK = MOST_MERGES
+"""The rank of a pair that does not merge; greater than any other rank."""
 LONGEST_WORD = 248
 """Bytes in the longest word that `merge_words` takes."""
 
-PLACE_BITS = 32
-"""A priority is a rank, and below it the place of the pair in so many bits."""
-_PLACE = (1 << PLACE_BITS) - 1
-_NO_PRIORITY = NO_RANK << PLACE_BITS
-_BATCH = 8192
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci hashing
+_ID_SHIFT = np.uint64(ID_BITS)
+_RANK_SHIFT = np.uint64(RANK_BITS)
+_FREE = np.uint64((1 << 64) - 1)
+# An entry XOR the pair that is looked for is the rank if the pair is the same, at least
+# _MIN_OTHER_PAIR if it is another one, and at least _MIN_FREE if the slot is free.
+_MIN_OTHER_PAIR = np.uint64(1 << RANK_BITS)
+_MIN_FREE = np.uint64(1 << (RANK_BITS + 2 * ID_BITS))
+# Slots per merge, as a power of two. Most lookups are of pairs that do not merge: they should meet
+# a free slot.
+_SPARSENESS_BITS = 2
+
+_CELL_BITS = 32
+_CELL_MASK = (1 << _CELL_BITS) - 1
+_NO_PRIORITY = NO_RANK << _CELL_BITS  # priorities of pairs that merge are below this
+_BATCH_WORDS = 8192  # so that the tables of a batch stay in the processor's cache
 
 
 class PairRanks:
-    """Looks up pairs of tokens in bulk: in a hash table or, where another pair has the slot, in the
-    next smaller.
+    """Looks up the ranks of pairs of tokens, many at once.
+
+    A cascade of hash tables without collision handling: if another pair has the slot of a pair,
+    that pair is in the next table, which is smaller and hashes differently.
     """
 
     def __init__(self, left: Ids, right: Ids, merged: Ids) -> None:
-        """Take distinct pairs of token ids in order of rank, and the token that each makes; shape
-        (merges,).
+        """Build the tables.
+
+        Args:
+            left: Left token of each merge, in order of rank, shape (n_merges,).
+            right: Right token of each merge, shape (n_merges,). No pair occurs twice.
+            merged: The token that each merge makes, shape (n_merges,).
         """
         self.merged = merged.astype(np.uint64)
-        """uint64, shape (merges,): the token that the merge of each rank makes."""
-        pairs = left.astype(np.uint64) << _ID_BITS | right.astype(np.uint64)
-        entries = pairs << _RANK_BITS | np.arange(len(merged), dtype=np.uint64)
-        self._levels: list[_Level] = []
-        while len(entries) or not self._levels:
-            level = _Level(len(entries), len(self._levels))
-            places = level.places(pairs)
-            level.slots[places[::-1]] = entries[::-1]
-            self._levels.append(level)
-            pending = (level.slots.take(places) != entries).nonzero()[0]
-            pairs, entries = pairs.take(pending), entries.take(pending)
+        """uint64, shape (n_merges,): the token that the merge of each rank makes."""
+
+        self._tables: list[_RankTable] = []
+        pairs = left.astype(np.uint64) << _ID_SHIFT | right.astype(np.uint64)
+        entries = pairs << _RANK_SHIFT | np.arange(len(merged), dtype=np.uint64)
+        while len(entries) or not self._tables:
+            table = _RankTable(len(entries), len(self._tables))
+            is_refused = table.insert(pairs, entries)
+            self._tables.append(table)
+            pairs = pairs[is_refused]
+            entries = entries[is_refused]
 
     def find(self, left: Words, right: Words) -> Ints:
-        """Return the ranks of pairs of token ids: int64, shape (pairs,), NO_RANK for those that do
-        not merge.
+        """Return the ranks of pairs of token ids.
+
+        Args:
+            left: uint64, shape (n_pairs,); NO_TOKEN is allowed.
+            right: uint64, shape (n_pairs,); NO_TOKEN is allowed.
+
+        Returns:
+            int64, shape (n_pairs,): NO_RANK for pairs that do not merge.
         """
-        pairs = left << _ID_BITS
+        pairs = left << _ID_SHIFT
         pairs |= right
-        ranks, unsettled = self._levels[0].find(pairs)
-        places = unsettled
-        for level in self._levels[1:]:
-            if not len(places):
+        ranks, unsettled = self._tables[0].find(pairs)
+
+        # Pairs whose slot another pair has may be in the next table.
+        positions = unsettled  # index into `ranks` of each pair that is still looked for
+        for table in self._tables[1:]:
+            if not len(positions):
                 break
             pairs = pairs.take(unsettled)
-            ranks[places], unsettled = level.find(pairs)
-            places = places.take(unsettled)
+            ranks[positions], unsettled = table.find(pairs)
+            positions = positions.take(unsettled)
         return ranks
 
 
-class _Level:
-    """One table of pairs and their ranks, each where its hash says or not at all."""
+class _RankTable:
+    """A hash table from pairs of tokens to ranks, in which a pair is in its own slot or missing."""
 
-    def __init__(self, count: int, number: int) -> None:
-        bits = max(count - 1, 1).bit_length() + _SPREAD
-        self.slots = np.full(1 << bits, _FREE)
-        self._shift = np.uint64(64 - bits)
-        self._factor = np.uint64(pow(_FACTOR, number + 1, 1 << 64))
+    def __init__(self, n_pairs: int, number: int) -> None:
+        """Make an empty table for some number of pairs; tables with other numbers hash differently."""
+        slot_bits = max(n_pairs - 1, 1).bit_length() + _SPARSENESS_BITS
+        self._entries = np.full(1 << slot_bits, _FREE)
+        self._shift = np.uint64(64 - slot_bits)
+        self._factor = np.uint64(pow(_GOLDEN_RATIO, number + 1, 1 << 64))
 
-    def places(self, pairs: Words) -> Ints:
-        """Return the slot of each: int64, shape (pairs,)."""
-        hashed = pairs * self._factor
-        hashed >>= self._shift
-        return hashed.view(np.int64)
+    def insert(self, pairs: Words, entries: Words) -> Bools:
+        """Enter pairs into the empty table; if several have the same slot, the first one gets it.
+
+        Returns:
+            bool, shape (n_pairs,): which pairs were refused.
+        """
+        slots = self._slots(pairs)
+        # Assignment keeps the last of several values for a slot: reversed, this is the first pair.
+        self._entries[slots[::-1]] = entries[::-1]
+        is_refused: Bools = self._entries.take(slots) != entries
+        return is_refused
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
-        """Return (ranks of pairs, NO_RANK where they are not here; numbers of those whose slot
-        another pair has).
+        """Look up pairs.
+
+        Returns:
+            ranks: int64, shape (n_pairs,): NO_RANK for pairs that are not in this table.
+            unsettled: int64: index of the pairs whose slot another pair has.
         """
-        found = self.slots.take(self.places(pairs))
-        # the rank where the slot is this pair's, else more than any rank
-        found ^= pairs << _RANK_BITS
-        others = (found - _OTHERS < _FREE_SLOTS - _OTHERS).nonzero()[0]
-        return np.minimum(found, _RANK, out=found).view(np.int64), others
+        differences = self._entries.take(self._slots(pairs))
+        differences ^= pairs << _RANK_SHIFT
+
+        # _MIN_OTHER_PAIR <= difference < _MIN_FREE, in one comparison: smaller numbers wrap around.
+        is_other_pair = differences - _MIN_OTHER_PAIR < _MIN_FREE - _MIN_OTHER_PAIR
+        ranks = np.minimum(differences, np.uint64(NO_RANK), out=differences).view(np.int64)
+        return ranks, is_other_pair.nonzero()[0]
+
+    def _slots(self, pairs: Words) -> Ints:
+        """Return the slot of each pair: int64, shape (n_pairs,)."""
+        hashes = pairs * self._factor
+        hashes >>= self._shift
+        return hashes.view(np.int64)
 
 
-class Merger:
-    """Encodes words by the merges of a vocabulary, beginning with their bytes."""
+class Merger(ABC):
+    """Encodes words by the merges of a vocabulary.
 
-    def __init__(self, byte_tokens: Ids, ranks: PairRanks) -> None:
-        """Take byte_tokens, int32, shape (256,): token of each byte, -1 for those that no word
-        holds.
-        """
+    Subclasses say which tokens merging starts with.
+    """
+
+    def __init__(self, ranks: PairRanks) -> None:
         self._ranks = ranks
-        self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
-        self._byte_tokens[0] = NO_TOKEN  # what words are padded with
-        left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
-        self._of_byte_pair = ranks.find(left, right)  # int64, shape (65536,)
 
-    def merge_words(self, words: Bytes) -> FlatLists:
-        """Return the token ids of all words one after another, and how many each word has.
+    @abstractmethod
+    def _first_tokens(self, letters: Bytes) -> Words:
+        """Return the tokens that merging starts with.
 
         Args:
-            words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at
+            letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
+
+        Returns:
+            uint64, shape (width, n_words): the tokens of each word in a column, then NO_TOKEN.
+        """
+
+    def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
+        """Return the ranks of the first pairs of adjacent tokens.
+
+        Args:
+            letters: uint8, shape (width, n_words).
+            tokens: What `_first_tokens` returned for these.
+
+        Returns:
+            int64, shape (width - 1, n_words): NO_RANK for pairs that do not merge.
+        """
+        left = tokens[:-1]
+        right = tokens[1:]
+        ranks = np.full(left.shape, NO_RANK, np.int64)
+        is_pair = right != NO_TOKEN
+        ranks[is_pair] = self._ranks.find(left[is_pair], right[is_pair])
+        return ranks
+
+    def merge_words(self, words: Bytes) -> FlatLists:
+        """Return the token ids of all words, concatenated, and the number of tokens of each word.
+
+        Args:
+            words: uint8, shape (n_words, width), zero-padded, without zero bytes inside; width at
                 most LONGEST_WORD.
         """
-        parts = [
-            self._merge_batch(words[begin : begin + _BATCH].T)
-            for begin in range(0, len(words), _BATCH)
-        ]
-        ids, lengths = zip((np.empty(0, np.int32), np.empty(0, np.int64)), *parts, strict=True)
-        return np.concatenate(ids), np.concatenate(lengths)
+        ids_by_batch = [np.empty(0, np.int32)]
+        lengths_by_batch = [np.empty(0, np.int64)]
+        for start in range(0, len(words), _BATCH_WORDS):
+            ids, lengths = self._merge_batch(words[start : start + _BATCH_WORDS].T)
+            ids_by_batch.append(ids)
+            lengths_by_batch.append(lengths)
+        return np.concatenate(ids_by_batch), np.concatenate(lengths_by_batch)
 
-    def _merge_batch(self, letters: Bytes) -> FlatLists:
-        """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is
-        beside a word.
+    def _merge_batch(self, letters: Bytes) -> tuple[Ids, Ints]:
+        """Return the token ids of some words, concatenated, and the number of tokens of each word.
 
-        A place is a number in the flat tables, its row times `words` and its column: within a word,
-        further to the right is greater.
+        Args:
+            letters: uint8, shape (width, n_words): a word in each column.
         """
-        width, n = letters.shape
-        tokens = np.full((width + 1, n), NO_TOKEN, np.uint64)
-        # of the pair that begins at each place
-        priorities = np.full((width + 1, n), _NO_PRIORITY, np.int64)
-        tokens[:width], ranks = self._begin(letters)
-        places = np.arange((width + 1) * n).reshape(width + 1, n)
-        np.bitwise_or(ranks << PLACE_BITS, places[: width - 1], out=priorities[: width - 1])
-        following = np.concatenate([places[1:], places[-1:]])
-        preceding = np.concatenate([places[-1:], places[:-1]])
-        self._merge_all(
-            priorities, *(table.reshape(-1) for table in (priorities, tokens, following, preceding))
-        )
-        by_word = tokens[:width].T.astype(np.int32)
-        kept = by_word != NO_TOKEN
-        return by_word[kept], np.count_nonzero(kept, axis=1)
+        # All tables have a further row, which stands for what is outside a word: it is before the
+        # first row and after the last one, and its token merges with none.
+        width, n_words = letters.shape
+        shape = (width + 1, n_words)
 
-    def _begin(self, letters: Bytes) -> tuple[Words, Ints]:
-        """Return first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape
-        (width - 1, words).
-        """
-        pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
-        return self._byte_tokens.take(letters), self._of_byte_pair.take(pairs)
+        # A cell is an index into the flattened tables. Within a word, a cell further to the right
+        # has a greater number.
+        cells = np.arange(shape[0] * shape[1]).reshape(shape)
+        next_cells = np.concatenate([cells[1:], cells[-1:]])
+        previous_cells = np.concatenate([cells[-1:], cells[:-1]])
 
-    def _merge_all(
-        self,
-        by_row: Ints,
-        priorities: Ints,
-        tokens: Words,
-        following: Ints,
-        preceding: Ints,
+        tokens = np.full(shape, NO_TOKEN, np.uint64)
+        tokens[:width] = self._first_tokens(letters)
+        ranks = self._first_ranks(letters, tokens[:width])  # (width - 1, n_words)
+
+        # The priority of a cell is that of the pair of its token and the next one.
+        priorities = np.full(shape, _NO_PRIORITY, np.int64)
+        ranks <<= _CELL_BITS
+        np.bitwise_or(ranks, cells[: width - 1], out=priorities[: width - 1])
+
+        self._merge_until_done(priorities, tokens, next_cells, previous_cells)
+
+        # Collect the remaining tokens word by word.
+        tokens_by_word = tokens[:width].T.astype(np.int32)  # (n_words, width)
+        is_token = tokens_by_word != NO_TOKEN
+        return tokens_by_word[is_token], np.count_nonzero(is_token, axis=1)
+
+    def _merge_until_done(
+        self, priorities: Ints, tokens: Words, next_cells: Ints, previous_cells: Ints
     ) -> None:
-        """Make the best merge of every word that has one until none has; `by_row` is `priorities`
-        in rows.
+        """Make the best merge of each word, again and again, until no word has one.
+
+        Args:
+            priorities: int64, shape (width + 1, n_words): `rank << 32 | cell` of the pair of each
+                cell's token and the next one. Changed in place, as are the other tables.
+            tokens: uint64, shape (width + 1, n_words): NO_TOKEN for removed tokens.
+            next_cells: int64, shape (width + 1, n_words): the cell of the next token of the word.
+            previous_cells: int64, shape (width + 1, n_words).
         """
+        flat_priorities = priorities.reshape(-1)  # views: the same memory, indexed by cell
+        flat_tokens = tokens.reshape(-1)
+        flat_next = next_cells.reshape(-1)
+        flat_previous = previous_cells.reshape(-1)
+
         while True:
-            best = by_row[:-1].min(axis=0)
-            words = (best < _NO_PRIORITY).nonzero()[0]
-            if not len(words):
+            # The best pair of each word that has one. From here on, one entry a merge: (n_merges,).
+            best = priorities[:-1].min(axis=0)  # (n_words,)
+            best = best.take((best < _NO_PRIORITY).nonzero()[0])
+            if not len(best):
                 return
-            best = best.take(words)
-            left = best & _PLACE
-            best >>= PLACE_BITS
-            right, before = following.take(left), preceding.take(left)
-            after = following.take(right)
+            left = best & _CELL_MASK
+            best >>= _CELL_BITS  # the rank
+            right = flat_next.take(left)
+            before = flat_previous.take(left)
+            after = flat_next.take(right)
+
+            # Replace the left token, and remove the right one from the list.
             merged = self._ranks.merged.take(best)
-            tokens[left] = merged
-            tokens[right] = NO_TOKEN
-            following[left] = after
-            preceding[after] = left
-            priorities[right] = _NO_PRIORITY
-            lefts = np.concatenate([tokens.take(before), merged])
-            ranks = self._ranks.find(lefts, np.concatenate([merged, tokens.take(after)]))
-            ranks <<= PLACE_BITS
-            changed = np.concatenate([before, left])
-            ranks |= changed
-            priorities[changed] = ranks
+            flat_tokens[left] = merged
+            flat_tokens[right] = NO_TOKEN
+            flat_next[left] = after
+            flat_previous[after] = left
+            flat_priorities[right] = _NO_PRIORITY
+
+            # Two pairs are new: (before, merged), which starts at `before`, and (merged, after),
+            # which starts at `left`.
+            pair_lefts = np.concatenate([flat_tokens.take(before), merged])
+            pair_rights = np.concatenate([merged, flat_tokens.take(after)])
+            new_priorities = self._ranks.find(pair_lefts, pair_rights)
+            changed_cells = np.concatenate([before, left])
+            new_priorities <<= _CELL_BITS
+            new_priorities |= changed_cells
+            flat_priorities[changed_cells] = new_priorities
+
+
+class ByteMerger(Merger):
+    """Encodes words by the merges of a vocabulary, starting with their bytes."""
+
+    def __init__(self, byte_tokens: Ids, ranks: PairRanks) -> None:
+        """Prepare the tables of bytes and of pairs of bytes.
+
+        Args:
+            byte_tokens: int32, shape (256,): token of each byte; -1 for bytes that no word has.
+            ranks: The merges.
+        """
+        super().__init__(ranks)
+        self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
+        self._byte_tokens[0] = NO_TOKEN  # words are padded with zeros
+
+        # The rank of each pair of bytes; the index is 256 * first byte + second byte.
+        left = np.repeat(self._byte_tokens, 256)
+        right = np.tile(self._byte_tokens, 256)
+        self._ranks_of_byte_pairs = ranks.find(left, right)  # int64, shape (65536,)
+
+    def _first_tokens(self, letters: Bytes) -> Words:
+        return self._byte_tokens.take(letters)
+
+    def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
+        # One lookup by two bytes is faster than one by two tokens.
+        byte_pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
+        return self._ranks_of_byte_pairs.take(byte_pairs)

@@ -13,7 +13,7 @@ import numpy as np
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.classes import SPACE_BYTE, ByteClassifier
-from nanoset_core.tokenizers.engines.merges import Merger, PairRanks
+from nanoset_core.tokenizers.engines.merges import ByteMerger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.pretoken_cache import PADDING, Batch, PretokenCache
 from nanoset_core.tokenizers.engines.reference import Encoded, ReferenceEngine, not_unicode, slices
@@ -67,7 +67,7 @@ class NumpyEngine:
         merger = (
             CharacterMerger(vocabulary, ranks)
             if self._signs
-            else Merger(vocabulary.byte_tokens, ranks)
+            else ByteMerger(vocabulary.byte_tokens, ranks)
         )
         by_reference = reference.encode_pieces if self._signs else reference.encode_words
 
@@ -229,14 +229,17 @@ def _splitter(rules: Rules) -> FindStarts:
     )
 
 
-def _seed(rules: Rules, merger: Merger, pretokens: PretokenCache) -> None:
+def _seed(rules: Rules, merger: CharacterMerger | ByteMerger, pretokens: PretokenCache) -> None:
     """Teach the added tokens of runs of one character and the words of the vocabulary."""
     for character, runs in rules.runs.items():
         lengths = np.array(sorted(runs), np.int64)
         text = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
         tokens = np.array([runs[length] for length in sorted(runs)], np.int32)
-        pretokens.learn(text, np.cumsum(lengths) - lengths, lengths, tokens)
+        pretokens.learn_tokens(text, np.cumsum(lengths) - lengths, lengths, tokens)
     words = rules.vocabulary
     data = np.append(words.data, np.zeros(PADDING, np.uint8))
-    tokens_of = words.ids if rules.whole_words else merger.merge_words
-    pretokens.learn(data, np.cumsum(words.lengths) - words.lengths, words.lengths, tokens_of)
+    begins = np.cumsum(words.lengths) - words.lengths
+    if rules.whole_words:
+        pretokens.learn_tokens(data, begins, words.lengths, words.ids)
+    else:
+        pretokens.learn(data, begins, words.lengths, merger.merge_words)

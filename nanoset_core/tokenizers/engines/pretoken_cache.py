@@ -1,248 +1,338 @@
-"""Every pre-token met so far with its tokens; unknown ones are encoded in bulk and remembered.
+"""A cache of every pre-token met so far with its tokens.
 
-A pre-token ("word" here, though it may be spaces or symbols) is its own key: its bytes, in one
-64-bit word or several.
+Text repeats its words: after some megabytes, nearly all pre-tokens have been met before, and
+encoding is a lookup in a hash table. Unknown ones are encoded together, and remembered. What was
+learnt is saved for later processes.
+
+A pre-token is called a *word* here, although it may be spaces or symbols. It is its own key: its
+bytes, in one 64-bit word or several. There is a table for each *width*, which is that number:
+
+    bytes of the word     1 – 8   9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
+    width                 1       2        4         8         16         31          in no table
+
+Memory is bounded: each table has a largest size. When the tables of short words are full, the text
+has changed, and the cache starts again from its first words, which are the tokenizer's vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ids, Ints
-from nanoset_core.tokenizers.engines.words import (
-    ABSENT,
-    FILL_LIMIT,
-    Codes,
-    Keys,
-    TokenLists,
-    WordTable,
-    unique_keys,
-)
+from nanoset_core.tokenizers.engines.token_lists import Codes, TokenLists
+from nanoset_core.tokenizers.engines.words import ABSENT, FILL_LIMIT, Keys, WordTable, unique_keys
 from nanoset_core.tokenizers.knowledge import Knowledge
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
-"""Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
+"""Largest size of the table of each width, as a power of two: together about 45 MB."""
 LONGEST = 8 * max(SLOT_BITS_LIMITS)
 """Bytes in the longest word that the tables hold; longer ones are encoded each time."""
 LEAST_SAVED = 1 << 15
-"""Words that must have been learnt before any are kept for later runs."""
+"""Words that must have been learnt before any are saved for later processes."""
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
-_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-_NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
-# widths whose words recur: when their tables are full, the text has changed, and all start anew
-_RECURRING = (1, 2)
+_LONGER_THAN = {1: 0, 2: 8, 4: 16, 8: 32, 16: 64, 31: 128}  # bytes of the words of each width
+_BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+# Widths of words that come again: if there is no room for more of them, the text has changed.
+_RECURRING_WIDTHS = (1, 2)
+_GROWTH = 1.5  # what was learnt is saved again when it has grown by this factor
 
 EncodeWords: TypeAlias = Callable[[Bytes], FlatLists]
-"""Zero-padded words, uint8, shape (words, width), to their tokens."""
+"""Encodes zero-padded words, uint8, shape (n_words, width in bytes)."""
 EncodeLongWords: TypeAlias = Callable[[list[bytes]], FlatLists]
-"""The same for a list of words of any length."""
+"""Encodes words of any length."""
+
+
+class UnknownWords(NamedTuple):
+    """Words of one width that the tables do not hold; a word may occur several times."""
+
+    keys: Keys
+    """uint64, shape (width, n_words)."""
+    positions: Ints
+    """int64, shape (n_words,): index of each word in its batch."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Words looked up together: what is known of them, and what is still to be learnt."""
+    """Words that are looked up together: what is known of them, and what has to be encoded.
+
+    Words are added in blocks, each of which is a stretch of text.
+    """
 
     size: int = 0
     """Words so far."""
     codes: list[Codes] = field(default_factory=list)
-    """int32, shape (words,), for each block: codes of the words' tokens, ABSENT where unknown."""
-    unknown: dict[int, list[tuple[Keys, Ints]]] = field(default_factory=dict)
-    """By width: (keys, places int64, shape (words,)) of words that the tables did not hold."""
+    """The codes of each block's words, int32, shape (n_words,); ABSENT for unknown ones."""
+    unknown: dict[int, list[UnknownWords]] = field(default_factory=dict)
+    """Unknown words of each block, by width."""
     long: list[tuple[int, bytes]] = field(default_factory=list)
-    """(place, word) of those above LONGEST bytes."""
+    """(index in the batch, word) of all words of more than LONGEST bytes."""
 
-    def note(self, width: int, keys: Keys, places: Ints | None, found: Codes) -> None:
-        """Note the words that were not found among those at `places` (None: all) of the current
-        block.
+    def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
+        """Add those of some words of the current block that a table does not hold.
+
+        Args:
+            width: Width of the words.
+            keys: uint64, shape (width, n_words).
+            positions: Index of each word in the block, int64, shape (n_words,); None if these are
+                all words of the block.
+            codes: What the table has for these words; int32, shape (n_words,).
         """
-        missing = (found == ABSENT).nonzero()[0]
-        if len(missing):
-            places = missing if places is None else places.take(missing)
-            self.unknown.setdefault(width, []).append(
-                (keys.take(missing, axis=1), places + self.size)
-            )
+        missing = (codes == ABSENT).nonzero()[0]
+        if not len(missing):
+            return
+        missing_positions = missing if positions is None else positions.take(missing)
+        words = UnknownWords(keys.take(missing, axis=1), missing_positions + self.size)
+        self.unknown.setdefault(width, []).append(words)
 
-    def missing(self) -> dict[int, tuple[Keys, Ints]]:
-        """Return the keys and places of all unknown words, by width."""
-        found = {width: zip(*parts, strict=True) for width, parts in self.unknown.items()}
-        return {
-            width: (np.concatenate(keys, axis=1), np.concatenate(places))
-            for width, (keys, places) in found.items()
-        }
+    def unknown_by_width(self) -> dict[int, UnknownWords]:
+        """Return the unknown words of all blocks."""
+        merged = {}
+        for width, blocks in self.unknown.items():
+            keys = np.concatenate([block.keys for block in blocks], axis=1)
+            positions = np.concatenate([block.positions for block in blocks])
+            merged[width] = UnknownWords(keys, positions)
+        return merged
 
 
 class PretokenCache:
-    """Maps words to lists of tokens; bounded memory."""
+    """Maps words to lists of tokens, in bounded memory."""
 
     def __init__(
         self,
         encode: EncodeWords,
         encode_long: EncodeLongWords,
         seed: Callable[[PretokenCache], None],
-        kept: Knowledge,
+        saved: Knowledge,
     ) -> None:
-        """Begin with the words that are kept from earlier runs, else with the first ones, which
-        `seed` adds.
+        """Start with the words that an earlier process saved, or else with the first words.
+
+        Args:
+            encode: Encodes words of up to LONGEST bytes.
+            encode_long: Encodes longer ones.
+            seed: Adds the first words, by `learn` and `learn_tokens`.
+            saved: Where words are saved.
         """
         self._encode = encode
         self._encode_long = encode_long
         self._seed = seed
-        self._kept = kept
-        self._saved: float = LEAST_SAVED / 1.5
-        if (arrays := kept.load()) is None:
+        self._saved = saved
+        self._save_at: float = LEAST_SAVED  # number of learnt words
+
+        arrays = saved.load()
+        if arrays is None:
             self.restart()
             return
-        self._lists = TokenLists(arrays["ends"], arrays["tokens"])
-        self._tables = {
-            width: WordTable(arrays[f"keys{width}"], arrays[f"codes{width}"])
-            for width in SLOT_BITS_LIMITS
-        }
-        self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
-        self._saved = self.learnt
+        self._lists = TokenLists(arrays["bounds"], arrays["tokens"])
+        self._tables = {}
+        for width in SLOT_BITS_LIMITS:
+            self._tables[width] = WordTable(arrays[f"keys{width}"], arrays[f"codes{width}"])
+        # How many words of each width are first words.
+        self._n_seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
+        self._save_at = _GROWTH * self.learnt
 
     def restart(self) -> None:
-        """Forget all but the first words."""
+        """Forget all words but the first ones."""
         self._lists = TokenLists()
-        self._seeded = dict.fromkeys(SLOT_BITS_LIMITS, 0)
         self._tables = {width: WordTable.empty(width) for width in SLOT_BITS_LIMITS}
+        self._n_seeded = dict.fromkeys(SLOT_BITS_LIMITS, 0)
         self._seed(self)
-        self._seeded = {width: table.count for width, table in self._tables.items()}
+        self._n_seeded = {width: table.count for width, table in self._tables.items()}
 
     @property
     def learnt(self) -> int:
-        """Return the number of words beyond the first ones."""
-        return sum(table.count - self._seeded[width] for width, table in self._tables.items())
+        """The number of words beyond the first ones."""
+        return sum(self._n_learnt(width) for width in self._tables)
 
-    def _keep(self) -> None:
-        """Save what was learnt whenever it has grown by half, if that leaves later runs room for
-        other words.
-        """
-        if self.learnt < 1.5 * self._saved:
-            return
-        self._saved = self.learnt
-        if all(
-            self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2)
-            for width in _RECURRING
-        ):
-            arrays = self._lists.to_arrays() | {"seeded": np.array(list(self._seeded.values()))}
-            for width, table in self._tables.items():
-                arrays |= {f"keys{width}": table.keys, f"codes{width}": table.codes}
-            self._kept.save(arrays)
+    def look_up(self, data: Bytes, starts: Ints, lengths: Ints, batch: Batch) -> None:
+        """Add the words of a buffer to a batch.
 
-    def look_up(self, data: Bytes, begins: Ints, lengths: Ints, batch: Batch) -> None:
-        """Add words of a buffer, with PADDING behind it, to a batch; no word is empty or holds a
-        zero byte.
+        Args:
+            data: uint8, shape (n_bytes + PADDING,): the text, and padding.
+            starts: First byte of each word, int64, shape (n_words,).
+            lengths: Bytes of each word, int64, shape (n_words,); no word is empty, or has a zero
+                byte.
+            batch: Changed in place.
         """
-        rest = (lengths > 8).nonzero()[0]
-        # selecting the short ones would cost more than it saves
-        short = _keys(data, begins, lengths, 1)
-        codes = self._tables[1].find(short, skip=rest)
-        batch.note(1, short, None, codes)
-        for width, chosen in _by_width(rest, lengths):
-            keys = _keys(data, begins.take(chosen), lengths.take(chosen), width)
-            found = self._tables[width].find(keys)
-            codes[chosen] = found
-            batch.note(width, keys, chosen, found)
-        for place in np.flatnonzero(lengths > LONGEST).tolist():
-            word = data[begins[place] : begins[place] + lengths[place]].tobytes()
-            batch.long.append((place + batch.size, word))
+        # Look all words up as short ones, and ignore the result for the others: selecting the short
+        # ones, which are most, would take longer.
+        longer = (lengths > 8).nonzero()[0]
+        short_keys = _keys(data, starts, lengths, 1)
+        codes = self._tables[1].find(short_keys, skip=longer)
+        batch.add_unknown(1, short_keys, None, codes)
+
+        for width, positions in _positions_by_width(longer, lengths):
+            keys = _keys(data, starts.take(positions), lengths.take(positions), width)
+            codes_of_width = self._tables[width].find(keys)
+            codes[positions] = codes_of_width
+            batch.add_unknown(width, keys, positions, codes_of_width)
+
+        for position in np.flatnonzero(lengths > LONGEST).tolist():
+            start = starts[position]
+            word = data[start : start + lengths[position]].tobytes()
+            batch.long.append((position + batch.size, word))
+
         batch.codes.append(codes)
         batch.size += len(codes)
 
-    def learn(
-        self,
-        data: Bytes,
-        begins: Ints,
-        lengths: Ints,
-        tokens: Ids | EncodeWords,
-    ) -> None:
-        """Add words of a buffer to the first ones: with one token each, or with what gives their
-        tokens.
-        """
-        batch = Batch()
-        self.look_up(data, begins, lengths, batch)
-        for width, (keys, places) in batch.missing().items():
-            self._learn(width, keys, places, batch.codes[0], tokens)
-
     def tokens(self, batch: Batch) -> FlatLists:
-        """Return the tokens of all words of a batch."""
-        codes = np.concatenate(batch.codes) if batch.codes else np.empty(0, np.int32)
-        unknown = batch.missing()
-        full = {
-            width
-            for width, (_, places) in unknown.items()
-            if not self._has_room(width, len(places))
-        }
-        for width in unknown.keys() - full:
-            self._learn(width, *unknown[width], codes, self._encode)
-        kept = len(self._lists)  # what there is no room for follows, to be dropped after use
-        for width in full:
-            self._learn(width, *unknown[width], codes, self._encode, remember=False)
+        """Return the tokens of all words of a batch, and remember those that were unknown."""
+        codes = np.empty(0, np.int32)
+        if batch.codes:
+            codes = np.concatenate(batch.codes)
+
+        # Learn unknown words, if there is room for all of their width.
+        full_widths = []
+        unknown_by_width = batch.unknown_by_width()
+        for width, unknown in unknown_by_width.items():
+            if self._has_room(width, len(unknown.positions)):
+                codes[unknown.positions] = self._learn(width, unknown, self._encode)
+            else:
+                full_widths.append(width)
+
+        # Encode the others without remembering them: their lists are dropped after use.
+        n_remembered = len(self._lists)
+        for width in full_widths:
+            unknown = unknown_by_width[width]
+            first_indices, numbers = unique_keys(unknown.keys)
+            distinct_keys = unknown.keys.take(first_indices, axis=1)
+            distinct_codes = self._lists.add(*self._encode(_words_of(distinct_keys)))
+            codes[unknown.positions] = distinct_codes[numbers]
         if batch.long:
-            places = np.array([place for place, _ in batch.long])
-            codes[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
+            positions = np.array([position for position, _ in batch.long])
+            words = [word for _, word in batch.long]
+            codes[positions] = self._lists.add(*self._encode_long(words))
+
         gathered = self._lists.gather(codes)
-        self._lists.truncate(kept)
-        if not full.isdisjoint(_RECURRING):
+        self._lists.truncate(n_remembered)
+        if any(width in _RECURRING_WIDTHS for width in full_widths):
             self.restart()
-        self._keep()
+        self._save()
         return gathered
 
-    def _learn(
-        self,
-        width: int,
-        keys: Keys,
-        places: Ints,
-        codes: Codes,
-        tokens: Ids | EncodeWords,
-        *,
-        remember: bool = True,
-    ) -> None:
-        """Find the tokens of the distinct words of `keys`, and set `codes` at `places`."""
-        first, inverse = unique_keys(keys)
-        distinct = keys.take(first, axis=1)
-        if isinstance(tokens, np.ndarray):
-            found: FlatLists = tokens.take(places.take(first)), np.ones(len(first), np.int64)
-        else:
-            # (distinct words, 8 * width)
-            found = tokens(np.ascontiguousarray(distinct.T).view(np.uint8))
-        added = self._lists.add(*found)
-        if remember:
-            self._tables[width].insert(distinct, added)
-        codes[places] = added[inverse]
+    def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
+        """Add words of a buffer, with the tokens that an encoder returns.
+
+        Args:
+            data: As for `look_up`.
+            starts: As for `look_up`.
+            lengths: As for `look_up`.
+            encode: Encodes words of up to LONGEST bytes.
+        """
+        batch = Batch()
+        self.look_up(data, starts, lengths, batch)
+        for width, unknown in batch.unknown_by_width().items():
+            self._learn(width, unknown, encode)
+
+    def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
+        """Add words of a buffer that are one token each.
+
+        Args:
+            data: As for `look_up`.
+            starts: As for `look_up`.
+            lengths: As for `look_up`.
+            tokens: int32, shape (n_words,): the token of each word.
+        """
+        batch = Batch()
+        self.look_up(data, starts, lengths, batch)
+        for width, unknown in batch.unknown_by_width().items():
+            first_indices, _ = unique_keys(unknown.keys)
+            distinct_tokens = tokens.take(unknown.positions.take(first_indices))
+            one_each = np.ones(len(distinct_tokens), np.int64)
+            codes = self._lists.add(distinct_tokens, one_each)
+            self._tables[width].insert(unknown.keys.take(first_indices, axis=1), codes)
+
+    def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
+        """Encode and remember unknown words; return their codes: int32, shape (n_words,)."""
+        first_indices, numbers = unique_keys(unknown.keys)
+        distinct_keys = unknown.keys.take(first_indices, axis=1)
+        distinct_codes = self._lists.add(*encode(_words_of(distinct_keys)))
+        self._tables[width].insert(distinct_keys, distinct_codes)
+        return distinct_codes[numbers]
+
+    def _n_learnt(self, width: int) -> int:
+        return self._tables[width].count - self._n_seeded[width]
 
     def _has_room(self, width: int, count: int) -> bool:
-        learnt: int = self._tables[width].count - self._seeded[width]
-        return learnt + count <= FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])
+        """Return whether a table may take some more words."""
+        return self._n_learnt(width) + count <= _capacity(width)
+
+    def _save(self) -> None:
+        """Save what was learnt for later processes, whenever it has grown by half."""
+        if self.learnt < self._save_at:
+            return
+        self._save_at = _GROWTH * self.learnt
+
+        # Tables that are more than half full would leave later processes no room for other words.
+        if not all(self._has_room(width, _capacity(width) // 2) for width in _RECURRING_WIDTHS):
+            return
+        arrays = self._lists.to_arrays()
+        arrays["seeded"] = np.array(list(self._n_seeded.values()))
+        for width, table in self._tables.items():
+            arrays[f"keys{width}"] = table.keys
+            arrays[f"codes{width}"] = table.codes
+        self._saved.save(arrays)
 
 
-def _by_width(chosen: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each width above 1 that occurs, and which of the chosen words have it: int64, shape
-    (words,).
+def _capacity(width: int) -> int:
+    """Return how many words the largest table of a width takes, in addition to the first ones."""
+    return int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width]))
+
+
+def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each width that occurs among words of more than 8 bytes, and the words that have it.
+
+    Args:
+        positions: Index of each of these words, int64, shape (n_words,).
+        lengths: Bytes of all words, also of shorter ones.
+
+    Yields:
+        (width, indices, int64).
     """
-    for width in list(SLOT_BITS_LIMITS)[1:]:
-        fits = lengths.take(chosen) <= 8 * width
+    for width in SLOT_BITS_LIMITS:
+        if width == 1:
+            continue
+        fits = lengths.take(positions) <= 8 * width
         if fits.any():
-            yield width, chosen.take(fits.nonzero()[0])
-            chosen = chosen.take((~fits).nonzero()[0])
+            yield width, positions.take(fits.nonzero()[0])
+            positions = positions.take((~fits).nonzero()[0])
 
 
-def _keys(data: Bytes, begins: Ints, lengths: Ints, width: int) -> Keys:
-    """Return the bytes of each word as `width` 64-bit words, zero-padded, read by a view that
-    ignores alignment.
+def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
+    """Return the bytes of each word as 64-bit words, zero-padded.
+
+    Args:
+        data: uint8, shape (n_bytes,), with at least PADDING bytes after the last word.
+        starts: First byte of each word, int64, shape (n_words,).
+        lengths: Bytes of each word, int64, shape (n_words,); what is beyond `width` is ignored.
+        width: Number of 64-bit words.
+
+    Returns:
+        uint64, shape (width, n_words).
     """
-    view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
-    least = 8 * (_NEXT_NARROWER[width]) if width > 1 else 0
-    keys = []
-    for word in range(width):
-        key = view[begins + 8 * word] if word else view[begins]
-        if 8 * (word + 1) > least:
-            key &= _MASKS.take(lengths - 8 * word if word else lengths, mode="clip")
-        keys.append(key)
-    return keys[0][None] if width == 1 else np.stack(keys)
+    # Item i of this view is the eight bytes from i on, as one number: items overlap.
+    eight_bytes = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+    if width == 1:
+        keys = eight_bytes[starts]
+        keys &= _BYTE_MASKS.take(lengths, mode="clip")
+        return keys[None]
+
+    key_words = []
+    for number in range(width):
+        offset = 8 * number
+        key_word = eight_bytes[starts + offset]
+        # Clear the bytes after the word, unless every word of this width is longer.
+        if offset + 8 > _LONGER_THAN[width]:
+            key_word &= _BYTE_MASKS.take(lengths - offset, mode="clip")
+        key_words.append(key_word)
+    return np.stack(key_words)
+
+
+def _words_of(keys: Keys) -> Bytes:
+    """Return the bytes of keys: uint8, shape (n_words, 8 * width)."""
+    return np.ascontiguousarray(keys.T).view(np.uint8)

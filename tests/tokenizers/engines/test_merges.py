@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenizers.engines.merges import LONGEST_WORD, NO_RANK, Merger, PairRanks
+from nanoset_core.tokenizers.engines.merges import LONGEST_WORD, NO_RANK, ByteMerger, PairRanks
 
 LETTERS = b"abcd"
 BYTE_TOKENS = np.full(256, -1, np.int32)
@@ -54,14 +54,14 @@ def test_merging_is_plain_bpe(merges, words):
     padded = np.frombuffer(b"".join(word.ljust(width, b"\0") for word in words), np.uint8).reshape(
         -1, width
     )
-    ids, lengths = Merger(BYTE_TOKENS, PairRanks(*table.T)).merge_words(padded)
+    ids, lengths = ByteMerger(BYTE_TOKENS, PairRanks(*table.T)).merge_words(padded)
     assert lengths.tolist() == [len(tokens) for tokens in expected]
     assert ids.tolist() == [token for tokens in expected for token in tokens]
     assert ids.dtype == np.int32
 
 
 def test_many_words_take_several_batches():
-    merger = Merger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
+    merger = ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
     words = np.frombuffer(b"abcaabb\0" * 20_000, np.uint8).reshape(-1, 8)
     ids, lengths = merger.merge_words(words)
     assert ids.tolist() == [9, 2, 0, 9, 1] * 20_000
@@ -69,7 +69,7 @@ def test_many_words_take_several_batches():
 
 
 def test_no_words():
-    merger = Merger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
+    merger = ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
     ids, lengths = merger.merge_words(np.empty((0, 8), np.uint8))
     assert (ids.tolist(), lengths.tolist()) == ([], [])
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.tokenizers.engines.words import ABSENT, TokenLists, WordTable, unique_keys
+from nanoset_core.tokenizers.engines.token_lists import TokenLists
+from nanoset_core.tokenizers.engines.words import ABSENT, WordTable, unique_keys
 
 
 def columns(keys: list[tuple[int, ...]], width: int) -> np.ndarray:

@@ -1,0 +1,144 @@
+"""Lists of tokens, each represented by one number: its code.
+
+Most words are one token, and the code of such a list is the token itself. Lists of several tokens
+are stored here, concatenated, and numbered. Their code is the number plus a constant that is greater
+than the tokens of all known tokenizers:
+
+    lists                [7]  [5, 6]     [9]  [1, 2, 3]
+    codes                7    2**20 + 0  9    2**20 + 1
+    stored tokens        5 6 1 2 3
+    stored bounds        0 2 5
+
+So most lookups never touch a stored list.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.layout import positions_in
+from nanoset_core.tokenizers.engines.arrays import FlatLists, Ids, Ints
+from nanoset_core.tokenizers.engines.merges import ID_BITS
+
+Codes: TypeAlias = Ids
+"""Lists of tokens, int32: a token below _FIRST_LIST, or else _FIRST_LIST plus the number of a stored
+list, which has several tokens or a greater one.
+"""
+
+_FIRST_LIST = np.int32(1 << ID_BITS)
+_GATHERED_TOGETHER = 1 << 15  # lists: what fits into the processor's cache
+_Item = TypeVar("_Item", bound=np.generic)
+
+
+class TokenLists:
+    """Lists of one token or more, as codes."""
+
+    def __init__(self, bounds: Ints | None = None, tokens: Ids | None = None) -> None:
+        """Start with the lists that `to_arrays` returned, or with none.
+
+        Args:
+            bounds: Where each stored list starts in `tokens`, and where the last one stops; int64,
+                shape (n_stored + 1,).
+            tokens: Tokens of all stored lists, concatenated; int32.
+        """
+        # Both arrays may be longer than what they hold, see `_with_room`.
+        self._bounds = np.zeros(1, np.int64) if bounds is None else bounds
+        self._tokens = np.empty(0, np.int32) if tokens is None else tokens
+        self._count = len(self._bounds) - 1
+
+    def __len__(self) -> int:
+        """Return the number of stored lists."""
+        return self._count
+
+    def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
+        """Return the codes of lists, and store those that need it.
+
+        Args:
+            ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).
+            lengths: Tokens of each list, one or more; shape (n_lists,).
+
+        Returns:
+            int32, shape (n_lists,).
+        """
+        counts = lengths.astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        codes = ids.take(starts)  # right for lists of one small token
+        must_store = ((counts > 1) | (codes >= _FIRST_LIST)).nonzero()[0]
+        if len(must_store):
+            counts = counts.take(must_store)
+            stored_ids = ids.take(positions_in(starts.take(must_store), counts))
+            codes[must_store] = self._store(stored_ids, counts)
+        return codes
+
+    def _store(self, ids: Ids, counts: Ints) -> Codes:
+        """Append lists to the stored ones, and return their codes."""
+        first = self._count
+        stop = first + len(counts)
+        n_tokens = int(self._bounds[first])
+
+        self._bounds = _with_room(self._bounds, stop + 1)
+        self._tokens = _with_room(self._tokens, n_tokens + len(ids))
+        self._tokens[n_tokens : n_tokens + len(ids)] = ids
+        self._bounds[first + 1 : stop + 1] = n_tokens + np.cumsum(counts)
+        self._count = stop
+        return np.arange(first, stop, dtype=np.int32) + _FIRST_LIST
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stored lists as arguments of the constructor."""
+        return {
+            "bounds": self._bounds[: self._count + 1],
+            "tokens": self._tokens[: self._bounds[self._count]],
+        }
+
+    def truncate(self, count: int) -> None:
+        """Drop all stored lists but the first `count`."""
+        self._count = min(count, self._count)
+
+    def gather(self, codes: Codes) -> FlatLists:
+        """Return the lists of some codes.
+
+        Args:
+            codes: int32, shape (n_lists,).
+
+        Returns:
+            ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
+            lengths: Tokens of each list; int64, shape (n_lists,).
+        """
+        ids_by_slice = [np.empty(0, np.int32)]
+        lengths_by_slice = [np.empty(0, np.int64)]
+        for start in range(0, len(codes), _GATHERED_TOGETHER):
+            ids, lengths = self._gather_slice(codes[start : start + _GATHERED_TOGETHER])
+            ids_by_slice.append(ids)
+            lengths_by_slice.append(lengths)
+        return np.concatenate(ids_by_slice), np.concatenate(lengths_by_slice)
+
+    def _gather_slice(self, codes: Codes) -> FlatLists:
+        """Return the lists of at least one code."""
+        is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
+        numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
+        stored_starts = self._bounds.take(numbers)
+        stored_lengths = self._bounds.take(numbers + 1) - stored_starts
+
+        lengths = np.ones(len(codes), np.int64)
+        lengths[is_stored] = stored_lengths
+        stops = np.cumsum(lengths)
+        starts = stops - lengths
+
+        # Every code is written as if it were a token; stored lists then overwrite theirs.
+        ids = np.empty(int(stops[-1]), np.int32)
+        ids[starts] = codes
+        targets = positions_in(starts.take(is_stored), stored_lengths)
+        ids[targets] = self._tokens.take(positions_in(stored_starts, stored_lengths))
+        return ids, lengths
+
+
+def _with_room(array: NDArray[_Item], size: int) -> NDArray[_Item]:
+    """Return the array, or a copy that is at least twice as long and has room for `size` items."""
+    if size <= len(array):
+        return array
+    larger = np.empty(max(2 * len(array), size), array.dtype)
+    larger[: len(array)] = array
+    return larger
