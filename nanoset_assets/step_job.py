@@ -3,7 +3,6 @@
 It records the result as an observation of the handoff's asset.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -98,7 +97,7 @@ def step_observation(
         n_samples //= step.data_parallel_size
 
     metadata: dict[str, Any] = {
-        "summary": markdown(markdown_text(step_sentence(asdict(step)))),
+        "summary": markdown(markdown_text(step_sentence(step))),
         "step": step.step,
         "samples": table(rows, n_samples),
     }

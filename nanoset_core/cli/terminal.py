@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,27 +14,34 @@ from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import visible, visible_json, visible_value
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+
+class StyledText(NamedTuple):
+    """The text of a cell, and how it looks on a terminal."""
+
+    text: str
+    style: str
+    """A style of rich's, such as `bold red`."""
 
 
 Row = dict[str, Any]
-"""Heading → integer, text, or text and its style."""
+"""Heading → integer, text or `StyledText`."""
 FILE_COLUMNS = 120
 """Width of tables that go to a file or a pipe, in characters."""
-_LEAST_TEXT = 12
+_MIN_TEXT_COLUMNS = 12
 """Width below which a column of text is hard to read."""
-_CHUNK, _HALF = 1 << 20, 16
-"""Lengths that are looked at together, and bits of the lower half of one."""
 WEBDATASET_WORDS = {"shards": "tars", "sequences": "contexts"}
 """Names of facts that mean something else of corpora → what to call them of webdatasets."""
 
 
 def wide_console() -> Console:
-    """Return a console for tables: as wide as the terminal, and wide where there is none."""
+    """Return a console for tables, as wide as the terminal, or FILE_COLUMNS wide without one."""
     from rich.console import Console
 
-    # names of others may hold what looks like markup
+    # Ids and file names that look like markup must be printed as they are.
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, FILE_COLUMNS)
@@ -49,73 +56,122 @@ def print_rows(
     total: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print rows as a table, with every column and no number cut in two: on a narrow terminal
-    without its frame.
+    """Print rows as a table that shows every column, and every number in full.
+
+    On a terminal that is too narrow for that, the table has no frame.
 
     Args:
-        rows: heading → integer, text, or (text, style of rich's); all with the keys of the first.
-            None print nothing.
-        text: headings of columns of text that may be folded, besides the first; others stay on one
-            line.
-        title: above the table.
-        total: a last row, under a line.
-        console: where to; default: a wide one.
+        rows: Heading → integer, text or `StyledText`. The first row decides the columns. Without
+            rows, nothing is printed.
+        text: Headings of text columns whose lines may be wrapped. Those of the first column always
+            may; the lines of other columns are never wrapped.
+        title: Printed above the table.
+        total: A last row, separated from the others by a line.
+        console: Where to print; default: a new `wide_console`.
     """
-    from rich.cells import cell_len
     from rich.table import Table
 
     if not rows:
         return
-    console, table = console or wide_console(), Table(title=title, title_justify="left")
-    lines = [
-        [_cell(row.get(heading, "")) for heading in rows[0]]
-        for row in (*rows, *([total] if total else []))
-    ]
-    for heading, *column in zip(map(visible, rows[0]), *lines, strict=True):
-        is_text = heading in text or not table.columns
-        widest = max(map(cell_len, [heading, *map(str, column)]))
-        least = min(widest, _LEAST_TEXT) if is_text else widest
-        justify: Any = "left" if is_text else "right"
-        table.add_column(
-            heading, justify=justify, overflow="fold", no_wrap=not is_text, min_width=least
-        )
-    for line in lines:
-        if line is lines[-1] and total:
+    headings = list(rows[0])
+    lines = [_cells(row, headings) for row in rows]
+    if total:
+        lines.append(_cells(total, headings))
+
+    table = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        cells = [line[number] for line in lines]
+        _add_column(table, visible(heading), cells, is_text=number == 0 or heading in text)
+    for number, line in enumerate(lines):
+        if total and number == len(lines) - 1:
             table.add_section()
         table.add_row(*line)
-    least, width = sum(column.min_width or 0 for column in table.columns), console.width
-    if least + 3 * len(table.columns) + 1 > width:
-        table.box, table.pad_edge = None, False
-    console.width = max(width, least + 2 * len(table.columns))
-    console.print(table, crop=False)
-    console.width = width
+    _print_in_full(table, console or wide_console())
 
 
-def _cell(value: Any) -> Any:
+def _cells(row: Mapping[str, Any], headings: Iterable[str]) -> list[Text | str]:
+    return [_cell(row.get(heading, "")) for heading in headings]
+
+
+def _cell(value: Any) -> Text | str:
+    """Return a value as it is printed: numbers with separators, text without control characters."""
     from rich.text import Text
 
-    if isinstance(value, tuple):
-        text, style = value
-        return Text(visible(text), style)
+    if isinstance(value, StyledText):
+        return Text(visible(value.text), value.style)
     number = format_cell(value)
     return visible(value) if number is None else number
 
 
+def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, is_text: bool) -> None:
+    """Add a column to a table, with a width below which its cells would be unreadable.
+
+    Args:
+        table: The table.
+        heading: Printed above the column.
+        cells: The cells that the column will have.
+        is_text: Whether its lines may be wrapped; numbers must not be.
+    """
+    from rich.cells import cell_len
+
+    widths = [cell_len(str(cell)) for cell in cells]
+    min_width = max([cell_len(heading), *widths])
+    if is_text:
+        min_width = min(min_width, _MIN_TEXT_COLUMNS)
+    table.add_column(
+        heading,
+        justify="left" if is_text else "right",
+        overflow="fold",
+        no_wrap=not is_text,
+        min_width=min_width,
+    )
+
+
+def _print_in_full(table: Table, console: Console) -> None:
+    """Print a table without cutting it, even if it is wider than the terminal."""
+    content_width = sum(column.min_width or 0 for column in table.columns)
+    n_columns = len(table.columns)
+
+    # A frame takes a line before each column, one after the last, and spaces around each cell.
+    if content_width + 3 * n_columns + 1 > console.width:
+        table.box = None
+        table.pad_edge = False
+
+    # rich shortens whatever exceeds the width of the console: widen it for this table.
+    width = console.width
+    console.width = max(width, content_width + 2 * n_columns)
+    console.print(table, crop=False)
+    console.width = width
+
+
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:
-    """Print plain values as JSON; all of it in ASCII where the output is not in UTF-8."""
-    other = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
-    text = json.dumps(visible_value(value), indent=1, ensure_ascii=ensure_ascii or other)
+    """Print plain values as JSON.
+
+    Args:
+        value: Dictionaries, lists, texts, numbers, booleans and None.
+        ensure_ascii: Whether to escape all characters that are not ASCII. They are also escaped if
+            standard output is not encoded in UTF-8.
+    """
+    is_utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+    text = json.dumps(visible_value(value), indent=1, ensure_ascii=ensure_ascii or not is_utf8)
     click.echo(visible_json(text))
 
 
 def print_notices(notices: Iterable[str]) -> None:
-    """Print notices on stderr, such as of input files that are not read."""
+    """Print notices to standard error, for example about input files that are not read."""
     for notice in notices:
         echo(f"notice: {notice}", fg="yellow", err=True)
 
 
 def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) -> None:
-    """Print what was made, and in bold what was lost on the way; or that it was there already."""
+    """Print what a command made.
+
+    Args:
+        text: What was made.
+        is_new: Whether this command made it; if not, it existed already.
+        lost: What could not be taken over, such as rejected lines; printed in bold.
+        err: Whether to print to standard error.
+    """
     echo(text, err=err, nl=False)
     if lost:
         echo("; ", err=err, nl=False)
@@ -124,35 +180,13 @@ def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) ->
 
 
 def rejected_text(rejected: int, faults: int) -> str:
-    """Return counts of rejected lines and of files that could not be read to their end."""
-    lines = format_count(rejected - faults, "line")
-    return f"{lines} and {format_count(faults, 'file')} rejected" if faults else f"{lines} rejected"
+    """Return how many lines were rejected, and how many files could not be read to their end.
 
-
-def spread(lengths: NDArray[Any]) -> str:
-    """Return the least, largest and median of lengths in tokens, none negative, shape (sequences,).
-
-    Memory: a chunk, whatever their number.
+    Args:
+        rejected: Rejected lines, each unreadable file counted as one of them.
+        faults: Unreadable files.
     """
-    import numpy as np
-
-    parts = [lengths[begin : begin + _CHUNK] for begin in range(0, len(lengths), _CHUNK)]
-    low, halves = (1 << _HALF) - 1, (int(lengths.max()) >> _HALF) + 1
-    upper = sum(
-        (np.bincount(part >> _HALF, minlength=halves) for part in parts), np.zeros(halves, np.int64)
-    )
-    ends = np.cumsum(upper)
-
-    def ranked(rank: int) -> int:  # np.median would copy all of them
-        half = int(np.searchsorted(ends, rank, side="right"))
-        inside = (part[part >> _HALF == half] & low for part in parts)
-        lower = sum(
-            (np.bincount(values, minlength=low + 1) for values in inside),
-            np.zeros(low + 1, np.int64),
-        )
-        within = rank - int(ends[half] - upper[half])
-        return (half << _HALF) + int(np.searchsorted(np.cumsum(lower), within, side="right"))
-
-    middle = {rank: ranked(rank) for rank in {(len(lengths) - 1) // 2, len(lengths) // 2}}
-    median = sum(middle.values()) / len(middle)
-    return f"{lengths.min():,} to {lengths.max():,} tokens, median {median:,.0f}"
+    lines = format_count(rejected - faults, "line")
+    if faults:
+        return f"{lines} and {format_count(faults, 'file')} rejected"
+    return f"{lines} rejected"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.lineage.documents import DocumentOrigin
-
-_STEP = (
-    "step {step:,} read {batch_size:,} samples after {consumed_samples:,} consumed, on {ranks} in "
-    "micro-batches of {micro_batch_size:,}, of {handoff}."
-)
+    from nanoset_core.lineage.run import StepOrigin
 
 
 def place_of(origin: DocumentOrigin) -> str:
@@ -21,14 +16,14 @@ def place_of(origin: DocumentOrigin) -> str:
     return f"{origin.corpus}/{origin.file}:{origin.line}"
 
 
-def step_sentence(step: Mapping[str, Any]) -> str:
-    """Return in a sentence what a step of a run is.
-
-    Args:
-        step: The JSON values of `StepOrigin`.
-    """
-    ranks = format_count(step["data_parallel_size"], "rank")
-    sentence = _STEP.format_map({**step, "ranks": ranks})
-    if step["skipped"]:
+def step_sentence(step: StepOrigin) -> str:
+    """Return in a sentence how many samples a training step read, and in which layout."""
+    ranks = format_count(step.data_parallel_size, "rank")
+    sentence = (
+        f"step {step.step:,} read {step.batch_size:,} samples "
+        f"after {step.consumed_samples:,} consumed, "
+        f"on {ranks} in micro-batches of {step.micro_batch_size:,}, of {step.handoff}."
+    )
+    if step.skipped:
         sentence += " It was skipped: consumed, and not trained on."
     return sentence

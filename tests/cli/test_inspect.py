@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import terminal
+from nanoset_core.cli import lengths as cli_lengths
 from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
@@ -40,20 +40,20 @@ def test_long_sequences_are_cut():
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 1000, 1001])
 def test_the_median_is_numpys(count, monkeypatch):
-    monkeypatch.setattr(terminal, "_CHUNK", 300)
+    monkeypatch.setattr(cli_lengths, "_CHUNK_LENGTHS", 300)
     for most in (1, 9, 70_000, 2**31):
         lengths = np.random.default_rng(count).integers(0, most, count, dtype=np.int32)
         expected = (
             f"{lengths.min():,} to {lengths.max():,} tokens, median {np.median(lengths):,.0f}"
         )
-        assert terminal.spread(lengths) == expected
+        assert cli_lengths.describe_lengths(lengths) == expected
 
 
 def test_lengths_are_never_copied_together():
     lengths = np.arange(8 << 20, dtype=np.int32)
     tracemalloc.start()
     try:
-        assert terminal.spread(lengths).endswith("median 4,194,304")
+        assert cli_lengths.describe_lengths(lengths).endswith("median 4,194,304")
         assert tracemalloc.get_traced_memory()[1] < lengths.nbytes / 2
     finally:
         tracemalloc.stop()

@@ -220,10 +220,10 @@ def test_the_command(project, tmp_path):
     assert 4 in [one["step"] for one in found[0]["steps"]]
     assert "step 4: sample" in asked("--run", file, "--document", identity, *config)
     for arguments, text in (
-        (("--step", 3), "name its run.yaml with --run"),
+        (("--step", 3), "need --run, with the run.yaml"),
         (("pretrain", "--run", file, "--step", 3), "give NAME or --run"),
         (("--run", file), "with --run give one of"),
-        (("--run", file, "--document", "x", "--rank", 1), "--rank is of a step"),
+        (("--run", file, "--document", "x", "--rank", 1), "--rank needs --step"),
         ((), "Missing argument 'NAME'"),
     ):
         assert text in asked(*arguments, *config, code=2)

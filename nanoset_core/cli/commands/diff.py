@@ -1,151 +1,216 @@
-"""`nanoset diff`: two versions of a dataset."""
+"""`nanoset diff`: print how two versions of a corpus's dataset, or of a view, differ."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
-from nanoset_core.cli.terminal import Row, print_json, print_rows
-from nanoset_core.records.text import format_age
+from nanoset_core.cli.terminal import Row, StyledText, print_json, print_rows
+from nanoset_core.records.text import format_age, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.project.diff import DatasetDiff
-    from nanoset_core.project.project import Project
+    from nanoset_core.project.diff import DatasetDiff, DatasetVersion, FileDiff
+    from nanoset_core.project.outcomes import Outcome
+    from nanoset_core.project.view_diff import DocumentChanges, ViewDiff
+    from nanoset_core.stages.shards.document_table import FileCounts
 
-_STYLES = {
-    **{"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"},
-    **{"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"},
+_CHANGE_STYLES = {
+    "added": "green",
+    "removed": "red",
+    "changed": "yellow",
+    "other settings": "yellow",
 }
-_KEPT = "{kept_files:,} of {index_files:,}"
-_UNCHANGED = "files that differ: {differ:,}, the same: {files_unchanged:,}; shards reused: {shards_kept:,} of {shards:,}"
+"""What happened to a source file → the colour it is printed in."""
+_FATE_STYLES = {
+    "survives": "green",
+    "rebuilt": "green",
+    "to be rebuilt": "yellow",
+    "not built": "yellow",
+}
+"""What becomes of an output → the colour it is printed in."""
 
 
 @click.command("diff", short_help="Compare two versions of a dataset.")
 @click.argument("first", metavar="CORPUS|VIEW|A")
 @click.argument("second", metavar="[B]", required=False)
 @CONFIG_OPTION
-@option("--show", "How many files to list, or documents of a view.", default=20, show_default=True)
+@option(
+    "--show",
+    "How many source files to list, or how many documents of a view.",
+    default=20,
+    show_default=True,
+)
 @flag("--json as_json", "Print JSON, with all files.")
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
-    """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS or
-    VIEW, its last two.
+    """Compare two versions of a dataset.
 
-    Documents and tokens in and out by source file, settings that differ, and which outputs stay as
-    they are; of a view the documents that it gained and lost, and the rules and lists that differ.
+    Give the name of a CORPUS or VIEW to compare its last two versions, or two versions A and B by
+    their digests or the first digits of them.
+
+    For a corpus, the command prints which source files were added, removed or changed, with their
+    documents and tokens, which settings differ, and which outputs have to be rebuilt. For a view,
+    it prints which documents were added and removed, and which rules and lists of ids differ.
     """
     from nanoset_core.project.diff import diff_datasets
     from nanoset_core.project.find_versions import find_versions
     from nanoset_core.project.project import Project
+    from nanoset_core.project.view_diff import diff_views
     from nanoset_core.stages.datasets import dataset_of
 
     project = Project.open(config)
-    old, new = find_versions(project, first, second)
-    if not dataset_of(project.outputs, new).is_whole_corpus:
-        _show_views(project, old, new, show, as_json)
-        return
-    found = diff_datasets(project, first, second)
-    values = found.to_json()
-    if as_json:
-        print_json(values, ensure_ascii=False)
-        return
-    sides = {
-        side: values[side] | {"rejected": values[side]["rejected"] + values[side]["faults"]}
-        for side in ("old", "new")
-    }
-    print_rows(_versions(values["corpus"], sides, ("documents", "tokens", "rejected", "files")))
-    for setting in found.settings:
+    versions = find_versions(project, first, second)
+    if dataset_of(project.outputs, versions.new).is_whole_corpus:
+        dataset_diff = diff_datasets(project, first, second)
+        if as_json:
+            print_json(dataset_diff.to_json(), ensure_ascii=False)
+        else:
+            _print_dataset_diff(dataset_diff, show)
+    else:
+        view_diff = diff_views(project, versions.old, versions.new, show)
+        if as_json:
+            print_json(view_diff.to_json(), ensure_ascii=False)
+        else:
+            _print_view_diff(view_diff)
+
+
+def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
+    """Print how two versions of a corpus's dataset differ; list at most `show` source files."""
+    old = _VersionCounts.of_dataset(diff.old)
+    new = _VersionCounts.of_dataset(diff.new)
+    _print_versions(diff.new.dataset.name, old, new)
+    for setting in diff.settings:
         echo(f"setting: {setting}")
-    print_rows(_files(found, show), text=["change"])
-    if len(found.files) > show:
-        echo(f"… and {len(found.files) - show:,} files more, with fewer tokens in or out (--show)")
+    if diff.files:
+        _print_files(diff, show)
     echo(
-        _UNCHANGED.format_map(
-            values | {"differ": len(found.files), "shards": len(found.new.shards)}
-        )
+        f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}; "
+        f"shards reused: {diff.shards_kept:,} of {len(diff.new.shards):,}"
     )
-    outcomes = [
-        {
-            "output": outcome["output"],
-            "state": (outcome["fate"], _STYLES[outcome["fate"]]),
-            "index files reused": _KEPT.format_map(outcome)
-            if outcome["index_files"] is not None
-            else "",
-            "why": outcome["why"],
-        }
-        for outcome in values["outcomes"]
-    ]
-    print_rows(outcomes, text=["state", "why"])
+    print_rows([_outcome_row(outcome) for outcome in diff.outcomes], text=["state", "why"])
 
 
-def _show_views(project: Project, old: Manifest, new: Manifest, show: int, as_json: bool) -> None:
-    from nanoset_core.project.view_diff import diff_views
-
-    values = diff_views(project, old, new, show).to_json()
-    if as_json:
-        print_json(values, ensure_ascii=False)
-        return
-    print_rows(_versions(values["view"], values, ("documents", "tokens")))
-    for setting in values["settings"]:
+def _print_view_diff(diff: ViewDiff) -> None:
+    """Print how two versions of a view differ, with the first documents that it gained or lost."""
+    old = _VersionCounts.of_view(diff.old)
+    new = _VersionCounts.of_view(diff.new)
+    _print_versions(diff.new.name, old, new)
+    for setting in diff.settings:
         echo(f"setting: {setting}")
-    for side, sign in (("gained", "+"), ("lost", "-")):
-        echo(f"{side}: {values[side]['documents']:,} documents, {values[side]['tokens']:,} tokens")
-        for one in values[side]["first"]:
-            echo(
-                f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}"
-            )
+    _print_documents("gained", "+", diff.gained)
+    _print_documents("lost", "-", diff.lost)
 
 
-def _versions(corpus: str, diff: Row, names: Sequence[str]) -> list[Row]:
-    old, new = diff["old"], diff["new"]
-    rows = [
-        {corpus: f"{label}: {row['digest']}", **{name: row[name] for name in names}}
-        | {"age": format_age(time.time() - row["made_at"])}
-        for label, row in (("before", old), ("after", new))
-    ]
-    return [
-        *rows,
-        {
-            corpus: "difference",
-            **{name: f"{new[name] - old[name]:+,}" for name in names},
-            "age": "",
-        },
-    ]
+@dataclass(frozen=True, slots=True)
+class _VersionCounts:
+    """What the table of both versions shows of one of them."""
+
+    digest: str
+    made_at: float
+    """Seconds since 1970."""
+    counts: Mapping[str, int]
+    """Heading of each column → the number in it."""
+
+    @staticmethod
+    def of_dataset(version: DatasetVersion) -> _VersionCounts:
+        """Return the counts of a version of a corpus's dataset."""
+        manifest = version.dataset
+        facts = manifest.facts
+        counts = {
+            "documents": facts["documents"],
+            "tokens": facts["tokens"],
+            "rejected": facts["rejected"] + facts["faults"],
+            "files": len(version.files),
+        }
+        return _VersionCounts(manifest.digest, manifest.written_ns / 1e9, counts)
+
+    @staticmethod
+    def of_view(manifest: Manifest) -> _VersionCounts:
+        """Return the counts of a version of a view."""
+        facts = manifest.facts
+        counts = {"documents": facts["documents"], "tokens": facts["tokens"]}
+        return _VersionCounts(manifest.digest, manifest.written_ns / 1e9, counts)
 
 
-def _files(diff: DatasetDiff, show: int) -> list[Row]:
-    """Return the files with most tokens in or out, in document order, and a sum over all that
-    differ.
-    """
-    most = sorted(
-        diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path)
-    )[:show]
-    shown = [
-        _row(file.path, (file.change, _STYLES[file.change]), file.before, file.after)
-        for file in sorted(most, key=diff.files.index)
-    ]
-    return (
-        [*shown, _row("all that differ", "", diff.total("before"), diff.total("after"))]
-        if diff.files
-        else []
-    )
+def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None:
+    """Print a table of the counts of both versions, and the differences between them."""
+    rows: list[Row] = []
+    for label, version in (("before", old), ("after", new)):
+        row: Row = {name: f"{label}: {version.digest}"}
+        row.update(version.counts)
+        row["age"] = format_age(time.time() - version.made_at)
+        rows.append(row)
+
+    difference: Row = {name: "difference"}
+    for heading, count in new.counts.items():
+        difference[heading] = f"{count - old.counts[heading]:+,}"
+    difference["age"] = ""
+    rows.append(difference)
+    print_rows(rows)
 
 
-def _row(path: str, change: Any, before: Any, after: Any) -> Row:
-    changes = {
-        f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}"
-        for name in ("documents", "tokens")
-    }
+def _print_files(diff: DatasetDiff, show: int) -> None:
+    """Print a table of the `show` largest files that differ, and the sum over all that differ."""
+    # Choose the files with the most tokens in either version, but list them in document order.
+    by_size = sorted(diff.files, key=_largest_first)
+    listed_paths = {file.path for file in by_size[:show]}
+    rows: list[Row] = []
+    for file in diff.files:
+        if file.path in listed_paths:
+            change = StyledText(file.change, _CHANGE_STYLES[file.change])
+            rows.append(_file_row(file.path, change, file.before, file.after))
+
+    total_before = diff.total("before")
+    total_after = diff.total("after")
+    rows.append(_file_row("all that differ", "", total_before, total_after))
+    print_rows(rows, text=["change"])
+
+    n_unlisted = len(diff.files) - len(listed_paths)
+    if n_unlisted:
+        echo(f"… and {format_count(n_unlisted, 'more file')} (--show)")
+
+
+def _largest_first(file: FileDiff) -> tuple[int, str]:
+    """Sort key: files with more tokens in either version come first, equal ones by path."""
+    return -max(file.before.tokens, file.after.tokens), file.path
+
+
+def _file_row(path: str, change: StyledText | str, before: FileCounts, after: FileCounts) -> Row:
     return {
         "file": path,
         "change": change,
         "documents": after.documents,
         "tokens": after.tokens,
-        **changes,
+        "documents ±": f"{after.documents - before.documents:+,}",
+        "tokens ±": f"{after.tokens - before.tokens:+,}",
     }
+
+
+def _outcome_row(outcome: Outcome) -> Row:
+    """Return the row that says what becomes of an output."""
+    reused = ""
+    if outcome.index_files is not None:
+        reused = f"{outcome.kept_files:,} of {outcome.index_files:,}"
+    return {
+        "output": outcome.output,
+        "state": StyledText(outcome.fate, _FATE_STYLES[outcome.fate]),
+        "index files reused": reused,
+        "why": outcome.why,
+    }
+
+
+def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
+    """Print how many documents a view gained or lost, and the first of them."""
+    echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")
+    for origin in changes.first:
+        line = f"  {sign} {origin.file}:{origin.line}"
+        if origin.id is not None:
+            line += f" {origin.id}"
+        echo(line)

@@ -1,8 +1,9 @@
-"""`nanoset explain`: from a sample of a nanoset or webdataset to the documents in it, and back."""
+"""`nanoset explain`: trace training samples back to documents, and documents to samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,34 @@ from typing import Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.explained import (
-    OF_SAMPLE,
-    STEPS,
-    check_asked,
-    complete,
-    document_line,
-    of_run,
-    sample_lines,
-)
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, JSON_OPTION, option
+from nanoset_core.cli.origin_lines import (
+    context_lines,
+    places_lines,
+    reading_lines,
+    sample_lines,
+    step_lines,
+)
 from nanoset_core.cli.terminal import print_json
-from nanoset_core.records.text import format_count
+from nanoset_core.untrusted import Multiline
 
-Json = dict[str, Any]
-_IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of all) in {tar}: "
+
+class StepsType(click.ParamType):  # type: ignore[type-arg]
+    """A step as a number, or several as A..B, the last included."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        match = re.fullmatch(r"([1-9][0-9]{0,11})(?:\.\.([1-9][0-9]{0,11}))?", value)
+        if match is None:
+            self.fail(f"{value!r} is not a step, such as 7, or a range of steps, 7..9.", param, ctx)
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        if last < first:
+            self.fail(f"{value!r} ends before it begins.", param, ctx)
+        return range(first, last + 1)
 
 
 @click.command(
@@ -35,23 +49,36 @@ _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of 
 @click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
+@option("--document identity", "Find the samples that hold the document with this id.")
 @option(
-    "--document identity", "The other way: list the samples that hold the document with this id."
+    "--file",
+    "Find the samples that hold the document of this line: corpus/file:line, as explain prints it; "
+    "or a file, with --line.",
 )
-@option(
-    "--file", "The same by place: corpus/file:line, as explain prints it; or a file, with --line."
-)
-@option("--line", "Line of --file, from 1; of a table the row.", type=click.IntRange(1))
+@option("--line", "Line of --file, from 1; for a table its row.", type=click.IntRange(1))
 @option(
     "--number",
-    "The same by the document's number in its corpus, from 0, as explain prints it.",
+    "Find the samples that hold the document with this number in its corpus, from 0, as explain "
+    "prints it.",
     type=click.IntRange(0),
 )
-@option("--corpus", "Look in this corpus only.")
-@option("--run", "Of a run in place of NAME: its run.yaml, as the handoff begins it.", type=FILE)
-@option("--step", "With --run: a step, from 1 as trainers log them; or several, A..B.", type=STEPS)
-@option("--rank", "With --step: of this data-parallel rank alone.", type=click.IntRange(0))
-@option("--from-log", "With --run: print it, completed from Megatron-LM's log.", type=FILE)
+@option("--corpus", "Look for the document in this corpus only.")
+@option(
+    "--run",
+    "A training run, in place of NAME: its run.yaml, completed from the one in the handoff.",
+    type=FILE,
+)
+@option(
+    "--step",
+    "With --run: a step, numbered from 1 as in the trainer's log; or several, as A..B.",
+    type=StepsType(),
+)
+@option("--rank", "With --step: only this data-parallel rank.", type=click.IntRange(0))
+@option(
+    "--from-log",
+    "With --run: complete run.yaml from this log of Megatron-LM, and print it.",
+    type=FILE,
+)
 @JSON_OPTION
 @option(
     "--show", "How many samples to list.", type=click.IntRange(0), default=20, show_default=True
@@ -61,84 +88,206 @@ def command(
     split: str | None,
     sample: int | None,
     config: Path,
+    identity: str | None,
+    file: str | None,
+    line: int | None,
+    number: int | None,
+    corpus: str | None,
+    run: Path | None,
+    step: range | None,
+    rank: int | None,
+    from_log: Path | None,
     as_json: bool,
     show: int,
-    **given: Any,
 ) -> None:
-    """Show which documents a sample of NAME holds, with file, line and text; or which samples hold
-    a document.
+    """Trace training samples back to documents, and documents to samples.
 
-    Of a nanoset give SPLIT and SAMPLE. Of a webdataset give, in place of SPLIT, a sample's key
-    (00000003_00000017), a tar (shard-00000003.tar) with SAMPLE, its number in there, or a number
-    over all tars.
+    To show the documents of a sample, with file, line and text: for a nanoset, give NAME, SPLIT and
+    SAMPLE. For a webdataset, give NAME and, in place of SPLIT, the key of a sample
+    (00000003_00000017), its number over all tars, or a tar (shard-00000003.tar) with the number
+    within it as SAMPLE.
 
-    With --run no NAME is given: show what a step of that run read, or which steps read a document.
+    To show which samples hold a document: give NAME, for a nanoset also SPLIT, and the document by
+    --document, --file or --number.
+
+    To show what a training step read, or which steps read a document: give --run in place of NAME,
+    and --step or the document.
     """
-    run, asked = given.pop("run"), {name: given.pop(name) for name in ("step", "rank", "from_log")}
-    if run is not None and asked["from_log"] is not None:
-        complete(run, asked["from_log"])
-    elif run is not None:
-        check_asked(nanoset, asked, given)
-        _print(*of_run(config, run, asked, given, None if as_json else show), as_json=as_json)
-    elif any(value is not None for value in asked.values()):
-        raise click.UsageError(
-            "--step, --rank and --from-log are of a run: name its run.yaml with --run"
-        )
-    elif nanoset is None:
-        raise click.UsageError("Missing argument 'NAME'")
-    else:
-        _print(*_of_nanoset(config, nanoset, split, sample, given, show), as_json=as_json)
-
-
-def _print(found: Any, lines: Iterator[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found, ensure_ascii=False)
+    document = {
+        "identity": identity,
+        "file": file,
+        "line": line,
+        "number": number,
+        "corpus": corpus,
+    }
+    if run is None:
+        if step is not None or rank is not None or from_log is not None:
+            raise click.UsageError(
+                "--step, --rank and --from-log need --run, with the run.yaml of a training run"
+            )
+        if nanoset is None:
+            raise click.UsageError("Missing argument 'NAME'")
+        _explain_dataset(config, nanoset, split, sample, document, show=show, as_json=as_json)
         return
-    for text in lines:
-        echo(text)
+
+    if from_log is not None:
+        _complete_run(run, from_log)
+        return
+    if nanoset is not None:
+        raise click.UsageError(
+            "give NAME or --run, not both: run.yaml names the handoffs, and so the nanosets"
+        )
+    if (step is not None) == _names_document(document):
+        ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
+        raise click.UsageError(f"with --run give one of: {ways}")
+    if step is not None:
+        _explain_steps(config, run, step, rank, show=show, as_json=as_json)
+        return
+    if rank is not None:
+        raise click.UsageError("--rank needs --step")
+    _find_steps(config, run, document, show=show, as_json=as_json)
 
 
-def _of_nanoset(
-    config: Path, nanoset: str, split: str | None, sample: int | None, document: Json, show: int
-) -> tuple[Any, Iterator[str]]:
-    """Return what was asked of a nanoset or webdataset, and its lines."""
-    from nanoset_core.lineage import explain, find, webdataset
+def _names_document(document: Mapping[str, Any]) -> bool:
+    """Return whether options name a document; --line and --corpus alone do not."""
+    return any(document[option] is not None for option in ("identity", "file", "number"))
+
+
+def _explain_dataset(
+    config: Path,
+    name: str,
+    split: str | None,
+    sample: int | None,
+    document: Mapping[str, Any],
+    *,
+    show: int,
+    as_json: bool,
+) -> None:
+    """Print the documents of a sample of a nanoset or webdataset, or the samples of a document.
+
+    Args:
+        config: The nanoset.yaml.
+        name: A nanoset or webdataset.
+        split: A split of the nanoset; or the tar, key or number of a sample of the webdataset.
+        sample: Number in the split or tar.
+        document: The options that name a document.
+        show: How many samples to list.
+        as_json: Whether to print JSON.
+
+    Raises:
+        UsageError: Both a sample and a document are given, or neither of them, or no split.
+    """
+    from nanoset_core.lineage.explain import explain_sample
+    from nanoset_core.lineage.find import find_document
+    from nanoset_core.lineage.webdataset import explain_context
     from nanoset_core.project.project import Project
     from nanoset_core.sampling.splits import SPLITS
 
     project = Project.open(config)
-    # What nanoset.yaml no longer names is recognised by the split.
-    in_tars = nanoset in project.config.webdatasets or (
-        nanoset not in project.config.nanosets and split not in SPLITS
-    )
-    if split is None and not in_tars:
+
+    # An output that nanoset.yaml no longer names is recognised by its split.
+    is_named = name in project.config.webdatasets or name in project.config.nanosets
+    is_webdataset = name in project.config.webdatasets or (not is_named and split not in SPLITS)
+    if split is None and not is_webdataset:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
-    has_sample = (split if in_tars else sample) is not None
-    given = {name for name, value in document.items() if value is not None}
-    if given if has_sample else given.isdisjoint(("identity", "file", "number")):
-        either = "give a SAMPLE, or a document"
-        ways = ": --document ID, --file F --line N, or --number N"
-        raise click.UsageError(f"{either} to look for, not both" if has_sample else either + ways)
+
+    has_sample = sample is not None
+    if is_webdataset:
+        has_sample = split is not None
+    has_document_option = any(value is not None for value in document.values())
+    if has_sample and has_document_option:
+        raise click.UsageError("give a SAMPLE, or a document to look for, not both")
+    if not has_sample and not _names_document(document):
+        raise click.UsageError(
+            "give a SAMPLE, or a document to look for: "
+            "--document ID, --file F --line N, or --number N"
+        )
+
     with project.outputs.access.named():
-        if has_sample:
-            explained = webdataset.explain_context if in_tars else explain.explain_sample
-            found = asdict(explained(project, nanoset, split or "", sample))  # type: ignore[arg-type]
-            return found, sample_lines(found)
-        places = [
-            asdict(one)
-            for one in find.find_document(project, nanoset, None if in_tars else split, **document)
-        ]
-        return places, _document_lines(places, "" if in_tars else f"{split} ", show)
+        if not has_sample:
+            searched_split = None if is_webdataset else split
+            documents = find_document(project, name, searched_split, **document)
+            values: Any = _to_json(documents)
+            lines = places_lines(documents, searched_split, show)
+        elif is_webdataset:
+            context = explain_context(project, name, str(split), sample)
+            values = asdict(context)
+            lines = context_lines(context)
+        else:
+            sample_origin = explain_sample(project, name, str(split), int(sample or 0))
+            values = asdict(sample_origin)
+            lines = sample_lines(sample_origin)
+    _print(values, lines, as_json=as_json)
 
 
-def _document_lines(places: Sequence[Json], split: str, show: int) -> Iterator[str]:
-    """Yield the samples that hold each document, at most `show`; each line begins with `split`."""
-    for number, place in enumerate(places):
-        yield "" if number else f"{format_count(len(places), 'document')} found"
-        yield document_line(place["origin"])
-        if place["reason"] is not None:
-            yield f"  {place['reason']}"
-        for appearance in place["appearances"][:show]:
-            yield f"  {split}{((_IN_TAR if 'tar' in appearance else _IN_SPLIT) + OF_SAMPLE).format_map(appearance)}"
-        if len(place["appearances"]) > show:
-            yield f"  … and {len(place['appearances']) - show:,} samples more (--show)"
+def _explain_steps(
+    config: Path, run: Path, steps: range, rank: int | None, *, show: int, as_json: bool
+) -> None:
+    """Print what training steps read.
+
+    Args:
+        config: The nanoset.yaml.
+        run: The run.yaml.
+        steps: Numbers of the steps.
+        rank: Only the samples of this data-parallel rank.
+        show: How many samples of each step to list; JSON has all of them.
+        as_json: Whether to print JSON.
+    """
+    from nanoset_core.lineage.run import explain_steps
+    from nanoset_core.project.project import Project
+
+    project = Project.open(config)
+    most = None if as_json else show
+    with project.outputs.access.named():
+        origins = explain_steps(project, run, steps, rank, most)
+
+    # A single step is printed as an object, and only a range A..B as a list.
+    values: Any = _to_json(origins)
+    if len(steps) == 1:
+        values = values[0]
+    _print(values, step_lines(origins), as_json=as_json)
+
+
+def _find_steps(
+    config: Path, run: Path, document: Mapping[str, Any], *, show: int, as_json: bool
+) -> None:
+    """Print which steps of a run read a document.
+
+    Args:
+        config: The nanoset.yaml.
+        run: The run.yaml.
+        document: The options that name the document.
+        show: How many steps to list; JSON has all of them.
+        as_json: Whether to print JSON.
+    """
+    from nanoset_core.lineage.run import find_steps
+    from nanoset_core.project.project import Project
+
+    project = Project.open(config)
+    with project.outputs.access.named():
+        documents = find_steps(project, run, **document)
+    _print(_to_json(documents), reading_lines(documents, show), as_json=as_json)
+
+
+def _complete_run(run: Path, log: Path) -> None:
+    """Print a run.yaml, completed from a log; warn if the log contradicts it."""
+    from nanoset_core.stages.handoff.train_log import completed
+
+    text, differences = completed(run, log)
+    echo(Multiline(text), nl=False)
+    for difference in differences:
+        echo(f"warning: {difference}", err=True)
+
+
+def _to_json(records: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return dataclasses as plain values."""
+    return [asdict(record) for record in records]
+
+
+def _print(values: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print plain values as JSON, or the lines that say the same to people."""
+    if as_json:
+        print_json(values, ensure_ascii=False)
+        return
+    for line in lines:
+        echo(line)

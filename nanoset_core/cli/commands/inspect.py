@@ -1,22 +1,31 @@
-"""`nanoset inspect`: what an indexed dataset holds."""
+"""`nanoset inspect`: print what an indexed dataset holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.cli.lengths import describe_lengths
 from nanoset_core.cli.options import ANY_PATH, ManyValued, option, tokenizer_options
-from nanoset_core.cli.terminal import spread
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
+    from tokenizers import Tokenizer
 
 SHOWN_TOKENS = 24
+"""Tokens that are shown of a sequence."""
 SHOWN_CHARACTERS = 160
+"""Characters that are shown of their text."""
+_DEFAULT_SPECIAL_TOKENS = (
+    "the tokenizer is Megatron-LM's tiktoken JSON, read with the default of 1,000 ids for special "
+    "tokens; if the tokens were made with another number, name it with "
+    "--tiktoken-num-special-tokens"
+)
 
 
 @click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset holds.")
@@ -24,8 +33,10 @@ SHOWN_CHARACTERS = 160
 @tokenizer_options("to show text instead of ids")
 @option("--sequences", "How many sequences to show.", default=3, show_default=True)
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
-    """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its
-    first sequences.
+    """Show the size and the first sequences of an indexed dataset.
+
+    PREFIX is the path of its .bin and .idx without the ending, or a folder. Of a folder, every
+    dataset is shown.
     """
     from nanoset_core.formats.indexed.folder import pairs_at
 
@@ -37,42 +48,88 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
 def describe_dataset(
     prefix: Location, tokenizer_file: TokenizerPath | None = None, sequences: int = 3
 ) -> Iterator[str]:
-    """Yield lines on counts, lengths, dtype, and the first sequences, decoded where there is a
-    tokenizer.
+    """Yield lines that describe an indexed dataset: its counts, and its first sequences.
+
+    Args:
+        prefix: Path of the .bin and .idx without the ending.
+        tokenizer_file: The tokenizer that decodes the tokens; without it, their ids are shown.
+        sequences: How many sequences to show.
 
     Raises:
-        MissingError, FormatError: see MMapIndexedDataset.
+        MissingError: A file is missing.
+        FormatError: A file is damaged.
     """
     import numpy as np
 
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-    from nanoset_core.formats.indexed.ids import first_foreign
-    from nanoset_core.tokenizers.engines.reference import decode_tokens, load_tokenizer
-    from nanoset_core.tokenizers.files import define, tokenizer_path
-    from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+    from nanoset_core.tokenizers.files import tokenizer_path
 
-    dataset, file = (
-        MMapIndexedDataset(str(prefix)),
-        None if tokenizer_file is None else tokenizer_path(tokenizer_file),
-    )
-    tokenizer, lengths = None if file is None else load_tokenizer(file), dataset.sequence_lengths
-    yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
+    dataset = MMapIndexedDataset(str(prefix))
+    lengths = dataset.sequence_lengths  # (n_sequences,) tokens of each
+    n_documents = len(dataset.document_indices) - 1
+    yield f"{prefix}: {n_documents:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
     if len(lengths):
-        yield f"{int(lengths.sum(dtype=np.int64)):,} tokens; a sequence has {spread(lengths)}"
-    made = None if file is None else define(file)
-    if made is not None and made.kind == "tiktoken JSON" and made.source.num_special_tokens is None:
-        yield (
-            "the tokenizer is Megatron-LM's tiktoken JSON, taken with 1,000 ids for special tokens, as by default: "
-            "where the tokens were made with another number, name it with --tiktoken-num-special-tokens"
-        )
+        n_tokens = int(lengths.sum(dtype=np.int64))
+        yield f"{n_tokens:,} tokens; a sequence has {describe_lengths(lengths)}"
+
+    decoder = None
+    if tokenizer_file is not None:
+        file = tokenizer_path(tokenizer_file)
+        decoder = _Decoder.load(file)
+        if _has_default_special_tokens(file):
+            yield _DEFAULT_SPECIAL_TOKENS
+
     for index in range(min(sequences, len(dataset))):
-        ids = dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])).tolist()
+        length = int(lengths[index])
+        ids = dataset.get(index, 0, min(SHOWN_TOKENS, length)).tolist()
         shown = " ".join(map(str, ids))
-        if tokenizer is not None and file is not None:
-            greatest = tokenizer_facts(file).max_id
-            foreign = first_foreign(np.array(ids, np.int64), greatest)
-            if foreign is None:
-                shown = repr(decode_tokens(tokenizer, ids, file)[:SHOWN_CHARACTERS])
-            else:  # ids that no tokenizer can decode
-                shown = f"{shown} (token {foreign}, {ids[foreign]}, is not in the vocabulary, 0 to {greatest})"
-        yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
+        if decoder is not None:
+            shown = decoder.decode(ids)
+        if length > SHOWN_TOKENS:
+            shown += " …"
+        yield f"[{index}] {length:,} tokens: {shown}"
+
+
+def _has_default_special_tokens(file: TokenizerPath) -> bool:
+    """Return whether a tokenizer has a number of special tokens that its file does not state."""
+    from nanoset_core.tokenizers.files import define
+
+    definition = define(file)
+    is_tiktoken_json = definition.kind == "tiktoken JSON"
+    return is_tiktoken_json and definition.source.num_special_tokens is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """Shows tokens as text."""
+
+    file: TokenizerPath
+    tokenizer: Tokenizer
+    max_id: int
+    """Largest id of the vocabulary."""
+
+    @staticmethod
+    def load(file: TokenizerPath) -> _Decoder:
+        """Load a tokenizer, which can take seconds.
+
+        Raises:
+            FormatError: The file is not a tokenizer.
+        """
+        from nanoset_core.tokenizers.engines.reference import load_tokenizer
+        from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+
+        return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of tokens, or their ids if one is not in the vocabulary."""
+        import numpy as np
+
+        from nanoset_core.formats.indexed.ids import first_foreign
+        from nanoset_core.tokenizers.engines.reference import decode_tokens
+
+        foreign = first_foreign(np.array(ids, np.int64), self.max_id)
+        if foreign is None:
+            text = decode_tokens(self.tokenizer, ids, self.file)
+            return repr(text[:SHOWN_CHARACTERS])
+        fault = f"token {foreign}, {ids[foreign]}, is not in the vocabulary, 0 to {self.max_id}"
+        return f"{' '.join(map(str, ids))} ({fault})"

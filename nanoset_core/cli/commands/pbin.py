@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.cli.lengths import describe_lengths
 from nanoset_core.cli.options import (
     ANY_FILE,
     OVERWRITE_OPTION,
@@ -24,7 +25,7 @@ from nanoset_core.cli.options import (
     text_options,
 )
 from nanoset_core.cli.progress import progress_bars
-from nanoset_core.cli.terminal import print_made, print_notices, rejected_text, spread
+from nanoset_core.cli.terminal import print_made, print_notices, rejected_text
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 
@@ -290,7 +291,7 @@ def describe(files: tuple[Location, ...]) -> None:
             if fault:
                 echo(fault)
             if index.facts.documents:
-                lengths = f"a document has {spread(index.lengths)}"
+                lengths = f"a document has {describe_lengths(index.lengths)}"
                 if index.facts.empty_documents:
                     lengths += f"; {index.facts.empty_documents:,} have none"
                 echo(lengths)

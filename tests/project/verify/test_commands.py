@@ -52,7 +52,7 @@ def test_explain_a_document(config):
         1,
         *config,
     )
-    assert "samples more (--show)" in text
+    assert "more samples (--show)" in text
     value = json.loads(
         run("explain", "pretrain", "train", "--document", "code-119", "--json", *config)
     )

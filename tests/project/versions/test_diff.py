@@ -250,7 +250,10 @@ def test_the_command(copy):
         "files that differ: 1, the same: 3",
     ):
         assert text in printed.output
-    assert "… and 1 files more" in invoke_nanoset(["diff", "web", "--show", "0", *config]).output
+    assert (
+        "… and 1 more file (--show)"
+        in invoke_nanoset(["diff", "web", "--show", "0", *config]).output
+    )
     value = json.loads(invoke_nanoset(["diff", "web", "--json", *config]).output)
     assert value["new"]["documents"] - value["old"]["documents"] == 3
     assert value["files"][0]["after"]["documents"] == 63

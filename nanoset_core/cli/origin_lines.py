@@ -1,0 +1,175 @@
+"""The lines in which `nanoset explain` prints samples, documents and training steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from nanoset_core.records.text import format_count
+
+if TYPE_CHECKING:
+    from nanoset_core.lineage.documents import DocumentOrigin
+    from nanoset_core.lineage.excerpts import SourceExcerpt
+    from nanoset_core.lineage.explain import PieceOrigin, SampleOrigin
+    from nanoset_core.lineage.positions import Appearance, DocumentPlaces
+    from nanoset_core.lineage.run import DocumentSteps, Reading, StepOrigin
+    from nanoset_core.lineage.webdataset import ContextOrigin, TarAppearance
+
+
+def sample_lines(sample: SampleOrigin) -> Iterator[str]:
+    """Yield lines on a sample of a nanoset: where it is from, and each document in it."""
+    tokens = f"{sample.tokens:,} tokens"
+    if sample.pad_tokens:
+        tokens += f", {sample.pad_tokens:,} of padding"
+    documents = format_count(len(sample.pieces), "document")
+    yield (
+        f"{sample.name} {sample.split} sample {sample.sample:,}, "
+        f"which is sample {sample.corpus_sample:,} of {sample.corpus}: "
+        f"{tokens} from {documents}"
+    )
+    yield from _piece_lines(sample.pieces)
+
+
+def context_lines(context: ContextOrigin) -> Iterator[str]:
+    """Yield lines on a sample in a webdataset's tars: where it is from, and each document in it."""
+    tokens = f"{context.tokens:,} tokens"
+    if context.bos_tokens:
+        tokens += f", {context.bos_tokens:,} BOS"
+    if context.pad_tokens:
+        tokens += f", {context.pad_tokens:,} of padding"
+    documents = format_count(len(context.pieces), "document")
+    yield (
+        f"{context.name} sample {context.key} (number {context.position:,} of all) "
+        f"in {context.tar}, context {context.context:,} before the shuffle, "
+        f"of {context.corpus}: {tokens} from {documents}"
+    )
+    yield from _piece_lines(context.pieces)
+
+
+def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
+    """Yield an empty line and a paragraph for each document of a sample."""
+    for piece in pieces:
+        yield ""
+        yield f"{_ranges_text(piece)} {document_line(piece.origin)}"
+        if piece.text is not None:
+            yield f"  tokens: {piece.text!r}"
+        if piece.source is not None:
+            yield f"  source: {_source_text(piece.source)}"
+
+
+def _ranges_text(piece: PieceOrigin | Appearance) -> str:
+    """Return which tokens of a sample are which tokens of a document."""
+    sample_start, sample_stop = piece.sample_tokens
+    document_start, document_stop = piece.document_tokens
+    return (
+        f"tokens {sample_start:,} to {sample_stop:,} of the sample "
+        f"are tokens {document_start:,} to {document_stop:,} of the document"
+    )
+
+
+def _source_text(source: SourceExcerpt) -> str:
+    """Return the raw text of some tokens, and whether it is still what was tokenized."""
+    if source.text is None:
+        return f"{source.state}: {source.note}"
+    if source.state == "unchanged":
+        return repr(source.text)
+    return f"{source.text!r} ({source.note})"
+
+
+def document_line(origin: DocumentOrigin) -> str:
+    """Return a line that names a document: its place in the raw text, id, number and length.
+
+    The number in the corpus comes first, since tables of documents, columns and attributes are
+    joined by it. It is followed by the number in the view if the document was read through one.
+    """
+    place = f"{origin.corpus}/{origin.file}:{origin.line}"
+    if origin.byte_offset >= 0:
+        place += f" (byte {origin.byte_offset:,})"
+    else:  # a table has rows instead of lines
+        place += " (row)"
+    if origin.id is not None:
+        place += f", id {origin.id!r}"
+
+    number = f"document {origin.document:,} of corpus {origin.corpus}"
+    if origin.view is not None:
+        number += f" (document {origin.view_document:,} of view {origin.view})"
+    return f"{place}: {number}, {origin.tokens:,} tokens"
+
+
+def places_lines(
+    documents: Sequence[DocumentPlaces], split: str | None, show: int
+) -> Iterator[str]:
+    """Yield lines on which samples hold each of some documents.
+
+    Args:
+        documents: The documents, with the samples that hold them.
+        split: The split of a nanoset that was searched; None if tars were.
+        show: How many samples of each document to list.
+    """
+    for number, document in enumerate(documents):
+        yield "" if number else f"{format_count(len(documents), 'document')} found"
+        yield document_line(document.origin)
+        if document.reason is not None:
+            yield f"  {document.reason}"
+        for appearance in document.appearances[:show]:
+            yield f"  {_appearance_text(appearance, split)}: {_ranges_text(appearance)}"
+        n_unlisted = len(document.appearances) - show
+        if n_unlisted > 0:
+            yield f"  … and {format_count(n_unlisted, 'more sample')} (--show)"
+
+
+def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) -> str:
+    """Return the name of a sample that holds a document."""
+    from nanoset_core.lineage.webdataset import TarAppearance
+
+    number = f"{appearance.sample:,}"
+    if isinstance(appearance, TarAppearance):
+        return f"sample {appearance.key} (number {number} of all) in {appearance.tar}"
+    return f"{split} sample {number}"
+
+
+def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
+    """Yield lines on what training steps read: each sample, with its rank and micro-batch."""
+    from nanoset_core.lineage.sentences import step_sentence
+
+    for number, step in enumerate(steps):
+        if number:
+            yield ""
+        yield step_sentence(step)
+        for sample in step.samples:
+            yield ""
+            headline, *lines = sample_lines(sample)
+            yield f"rank {sample.rank}, micro-batch {sample.micro_batch}: {headline}"
+            yield from lines
+        n_shown = len(step.samples)
+        if n_shown < step.batch_size:
+            yield ""
+            yield (
+                f"{n_shown:,} of its {step.batch_size:,} samples are shown (--rank, --show, --json)"
+            )
+
+
+def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str]:
+    """Yield lines on which training steps read each of some documents, at most `show` of each."""
+    for document in documents:
+        yield document_line(document.origin)
+        summary = f"{format_count(len(document.steps), 'time')} in a step of {document.handoff}"
+        if document.reason is not None:
+            summary += f"; {document.reason}"
+        yield f"  {summary}"
+        for reading in document.steps[:show]:
+            yield f"  {_reading_text(reading)}"
+        n_unlisted = len(document.steps) - show
+        if n_unlisted > 0:
+            yield f"  … and {n_unlisted:,} more (--show)"
+
+
+def _reading_text(reading: Reading) -> str:
+    """Return the step, sample, rank and micro-batch that read a document."""
+    text = (
+        f"step {reading.step:,}: sample {reading.sample:,}, "
+        f"rank {reading.rank}, micro-batch {reading.micro_batch}"
+    )
+    if reading.skipped:
+        text += ", skipped"
+    return text
