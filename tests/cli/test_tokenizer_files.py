@@ -71,8 +71,8 @@ def test_megatrons_flags(texts, name):
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--tokenizer-type", "TikTokenizer", "--tokenizer", FILES / "tekken.json"], "none of this type"),
-        (["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer", FILES / "bpe.model"], "none of this type"),
+        (["--tokenizer-type", "TikTokenizer", "--tokenizer", FILES / "tekken.json"], "not of this type"),
+        (["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer", FILES / "bpe.model"], "not of this type"),
         (["--tokenizer", FILES / "tekken.json", "--vocab-file", FILES / "vocab.json"], "two tokenizers are named"),
         (["--tokenizer", FILES / "ranks.tiktoken"], "--tiktoken-pattern"),
         (["--vocab-file", FILES.parent / "tokenizer.json"], "tokenizer.json: tokenizer.json"),

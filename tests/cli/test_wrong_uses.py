@@ -139,7 +139,7 @@ CASES = [
     ("nope", [USAGE, "nope"]),
     ("tokenize --input raw/web --output-prefix o/z", [USAGE, "--tokenizer"]),
     ("gc --older-than -1", [USAGE, "--older-than", "x>=0"]),
-    ("gc --older-than nan", [USAGE, "--older-than", "'nan' is no finite number"]),
+    ("gc --older-than nan", [USAGE, "--older-than", "'nan' is not a finite number"]),
     ("demo new --megabytes inf", [USAGE, "--megabytes", "0<=x<=10000"]),
     (f"tokenize --input raw/web --output-prefix o --tokenizer t --partitions {10**30}", [USAGE, "--partitions", "<=x"]),
     (f"shuffle --input {PAIR} --output tars\udcff --seqlen 9", [r"b'tars\xff'", "not UTF-8", "rename it"]),

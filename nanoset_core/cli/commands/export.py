@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option, tokenizer_options
+from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made
+from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.stages.exports.settings import FormatName
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.lengths import describe_lengths
-from nanoset_core.cli.options import ANY_PATH, ManyValued, option, tokenizer_options
+from nanoset_core.cli.options import ANY_PATH, ManyValued, option
+from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location

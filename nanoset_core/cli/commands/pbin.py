@@ -22,10 +22,10 @@ from nanoset_core.cli.options import (
     option,
     option_for,
     options_for,
-    text_options,
 )
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices, rejected_text
+from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 

@@ -17,9 +17,9 @@ from nanoset_core.cli.options import (
     option,
     option_for,
     options_for,
-    text_options,
 )
 from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import (
-    ANY_PATH,
-    ManyValued,
-    flag,
-    option,
-    option_for,
-    options_for,
-    text_options,
-)
+from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices
+from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.shards.settings import TokenizationSpec
 

@@ -11,16 +11,9 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import (
-    ANY_PATH,
-    CONFIG_OPTION,
-    JSON_OPTION,
-    ManyValued,
-    flag,
-    option,
-    tokenizer_options,
-)
+from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option
 from nanoset_core.cli.progress import Lines
+from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline, visible
 

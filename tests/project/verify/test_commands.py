@@ -52,7 +52,7 @@ def test_explain_a_document(config):
         1,
         *config,
     )
-    assert "more samples (--show)" in text
+    assert "… and 1 more sample (--show)" in text
     value = json.loads(
         run("explain", "pretrain", "train", "--document", "code-119", "--json", *config)
     )

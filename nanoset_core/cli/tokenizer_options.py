@@ -1,0 +1,232 @@
+"""Options by which commands take a tokenizer, with the names of the flags of Megatron-LM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    FOLDER,
+    OVERWRITE_OPTION,
+    Decorated,
+    combined,
+    option,
+    option_for,
+    options_for,
+)
+from nanoset_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.location import Location
+    from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath
+
+TOKENIZER_TYPES = {
+    "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
+    "GPT2BPETokenizer": ("vocab.json",),
+    "SentencePieceTokenizer": ("SentencePiece",),
+    "GPTSentencePieceTokenizer": ("SentencePiece",),
+    "Llama2Tokenizer": ("SentencePiece",),
+    "TikTokenizer": ("tiktoken JSON",),
+}
+"""Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
+_VOCAB_FILE_KINDS = ("vocab.json",)
+_TOKENIZER_HELP = (
+    "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's "
+    "tiktoken JSON, or the folder that holds one"
+)
+
+
+def tokenizer_options(
+    use: str = "", *, own_vocab_size: bool = False
+) -> Callable[[Decorated], Decorated]:
+    """Return options that name a tokenizer; the command gets one parameter for all, `tokenizer`.
+
+    Args:
+        use: What the command needs the tokenizer for; printed at the end of the help.
+        own_vocab_size: Whether the command has an option --vocab-size of its own. Its value also
+            describes the tokenizer, if the tokenizer's file does not state the size.
+    """
+    # Imported here, since most commands need none of the engines behind it.
+    from nanoset_core.stages.shards.settings import TokenizerSpec
+
+    help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
+    options = [
+        option(
+            "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
+            help_text,
+            type=ANY_PATH,
+        ),
+        option(
+            "--tokenizer-type",
+            "Not needed, since files say what they are. If given, it is checked.",
+            type=click.Choice(list(TOKENIZER_TYPES)),
+        ),
+        option("--vocab-file", "A vocab.json, in place of --tokenizer.", type=ANY_PATH),
+        option(
+            "--merge-file merges",
+            "The merges of the vocab.json; default: the merges.txt next to it.",
+            type=ANY_PATH,
+        ),
+        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
+        option(
+            "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
+            "Special tokens that the file does not hold; several after one option.",
+            multiple=True,
+        ),
+        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
+    ]
+    if not own_vocab_size:
+        options.append(option_for(TokenizerSpec, "vocab_size"))
+    options.append(option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"))
+
+    def decorate(command: Decorated) -> Decorated:
+        @wraps(command)
+        def with_tokenizer(**parameters: Any) -> Any:
+            values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
+            flags = _TokenizerFlags(**values)
+            if own_vocab_size:
+                parameters["vocab_size"] = flags.vocab_size
+            tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
+            return command(tokenizer=tokenizer, **parameters)
+
+        return combined(*options)(with_tokenizer)  # type: ignore[return-value]
+
+    return decorate
+
+
+def text_options(
+    use: str = "", *scratch: str, own_vocab_size: bool = False
+) -> Callable[[Decorated], Decorated]:
+    """Return the options of commands that read text.
+
+    These are the options of a tokenizer and of its end-of-document token, the limits for rejected
+    text, the folder for temporary files, and --overwrite.
+
+    Args:
+        use: As for `tokenizer_options`.
+        scratch: Other names of the option --scratch.
+        own_vocab_size: As for `tokenizer_options`.
+    """
+    from nanoset_core.stages.shards.settings import DocumentsSpec
+
+    scratch_names = " ".join(["--scratch", *scratch, "scratch"])
+    return combined(
+        tokenizer_options(use, own_vocab_size=own_vocab_size),
+        option(
+            "--eod",
+            "The token that ends documents; default: the one that the tokenizer's files name, such "
+            "as the tokenizer_config.json next to a tokenizer.json.",
+        ),
+        options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
+        option(
+            scratch_names,
+            "Folder for temporary files; default: the output's folder.",
+            type=FOLDER,
+        ),
+        OVERWRITE_OPTION,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenizerFlags:
+    """The values of the options that name and describe a tokenizer."""
+
+    tokenizer: Location | None
+    tokenizer_type: str | None
+    vocab_file: Location | None
+    """A vocab.json, in place of `tokenizer`."""
+    merges: Location | None
+    pattern: str | None
+    special_tokens_of_tokenizer: tuple[str, ...]
+    num_special_tokens: int | None
+    vocab_size: int | None
+    legacy: bool
+
+
+def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerPath | None:
+    """Return the tokenizer that options name: its path, with settings only if some were given.
+
+    Raises:
+        ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
+        UsageError: Options describe a tokenizer, but none is named.
+    """
+    from nanoset_core.cli.terminal import print_notices
+    from nanoset_core.tokenizers.files import TokenizerFile, define, tokenizer_path
+    from nanoset_core.tokenizers.files.kinds import kind_of
+
+    if flags.tokenizer is not None and flags.vocab_file is not None:
+        raise ConfigError(
+            "two tokenizers are named",
+            where="--tokenizer, --vocab-file",
+            found=f"{flags.tokenizer} and {flags.vocab_file}",
+            remedy="leave one of them out",
+        )
+    named_path = _local_copy(flags.vocab_file or flags.tokenizer)
+    merges = _local_copy(flags.merges)
+    path = None if named_path is None else tokenizer_path(named_path)
+    source = TokenizerFile(
+        path or Path(),
+        merges,
+        pattern=flags.pattern,
+        special_tokens=flags.special_tokens_of_tokenizer or None,
+        num_special_tokens=flags.num_special_tokens,
+        vocab_size=None if own_vocab_size else flags.vocab_size,
+        legacy=flags.legacy,
+    )
+    if path is None:
+        if source.settings or flags.tokenizer_type is not None:
+            raise click.UsageError(
+                "Missing option '--tokenizer': other options describe a tokenizer, and none is "
+                "named."
+            )
+        return None
+
+    kind = kind_of(source)
+    if flags.tokenizer_type is not None:
+        _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
+    if flags.vocab_file is not None:
+        _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
+
+    # The command's own --vocab-size describes the tokenizer only if the file leaves the size open.
+    if own_vocab_size and kind == "tiktoken JSON":
+        source = replace(source, vocab_size=flags.vocab_size)
+    print_notices(define(source).notices)
+    return source if source.settings else path
+
+
+def _local_copy(location: Location | None) -> Path | None:
+    """Return the path of a tokenizer's file or folder on this machine; copy it from a bucket."""
+    from nanoset_core.tokenizers.files.source import tokenizer_here
+
+    if location is None or isinstance(location, Path):
+        return location
+    return tokenizer_here(location)
+
+
+def _check_kind(
+    source: TokenizerFile, kind: str, flag_name: str, expected_kinds: tuple[str, ...]
+) -> None:
+    """Check that a tokenizer's file is of a kind that an option allows.
+
+    Raises:
+        ConfigError: It is of another kind.
+    """
+    if kind in expected_kinds:
+        return
+    remedy = f"leave {flag_name} out: --tokenizer alone takes every kind of file"
+    for type_name, kinds in TOKENIZER_TYPES.items():
+        if kind in kinds:
+            remedy += f", or --tokenizer-type {type_name}"
+    raise ConfigError(
+        "the tokenizer's file is not of this type",
+        where=flag_name,
+        found=f"{source}: {kind}",
+        expected=" or ".join(expected_kinds),
+        remedy=remedy,
+    )
