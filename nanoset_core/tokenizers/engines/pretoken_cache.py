@@ -256,7 +256,8 @@ class PretokenCache:
         return distinct_codes[numbers]
 
     def _n_learnt(self, width: int) -> int:
-        return self._tables[width].count - self._n_seeded[width]
+        n_words: int = self._tables[width].count - self._n_seeded[width]
+        return n_words
 
     def _has_room(self, width: int, count: int) -> bool:
         """Return whether a table may take some more words."""

@@ -115,7 +115,7 @@ class TokenLists:
             lengths_by_slice.append(lengths)
         return np.concatenate(ids_by_slice), np.concatenate(lengths_by_slice)
 
-    def _gather_slice(self, codes: Codes) -> FlatLists:
+    def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
         """Return the lists of at least one code."""
         is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
         numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
