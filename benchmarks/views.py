@@ -24,11 +24,11 @@ from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
-from nanoset_core.stages.views.choosing import statistics_of
-from nanoset_core.stages.views.conditions import Range, parse_condition
+from nanoset_core.stages.views.conditions import ColumnStatistics, parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import Listed, Rule, Split, Where
 from nanoset_core.stages.views.selection import select
+from nanoset_core.stages.views.tables import statistics_of
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.text.contents import stat_file
 
@@ -46,7 +46,7 @@ class FileGroup:
     def read(self, columns: list[str]) -> Any:
         return self.file.read_row_group(self.number, columns=columns)
 
-    def statistics(self) -> dict[str, Range]:
+    def statistics(self) -> dict[str, ColumnStatistics]:
         return statistics_of(self.file.metadata.row_group(self.number))
 
 
@@ -133,7 +133,8 @@ def without(folder: Path, prefix: Path, documents: int) -> None:
             (found,) = select(groups(folder), [rule], Path(scratch))
             base = read_idx(prefix.with_suffix(".idx"), validate=False)
             assert (
-                write_view_idx(Path(scratch, "view.idx"), base, found.chunks)[1] == documents - 1000
+                write_view_idx(Path(scratch, "view.idx"), base, found.chunks).documents
+                == documents - 1000
             )
             return sum(path.stat().st_size for path in Path(scratch).iterdir())
 

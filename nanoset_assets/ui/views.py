@@ -14,7 +14,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.stage import size_bytes
-from nanoset_core.stages.views.choosing import gap_warnings, step_rows
+from nanoset_core.stages.views.facts import gap_warnings, step_rows
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.hashes import document_hashes, stored_hashes
 from nanoset_core.stages.per_shard import Sharded
-from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.ids import Ids
+from nanoset_core.stages.views.tables import document_groups
 
 MAX_COMPARED = 1_000_000
 """Documents of one corpus whose tokens are compared, on a disk."""

@@ -20,9 +20,9 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.ids import COMMENT, Ids
-from nanoset_core.stages.views.rules import Rows
+from nanoset_core.stages.views.rules import GroupReader
+from nanoset_core.stages.views.tables import document_groups
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.endings import is_table
 
@@ -145,7 +145,7 @@ class _DocumentSearch:
             parts = [np.empty(0, np.int64)]
             if dataset.is_whole_corpus:
                 for group in document_groups(self._project, dataset.name, dataset.manifest):
-                    column = Rows(group).column("id")
+                    column = GroupReader(group).strings("id")
                     rows = np.flatnonzero(self._ids.mask(column, hash_texts(column)))
                     parts.append(group.first + rows)
             else:

@@ -24,7 +24,8 @@ def command(name: str, config: Path, as_json: bool) -> None:
     """
     from nanoset_core.project.orders import view_order_warnings
     from nanoset_core.project.project import Project
-    from nanoset_core.stages.views.choosing import GAPS, gap_warnings, plan_view, step_rows
+    from nanoset_core.stages.views.choosing import plan_view
+    from nanoset_core.stages.views.facts import GAPS, gap_warnings, step_rows
 
     with progress_bars() as (listener, _):
         project = Project.open(config, listener)

@@ -20,17 +20,23 @@ class ViewDataset(Dataset):
 
     @cached_property
     def source(self) -> Dataset:
-        """The dataset of its corpus, also if the view is one of another view."""
+        """The dataset of its corpus, even if the view is of another view."""
         digest = self.manifest.recipe["parents"]["dataset"]
-        gone = "the dataset that a view was chosen from is gone"
-        manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, gone)
+        what = "the dataset that a view was chosen from was deleted"
+        manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, what)
         return self._datasets.open(manifest)
 
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the corpus of documents of the view, int64, shape (n_documents,).
+        """Return the numbers that documents of the view have in the corpus.
 
         The first token of a document identifies it. A document without tokens counts as the one
         whose tokens follow.
+
+        Args:
+            documents: Numbers in the view, shape (n_documents,).
+
+        Returns:
+            Shape (n_documents,).
         """
         view = self.layout
         n_sequences = len(view.sequence_pointers)

@@ -1,10 +1,11 @@
-"""Lists of documents' own ids in files: which rows of a table they name, and which of them name no
-row.
+"""Lists of ids in files, which name documents to include, exclude or erase.
+
+A list is a text file with one id on each line, or a Parquet or Arrow table with a column `id`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,31 @@ from nanoset_core.text.tables import read_table
 
 ID_COLUMN = "id"
 COMMENT = "# "
-"""A line that begins so, and an empty one, holds no id."""
+"""Lines that start with this are comments. They and empty lines list no id."""
+_MAX_NAMES_SHOWN = 20
 
 
 class Ids:
-    """A set of ids, each once, with a note of those that were found."""
+    """A set of ids that finds the documents which have them.
+
+    It remembers which ids it has seen, so that a list with ids of no document can be reported. Each
+    id takes 24 bytes of memory in addition to its text.
+    """
 
     def __init__(self, texts: Any) -> None:
-        """Take an Arrow array of strings without nulls; 24 bytes and the text are held of each."""
+        """Build the set.
+
+        Args:
+            texts: An Arrow array of strings without nulls; an id may occur several times.
+        """
         import pyarrow as pa
 
-        texts = texts.unique()
-        hashes = hash_texts(texts)
+        unique_texts = texts.unique()
+        hashes = hash_texts(unique_texts)
         order = np.argsort(hashes, kind="stable")
-        self._hashes, self._texts = hashes[order], texts.take(pa.array(order))
-        self._found = np.zeros(len(order), np.bool_)
+        self._hashes = hashes[order]  # (n_ids,) ascending
+        self._texts = unique_texts.take(pa.array(order))  # (n_ids,)
+        self._is_seen = np.zeros(len(order), np.bool_)  # (n_ids,)
 
     def __len__(self) -> int:
         """Return the number of ids."""
@@ -44,60 +55,75 @@ class Ids:
 
     @property
     def missing(self) -> int:
-        """How many of them were in no table that `mask` was given."""
-        return len(self) - int(self._found.sum())
+        """Number of ids that no call of `mask` has seen so far."""
+        return len(self) - int(self._is_seen.sum())
 
     def mask(self, ids: Any, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which rows have one of these ids, bool; of an Arrow array of strings, and the
-        hashes of these.
+        """Return which documents have one of these ids.
+
+        Args:
+            ids: Ids of the documents, an Arrow array of strings; may contain nulls.
+            hashes: Their hashes by `hash_texts`, shape (n_documents,).
+
+        Returns:
+            Shape (n_documents,).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = np.zeros(len(ids), np.bool_)
-        if not len(self):
-            return found
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
-        rows = np.flatnonzero(self._hashes[places] == hashes)
-        # A hash alone proves nothing: the texts are compared, too.
-        same = pc.equal(ids.take(pa.array(rows)), self._texts.take(pa.array(places[rows])))
-        rows = rows[pc.fill_null(same, False).to_numpy(zero_copy_only=False)]
-        found[rows] = True
-        self._found[places[rows]] = True
-        return found
+        mask = np.zeros(len(ids), np.bool_)
+        if len(self) == 0:
+            return mask
+
+        # (n_documents,) position of the only id that may be equal
+        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
+        rows = np.flatnonzero(self._hashes[positions] == hashes)
+
+        # Different ids may have the same hash, so the texts are compared, too.
+        document_ids = ids.take(pa.array(rows))
+        listed_texts = self._texts.take(pa.array(positions[rows]))
+        is_equal = pc.fill_null(pc.equal(document_ids, listed_texts), False)
+        rows = rows[is_equal.to_numpy(zero_copy_only=False)]
+        mask[rows] = True
+        self._is_seen[positions[rows]] = True
+        return mask
 
 
 def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
-    """Read files of ids, as `listed_ids`."""
+    """Return the ids that files list, as a set; see `listed_ids` for the files and errors."""
     return Ids(listed_ids(folder, names))
 
 
 def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
     """Return the ids that files list.
 
-    A Parquet or Arrow file, by its ending, lists the ids in its column `id`, or in its only column;
-    any other file has one id a line, in UTF-8.
+    A Parquet or Arrow file, by its ending, lists the ids in its column `id` or in its only column.
+    Any other file has one id on each line, in UTF-8.
 
     Args:
-        folder: holds the files.
-        names: paths of the files below it.
+        folder: Contains the files.
+        names: Paths of the files below it.
 
     Returns:
         An Arrow array of strings, without nulls.
 
     Raises:
-        InputError: a line is not UTF-8, or a table cannot be read, has no such column, or has ids
-            that are no text.
+        InputError: A line is not UTF-8, or a table cannot be read, has no such column, or has ids
+            that are not text.
     """
     import pyarrow as pa
 
     parts = [pa.array([], pa.large_string())]
     for name in names:
-        parts += _ids_of_table(folder / name) if is_table(name) else [_ids_of_lines(folder / name)]
+        if is_table(name):
+            parts += _ids_in_table(folder / name)
+        else:
+            parts.append(_ids_in_lines(folder / name))
     return pa.chunked_array(parts).combine_chunks()
 
 
-def _ids_of_lines(path: RawFolder) -> Any:
+def _ids_in_lines(path: RawFolder) -> Any:
+    """Return the ids in a text file as an Arrow array of strings."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -107,61 +133,86 @@ def _ids_of_lines(path: RawFolder) -> Any:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        found = f"byte {data[error.start]:#04x}"
         kind = describe_content(data[:HEAD_BYTES])
+        if kind:
+            found += f"; the file is {kind}"
         raise InputError(
             "a line is not text",
             where=f"{path}:{line}",
-            found=f"byte {data[error.start]:#04x}" + (f"; the file is {kind}" if kind else ""),
-            expected="one id a line, in UTF-8",
+            found=found,
+            expected="one id on each line, in UTF-8",
             remedy="write the file in UTF-8, or as a table that ends in .parquet or .arrow",
         ) from None
-    lines = pc.split_pattern(
-        pa.array([text.replace("\r\n", "\n")], pa.large_string()), "\n"
-    ).flatten()
-    is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(pc.starts_with(lines, COMMENT)))
+    # Arrow splits millions of lines without making a Python string of each.
+    whole_text = pa.array([text.replace("\r\n", "\n")], pa.large_string())
+    lines = pc.split_pattern(whole_text, "\n").flatten()
+    is_comment = pc.starts_with(lines, COMMENT)
+    is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(is_comment))
     return lines.filter(is_id)
 
 
-def _ids_of_table(path: RawFolder) -> list[Any]:
-    """Return the ids of a table, an Arrow array for each slice that was read."""
-    import pyarrow as pa
+_EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in each row"
 
-    expected = f"a column {ID_COLUMN!r}, or one column alone, with an id in each row"
-    id_names: tuple[str, ...] = ()
 
-    def choose(schema: Any) -> list[str]:
-        nonlocal id_names
-        names = schema.names
-        if ID_COLUMN not in names and len(names) != 1:
-            raise InputError(
-                "a list of ids lacks a column of ids",
-                where=path,
-                found=f"columns {', '.join(map(repr, names[:20]))}" if names else "no columns",
-                expected=expected,
-                remedy=f"rename the column of the ids to {ID_COLUMN!r}",
-            )
-        id_names = locate(schema, ID_COLUMN if ID_COLUMN in names else names[0])
-        return [".".join(id_names)]
+def _ids_in_table(path: RawFolder) -> list[Any]:
+    """Return the ids in a table, an Arrow array of strings for each part of the table."""
+    column_path: tuple[str, ...] = ()  # set once the schema has been read
+
+    def choose_column(schema: Any) -> list[str]:
+        nonlocal column_path
+        column_path = locate(schema, _id_column(schema.names, path))
+        return [".".join(column_path)]
 
     def convert(rows: Any, first_row: int) -> Any:
-        ids = ids_of(column_at(rows, id_names))
-        if ids.n_unkept:
-            raise InputError(
-                "a list of ids has ids that are no text",
-                where=path,
-                found=f"{ids.n_unkept:,} in rows {first_row:,} to {first_row + rows.num_rows - 1:,}",
-                expected=expected,
-                remedy="write them as text",
-            )
-        return pa.array(ids.texts, pa.large_string()).drop_null()
+        return _ids_in_rows(column_at(rows, column_path), first_row, path)
 
     try:
-        return list(read_table(path, choose, convert))
+        return list(read_table(path, choose_column, convert))
     except FaultError as fault:
         raise InputError(
             "a list of ids cannot be read",
             where=path,
             found=fault.detail,
-            expected=expected,
+            expected=_EXPECTED_TABLE,
             remedy="write the file again",
         ) from fault
+
+
+def _id_column(names: Sequence[str], path: RawFolder) -> str:
+    """Return the column of a table that contains the ids."""
+    if ID_COLUMN in names:
+        return ID_COLUMN
+    if len(names) == 1:
+        return names[0]
+    shown_names = ", ".join(repr(name) for name in names[:_MAX_NAMES_SHOWN])
+    raise InputError(
+        "a list of ids lacks a column of ids",
+        where=path,
+        found=f"columns {shown_names}" if names else "no columns",
+        expected=_EXPECTED_TABLE,
+        remedy=f"rename the column of the ids to {ID_COLUMN!r}",
+    )
+
+
+def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
+    """Return the ids in some rows of a table as an Arrow array of strings.
+
+    Args:
+        column: The ids, an Arrow array of any type that ids may have.
+        first_row: Number of the first row, for messages.
+        path: Of the table, for messages.
+    """
+    import pyarrow as pa
+
+    ids = ids_of(column)
+    if ids.n_unkept:
+        last_row = first_row + len(column) - 1
+        raise InputError(
+            "a list of ids has ids that are no text",
+            where=path,
+            found=f"{ids.n_unkept:,} in rows {first_row:,} to {last_row:,}",
+            expected=_EXPECTED_TABLE,
+            remedy="write them as text",
+        )
+    return pa.array(ids.texts, pa.large_string()).drop_null()

@@ -1,5 +1,16 @@
-"""What a view says of its documents, as steps: filters, budgets and repeats, one after the other,
-and an order.
+"""The rule of a view: steps that each take documents out or repeat them, and an order.
+
+The rule of this view has three steps, which are applied in this order:
+
+    views:
+      clean: {of: web, where: "quality >= 3", exclude: takedown.txt, tokens: 5e9}
+
+    Listed    exclude takedown.txt
+    Where     where quality >= 3
+    Budget    5,000,000,000 tokens
+
+Listed, Where, Without and Split are filters: they decide about each document for itself. A Budget
+and a Repeat need to know how often each document is given so far.
 """
 
 from __future__ import annotations
@@ -7,54 +18,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.sampling.hashing import below, hash_texts, salted
-from nanoset_core.stages.views.conditions import Condition, Range
+from nanoset_core.stages.views.conditions import ColumnStatistics, Condition
 from nanoset_core.stages.views.ids import Ids
 
-KEY = ("file", "line", "byte_offset")
-"""What names a document that has no id of its own."""
+LOCATION_COLUMNS = ("file", "line", "byte_offset")
+"""Columns that identify a document without an id."""
 
 
-class Group(Protocol):
-    """A row group: up to 65,536 documents of a corpus, in order."""
+class RowGroup(Protocol):
+    """Up to 65,536 consecutive documents of a corpus, as a row group of a Parquet file has them."""
 
-    first: int
-    """Number of its first document."""
-    rows: int
-    """Documents."""
+    @property
+    def first(self) -> int:
+        """Number of the first document in the corpus."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of documents."""
+        ...
 
     def read(self, columns: list[str]) -> Any:
         """Return some columns as an Arrow table."""
 
-    def statistics(self) -> Mapping[str, Range]:
+    def statistics(self) -> Mapping[str, ColumnStatistics]:
         """Return what is known of the columns without reading them."""
 
 
-class Rows:
-    """The documents of a row group; each column is read when it is first asked for."""
+class GroupReader:
+    """Reads a row group for the filters of many views: each column is read once, when needed."""
 
-    def __init__(self, group: Group) -> None:
-        self.group, self.known = group, dict[object, Any]()
+    def __init__(self, group: RowGroup) -> None:
+        self.group = group
+        self.results: dict[object, Any] = {}
+        """Results of conditions for these documents; see `Condition.mask`."""
         self._columns: dict[str, Any] = {}
+        self._hashes: dict[str, NDArray[np.uint64]] = {}
 
     def table(self, columns: frozenset[str]) -> Any:
-        """Return some columns as an Arrow table."""
+        """Return some columns as an Arrow table, in alphabetical order; unknown ones are absent."""
         import pyarrow as pa
 
         missing = sorted(columns - self._columns.keys())
         if missing:
             table = self.group.read(missing)
             self._columns |= {name: table.column(name) for name in table.schema.names}
-        return pa.table(
-            {name: self._columns[name] for name in sorted(columns) if name in self._columns}
-        )
+        names = [name for name in sorted(columns) if name in self._columns]
+        return pa.table({name: self._columns[name] for name in names})
 
-    def column(self, name: str) -> Any:
+    def strings(self, name: str) -> Any:
         """Return a column as one Arrow array of strings."""
         import pyarrow as pa
 
@@ -63,153 +81,176 @@ class Rows:
 
     @cached_property
     def tokens(self) -> NDArray[np.int32]:
-        """Tokens of each document, int32."""
-        return np.asarray(self.table(frozenset({"tokens"})).column("tokens").to_numpy())
+        """Number of tokens of each document, shape (n_documents,)."""
+        column = self.table(frozenset({"tokens"})).column("tokens")
+        return np.asarray(column.to_numpy())
 
     @cached_property
-    def statistics(self) -> Mapping[str, Range]:
+    def statistics(self) -> Mapping[str, ColumnStatistics]:
         """What is known of the columns without reading them."""
         return self.group.statistics()
 
-    def keys(self, column: str = "id") -> NDArray[np.uint64]:
-        """Return a hash of each document by a column, where that is null by its file and line;
-        uint64.
-        """
-        if ("keys", column) not in self.known:
-            self.known["keys", column] = self._keys(column)
-        found: NDArray[np.uint64] = self.known["keys", column]
-        return found
+    def hashes(self, column: str = "id") -> NDArray[np.uint64]:
+        """Return a hash of each document's value of a column, shape (n_documents,).
 
-    def _keys(self, column: str) -> NDArray[np.uint64]:
+        A document whose value is null has the hash of its file, line and byte offset.
+        """
+        if column not in self._hashes:
+            self._hashes[column] = self._compute_hashes(column)
+        return self._hashes[column]
+
+    def _compute_hashes(self, column: str) -> NDArray[np.uint64]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = self.column(column)
-        keys = hash_texts(values)
+        values = self.strings(column)
+        hashes = hash_texts(values)
         if values.null_count:
-            rows = pa.array(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)))
-            parts = [self.column(name).take(rows) for name in KEY]
-            keys[rows.to_numpy()] = hash_texts(
-                pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
-            )
-        return keys
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(is_null)
+            parts = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
+            separator = pa.scalar("\n", pa.large_string())
+            locations = pc.binary_join_element_wise(*parts, separator)
+            hashes[rows] = hash_texts(locations)
+        return hashes
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Keeps documents of which a condition is true."""
+    """Keeps the documents for which a condition is true.
 
-    name: str = field(compare=False)
+    Views with equal conditions share the work: their names do not matter.
+    """
+
+    view: str = field(compare=False)
     condition: Condition
 
     @property
     def text(self) -> str:
-        """The rule in words."""
+        """The step in words."""
         return f"where {self.condition.text}"
 
-    def mask(self, rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group it keeps."""
-        if not alive.any() or not self.condition.may_hold(rows.statistics):
-            return np.zeros(len(alive), np.bool_)
-        return self.condition.mask(rows.table(self.condition.columns), rows.known)
+    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which documents of a row group the condition is true for.
+
+        Args:
+            reader: The row group.
+            candidates: Documents that matter, shape (n_documents,). The result for other documents
+                may be anything.
+        """
+        if not candidates.any() or not self.condition.may_hold(reader.statistics):
+            return np.zeros(len(candidates), np.bool_)
+        return self.condition.mask(reader.table(self.condition.columns), reader.results)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """Keeps documents whose ids are listed, or all others."""
+    """Keeps the documents whose ids are listed, or all other documents."""
 
-    name: str
+    view: str
     ids: Ids
     keep: bool
+    """True keeps the listed documents (`include`), False the others (`exclude`)."""
     text: str
+    """The step in words."""
 
-    def mask(self, rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group it keeps; ids are looked up in all of them, to find
-        them all.
+    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which documents of a row group are kept.
+
+        All documents are looked up, not just the candidates, so that `ids` knows in the end which
+        ids no document has.
         """
-        found = self.ids.mask(rows.column("id"), hash_texts(rows.column("id")))
-        return found if self.keep else ~found
+        texts = reader.strings("id")
+        is_listed = self.ids.mask(texts, hash_texts(texts))
+        return is_listed if self.keep else ~is_listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Without:
-    """Leaves documents out by their numbers, int64, ascending."""
+    """Removes documents by their numbers."""
 
-    name: str
+    view: str
     documents: NDArray[np.int64]
+    """Numbers in the corpus, ascending, shape (n_removed,)."""
     text: str
+    """The step in words."""
 
-    def mask(self, rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group it keeps."""
-        first = rows.group.first
-        begin, end = np.searchsorted(self.documents, (first, first + len(alive)))
-        kept = np.ones(len(alive), np.bool_)
-        kept[self.documents[begin:end] - first] = False
-        return kept
+    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which documents of a row group are kept, shape (n_documents,)."""
+        first = reader.group.first
+        start, stop = np.searchsorted(self.documents, (first, first + len(candidates)))
+        is_kept = np.ones(len(candidates), np.bool_)
+        is_kept[self.documents[start:stop] - first] = False
+        return is_kept
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Keeps a share of the documents by the hash of a column: a document never changes sides."""
+    """Keeps a share of the documents by a hash, so that a document never changes sides."""
 
-    name: str = field(compare=False)
+    view: str = field(compare=False)
     by: str
-    begin: float
-    end: float
+    """Column that is hashed: documents with the same value are on the same side."""
+    start: float
+    """Start of the share in the range of all hashes, 0 to 1."""
+    stop: float
 
     @property
     def text(self) -> str:
-        """The rule in words."""
-        return f"split by {self.by}, [{self.begin:g}, {self.end:g})"
+        """The step in words."""
+        return f"split by {self.by}, [{self.start:g}, {self.stop:g})"
 
-    def mask(self, rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group it keeps."""
-        if not alive.any():
-            return alive
-        keys = salted(rows.keys(self.by), "split")
-        return (
-            below(keys, self.end) & ~below(keys, self.begin)
-            if self.begin > 0
-            else below(keys, self.end)
-        )
+    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which documents of a row group are kept, shape (n_documents,)."""
+        if not candidates.any():
+            return candidates
+        hashes = salted(reader.hashes(self.by), "split")
+        is_kept = below(hashes, self.stop)
+        if self.start > 0:
+            is_kept &= ~below(hashes, self.start)
+        return is_kept
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Keeps documents in the order of their hashes until one would exceed a number of documents or
-    tokens.
-    """
+    """Keeps documents in the order of their hashes until the next one would exceed a limit."""
 
-    name: str
+    view: str
     unit: str
-    most: int
+    """`documents` or `tokens`."""
+    limit: int
 
     @property
     def text(self) -> str:
-        """The rule in words."""
-        return f"{self.most:,} {self.unit}"
+        """The step in words."""
+        return f"{self.limit:,} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Gives every document so often; of a fraction, that share of the documents once more."""
+    """Gives every document several times.
 
-    name: str
+    With `times` = 2.3, every document is given twice, and 30 % of them, by hash, a third time.
+    """
+
+    view: str
     times: float
 
     @property
     def text(self) -> str:
-        """The rule in words."""
+        """The step in words."""
         return f"repeat {self.times:g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order documents are given, where not as they are stored."""
+    """An order of documents other than the one in which they are stored."""
 
     by: str | None = None
+    """Column by which they are sorted."""
     descending: bool = False
     seed: int | None = None
+    """Seed by which they are shuffled. Either this or `by` is set."""
 
 
 Filter = Where | Listed | Without | Split
@@ -219,36 +260,42 @@ FILTERS = (Where, Listed, Without, Split)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """All that leads from a corpus to a view: the steps of the views that it is of, and its own."""
+    """How a view is chosen from its corpus.
+
+    If a view is of another view, the steps of that one come first.
+    """
 
     steps: tuple[Step, ...] = ()
-    """`name` of each is the view that it belongs to."""
+    """In the order in which they are applied; `view` of each is the view that it belongs to."""
     order: Order | None = None
 
     @property
-    def leading(self) -> tuple[Filter, ...]:
-        """The filters before the first step that looks at all documents."""
-        first = next(
-            (n for n, step in enumerate(self.steps) if not isinstance(step, FILTERS)),
-            len(self.steps),
-        )
-        return cast("tuple[Filter, ...]", self.steps[:first])
+    def leading_filters(self) -> tuple[Filter, ...]:
+        """The filters before the first budget or repeat; all documents can pass them in one read."""
+        filters: list[Filter] = []
+        for step in self.steps:
+            if not isinstance(step, FILTERS):
+                break
+            filters.append(step)
+        return tuple(filters)
 
     @property
-    def needs_keys(self) -> bool:
-        """Whether hashes of the chosen documents are needed after they were read."""
-        return len(self.leading) < len(self.steps) or (
-            self.order is not None and self.order.seed is not None
-        )
+    def needs_hashes(self) -> bool:
+        """Whether hashes of the documents are needed after the leading filters were applied."""
+        is_shuffled = self.order is not None and self.order.seed is not None
+        return is_shuffled or len(self.leading_filters) < len(self.steps)
 
 
 @dataclass(slots=True)
-class Left:
-    """What a step left."""
+class StepCount:
+    """What is left of a corpus after a step."""
 
     view: str
+    """The view that the step belongs to; empty for the corpus itself."""
     step: str
+    """The step in words."""
     documents: int = 0
+    """Each copy counted."""
     tokens: int = 0
 
     def add(self, documents: int, tokens: int) -> None:

@@ -1,9 +1,14 @@
-"""Choose the documents of views: in one pass over the tables of a corpus, and by what looks at all
-documents.
+"""Choose the documents of views in one pass over the tables of a corpus.
 
-What the first filters keep is found for all views together. Of a view that has budgets, repeats or
-a seeded order, hash, tokens and number of times of each document that they keep are held in scratch
-files. An order takes 24 bytes of memory a document.
+The steps of a view are applied in two phases:
+
+1. The leading filters decide about each document for itself. They are applied while the tables are
+   read, for all views at once (see `sieve`). What they keep are the candidates of the view.
+2. Budgets, repeats and the filters after them need to know how often each candidate is given so
+   far. If a view has such steps, or a shuffled order, then a hash and the number of tokens of each
+   of its candidates are written to scratch files in phase 1, and phase 2 works on these alone.
+
+An order takes 24 bytes of memory for each document of the view.
 """
 
 from __future__ import annotations
@@ -12,144 +17,187 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.hashing import U64, below, salted
-from nanoset_core.stages.views.conditions import plain
+from nanoset_core.sampling.hashing import salted
+from nanoset_core.stages.views.budgets import (
+    CHUNK_DOCUMENTS,
+    BudgetGap,
+    Candidates,
+    find_gap,
+    hash_limit,
+)
+from nanoset_core.stages.views.conditions import without_dictionary
 from nanoset_core.stages.views.rules import (
     FILTERS,
     Budget,
     Filter,
-    Group,
-    Left,
+    GroupReader,
     Order,
     Repeat,
-    Rows,
+    RowGroup,
     Rule,
+    StepCount,
 )
-from nanoset_core.stages.views.sieve import Sieve, Values
-
-CHUNK = 1 << 20
-"""Documents that are looked at together."""
-_DIGIT = U64(16)
-"""Bits of a hash by which a budget's limit is narrowed down in one pass."""
-_FOUR = range(48, -1, -16)
+from nanoset_core.stages.views.scratch import ScratchArray
+from nanoset_core.stages.views.sieve import Sieve
 
 
-FULL_SHARE = 0.99
-"""Share of a budget below which what does not fit is reported."""
+class Copies(NamedTuple):
+    """Some documents of a view, each once."""
+
+    copy: int
+    """0 for the first copies of documents, 1 for the second ones, …"""
+    documents: NDArray[np.int64]
+    """Numbers in the corpus, ascending, shape (n_documents,)."""
+    positions: NDArray[np.int64]
+    """Their positions among the candidates of the view, shape (n_documents,)."""
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetGap:
-    """A budget that is not filled, since the next document in the order of hashes would exceed it."""
-
-    view: str
-    """Whose budget it is."""
-    unit: str
-    """Documents or tokens."""
-    budget: int
-    reached: int
-    """What the documents that it keeps come to."""
-    document: int
-    """Number in the corpus of the next document, or of the first one of those with its hash."""
-    documents: int
-    """How many documents have this hash, each copy counted: those of one id go together."""
-    amount: int
-    """What they come to."""
-
-
-@dataclass(slots=True)
 class Selection:
-    """The documents that a view chose."""
+    """The documents that a view chooses."""
 
-    left: list[Left]
+    step_counts: list[StepCount]
     """What each step left, in order; the first is the corpus."""
-    _alive: Callable[[], Iterator[NDArray[np.int64]]]
-    """Gives the numbers of the documents that the first filters kept."""
-    _times: NDArray[np.uint32] | None = None
-    """How often each of the documents that are alive is given; None = once."""
-    _order: NDArray[np.int64] | None = None
-    """Documents in their order, where it is not that in which they are stored."""
+    candidates: Callable[[], Iterator[NDArray[np.int64]]]
+    """Yields the numbers of the documents that the leading filters kept, ascending, in chunks."""
+    times: NDArray[np.uint32] | None = None
+    """How often each candidate is given, shape (n_candidates,); None if each is given once."""
+    order: NDArray[np.int64] | None = None
+    """Numbers of the documents in their order, shape (documents,); None for that of storage."""
     gaps: list[BudgetGap] = field(default_factory=list)
-    """Budgets of which less than FULL_SHARE is reached, although there are more documents."""
+    """Budgets of which less than FULL_SHARE is used, although there are more documents."""
 
     @property
     def documents(self) -> int:
-        """How many there are, each counted as often as it is given."""
-        return self.left[-1].documents
+        """Number of documents, each copy counted."""
+        return self.step_counts[-1].documents
 
     @property
     def tokens(self) -> int:
-        """How many tokens they have."""
-        return self.left[-1].tokens
+        """Number of their tokens, each copy counted."""
+        return self.step_counts[-1].tokens
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents in their order, int64; repeated ones once more after
-        all others.
-        """
-        if self._order is not None:
-            for begin in range(0, len(self._order), CHUNK):
-                yield self._order[begin : begin + CHUNK]
-        else:
-            for _, documents, _ in self.passes():
-                yield documents
+        """Yield the numbers of the documents in their order, some at a time.
 
-    def passes(self) -> Iterator[tuple[int, NDArray[np.int64], slice | NDArray[np.int64]]]:
-        """Yield (times before, documents, their places among those that were alive) in the order of
-        storage.
+        In the order of storage, second copies follow after the first copies of all documents.
         """
-        last = 1 if self._times is None else int(self._times.max(initial=0))
-        for times in range(last):
-            place = 0
-            for documents in self._alive():
-                places: slice | NDArray[np.int64] = slice(place, place + len(documents))
-                place += len(documents)
-                if self._times is not None:
-                    again = np.flatnonzero(self._times[places] > times)
-                    documents, places = documents[again], place - len(documents) + again
+        if self.order is None:
+            for copies in self.copies():
+                yield copies.documents
+            return
+        for start in range(0, len(self.order), CHUNK_DOCUMENTS):
+            yield self.order[start : start + CHUNK_DOCUMENTS]
+
+    def copies(self) -> Iterator[Copies]:
+        """Yield the documents in the order of storage: first all first copies, then all second
+        ones, and so on.
+        """
+        most_copies = 1 if self.times is None else int(self.times.max(initial=0))
+        for copy in range(most_copies):
+            start = 0
+            for documents in self.candidates():
+                stop = start + len(documents)
+                positions = np.arange(start, stop)
+                if self.times is not None:
+                    has_copy = self.times[start:stop] > copy
+                    documents = documents[has_copy]
+                    positions = positions[has_copy]
                 if len(documents):
-                    yield times, documents, places
+                    yield Copies(copy, documents, positions)
+                start = stop
 
 
-@dataclass(slots=True)
-class _View:
+class _LaterFilter(NamedTuple):
+    """A filter that follows a budget or repeat."""
+
+    step: Filter
+    mask: ScratchArray
+    """Whether it keeps each candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CandidateFiles:
+    """What is written of the candidates of a view while its corpus is read."""
+
+    hashes: ScratchArray
+    tokens: ScratchArray
+    later_filters: dict[int, _LaterFilter]
+    """By the number of the step."""
+
+    @staticmethod
+    def create(rule: Rule, path: Path) -> _CandidateFiles:
+        """Describe the files of a view; `path` is the beginning of their names."""
+        later_filters = {}
+        for number, step in enumerate(rule.steps):
+            if number >= len(rule.leading_filters) and isinstance(step, FILTERS):
+                mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
+                later_filters[number] = _LaterFilter(step, mask)
+        return _CandidateFiles(
+            hashes=ScratchArray(Path(f"{path}-keys"), np.uint64),
+            tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
+            later_filters=later_filters,
+        )
+
+    def append(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
+        """Append the candidates of a row group.
+
+        Args:
+            reader: The row group.
+            is_candidate: Which documents are candidates, shape (n_documents,).
+        """
+        if is_candidate.any():  # otherwise the ids need not be read
+            self.hashes.append(reader.hashes()[is_candidate])
+            self.tokens.append(reader.tokens[is_candidate])
+        for later_filter in self.later_filters.values():
+            mask = later_filter.step.mask(reader, is_candidate)
+            later_filter.mask.append(mask[is_candidate])
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewInProgress:
     """One view while its corpus is read."""
 
+    number: int
+    """Position among the views."""
     rule: Rule
-    left: list[Left]
-    keys: Values | None
-    tokens: Values | None
-    later: dict[int, tuple[Filter, Values]] = field(default_factory=dict)
-    """Number of a filter behind a budget → the filter, and whether it keeps each candidate."""
-    values: list[Any] = field(default_factory=list)
-    """Of the column that it is ordered by."""
+    files: _CandidateFiles | None
+    """None if the leading filters decide everything but the order."""
+    sort_values: list[Any] = field(default_factory=list)
+    """Values of the column by which candidates are sorted, an Arrow array for each row group."""
+
+    @property
+    def sort_column(self) -> str | None:
+        """The column by which candidates are sorted, if there is one."""
+        return None if self.rule.order is None else self.rule.order.by
 
     @property
     def needs_rows(self) -> bool:
-        """Whether more is kept of documents than which its first filters keep."""
-        return self.keys is not None or (
-            self.rule.order is not None and self.rule.order.by is not None
-        )
+        """Whether the view needs more of each row group than what its leading filters keep."""
+        return self.files is not None or self.sort_column is not None
 
-    def add(self, rows: Rows, alive: NDArray[np.bool_]) -> None:
-        """Take a row group, of which its first filters keep some documents."""
-        if self.keys is not None and self.tokens is not None:
-            self.keys.add(rows.keys()[alive] if alive.any() else np.empty(0, np.uint64))
-            self.tokens.add(rows.tokens[alive])
-        for step, file in self.later.values():
-            file.add(step.mask(rows, alive)[alive])
-        if self.rule.order is not None and self.rule.order.by is not None and alive.any():
-            self.values.append(
-                plain(rows.table(frozenset({self.rule.order.by})).column(0)).filter(alive)
-            )
+    def add(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
+        """Take the candidates of a row group.
+
+        Args:
+            reader: The row group.
+            is_candidate: Which documents are candidates, shape (n_documents,).
+        """
+        if self.files is not None:
+            self.files.append(reader, is_candidate)
+        if self.sort_column is not None and is_candidate.any():
+            column = reader.table(frozenset({self.sort_column})).column(0)
+            values = without_dictionary(column).filter(is_candidate)
+            self.sort_values.extend(values.chunks)
 
 
 def select(
-    groups: Iterable[Group],
+    groups: Iterable[RowGroup],
     rules: Sequence[Rule],
     scratch: Path,
     progress: Callable[[int], None] = lambda _: None,
@@ -157,214 +205,189 @@ def select(
     """Choose the documents of some views of one corpus, in one pass over its tables.
 
     Args:
-        groups: the row groups of the corpus, in order.
-        rules: of the views.
-        scratch: an empty folder for what is kept beside memory: 1 bit to 2 bytes a document, 12
-            more bytes of each candidate of a view that has budgets, repeats or a seeded order. The
-            selections need it.
-        progress: called with the documents of each row group.
-
-    Raises:
-        ConfigError: a condition names a column that is not there, or compares it with a value of
-            another type.
-    """
-    views = [_opened(rule, scratch / str(number)) for number, rule in enumerate(rules)]
-    sieve = Sieve(rules, scratch)
-    by_rows = [(number, view) for number, view in enumerate(views) if view.needs_rows]
-    for group in groups:
-        if not group.rows:
-            continue
-        rows = Rows(group)
-        sieve.add(rows)
-        for number, view in by_rows:
-            view.add(rows, sieve.alive(number))
-        progress(group.rows)
-    return [
-        _finished(view, sieve, number, scratch / f"{number}-times")
-        for number, view in enumerate(views)
-    ]
-
-
-def _opened(rule: Rule, path: Path) -> _View:
-    left = [Left("", "all"), *(Left(step.name, step.text) for step in rule.steps)]
-    keys = tokens = None
-    later: dict[int, tuple[Filter, Values]] = {}
-    if rule.needs_keys:
-        keys, tokens = (
-            Values(Path(f"{path}-keys"), np.uint64),
-            Values(Path(f"{path}-tokens"), np.int32),
-        )
-        for number in range(len(rule.leading), len(rule.steps)):
-            if isinstance(step := rule.steps[number], FILTERS):
-                later[number] = step, Values(Path(f"{path}-{number}"), np.bool_)
-    return _View(rule, left, keys, tokens, later)
-
-
-def _finished(view: _View, sieve: Sieve, number: int, path: Path) -> Selection:
-    rule = view.rule
-    for left, (documents, tokens_left) in zip(view.left, sieve.left(number), strict=False):
-        left.add(documents, tokens_left)
-    selection = Selection(view.left, partial(sieve.chunks, number))
-
-    # Steps that look at all documents that the first filters keep (the candidates).
-    keys = np.empty(0, np.uint64)
-    if view.keys is not None and view.tokens is not None:
-        keys = view.keys.mapped()
-        tokens = view.tokens.mapped()
-        times = (
-            np.ones(0, np.uint32)
-            if not len(keys)
-            else np.memmap(path, np.uint32, "w+", shape=keys.shape)
-        )
-        times[:] = 1
-        for step in range(len(rule.leading), len(rule.steps)):
-            gap = _apply(view, step, _Candidates(keys, tokens, times))
-            if gap is not None:
-                selection.gaps.append(replace(gap, document=_document_at(selection, gap.document)))
-        selection._times = times
-
-    if rule.order is not None:
-        selection._order = _ordered(rule.order, selection, keys, view.values)
-    return selection
-
-
-def _document_at(selection: Selection, place: int) -> int:
-    """Return the number of the candidate at a place among all candidates."""
-    for documents in selection._alive():
-        if place < len(documents):
-            return int(documents[place])
-        place -= len(documents)
-    raise IndexError(place)
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidates:
-    """The documents that the first filters of a view keep, shape (candidates,) each."""
-
-    keys: NDArray[np.uint64]
-    """Hashes of their ids."""
-    tokens: NDArray[np.int32]
-    times: NDArray[np.uint32]
-    """How often each is given; steps change it."""
-
-    @property
-    def ranges(self) -> Iterator[slice]:
-        """Ranges of candidates that are looked at together."""
-        for begin in range(0, len(self.keys), CHUNK):
-            yield slice(begin, begin + CHUNK)
-
-    def amounts(self, some: slice, unit: str) -> NDArray[np.int64]:
-        """Return what candidates come to in the unit of a budget, each copy counted, int64."""
-        times = self.times[some].astype(np.int64)
-        return times * self.tokens[some] if unit == "tokens" else times
-
-
-def _apply(view: _View, number: int, candidates: _Candidates) -> BudgetGap | None:
-    """Change how often each candidate is given by one step, and count what it leaves.
+        groups: The row groups of the corpus, in order.
+        rules: Of the views.
+        scratch: An empty folder for scratch files, which the selections need as long as they are
+            used. They take 1 bit to 2 bytes for each document, and 12 bytes for each candidate of
+            a view that has budgets, repeats or a shuffled order.
+        progress: Called with the number of documents of each row group.
 
     Returns:
-        What keeps a budget from being filled, with the place of the document among the candidates
-        as its number; None if the step is no budget, or is filled.
+        A selection for each rule.
+
+    Raises:
+        ConfigError: A condition names a column that is missing, or compares it with a value of
+            another type.
     """
-    step = view.rule.steps[number]
-    left = view.left[number + 1]
-    keys, times = candidates.keys, candidates.times
-    limit = _limit(step, candidates) if isinstance(step, Budget) else None
-    gap = None if limit is None or not isinstance(step, Budget) else _gap(step, limit, candidates)
-    kept = view.later[number][1].mapped() if number in view.later else None
-    for some in candidates.ranges:
-        if isinstance(step, Repeat):
-            whole = int(step.times)
-            once_more = below(salted(keys[some], f"repeat {step.name}"), step.times - whole)
-            times[some] = times[some] * (whole + once_more).astype(np.uint32)
-        elif isinstance(step, Budget):
-            if limit is not None:
-                times[some] *= salted(keys[some], "budget") < limit
-        elif kept is not None:
-            times[some] *= kept[some]
-        given = times[some].astype(np.int64)
-        left.add(int(given.sum()), int((given * candidates.tokens[some]).sum()))
+    views = []
+    for number, rule in enumerate(rules):
+        files = None
+        if rule.needs_hashes:
+            files = _CandidateFiles.create(rule, scratch / str(number))
+        views.append(_ViewInProgress(number, rule, files))
+
+    sieve = Sieve(rules, scratch)
+    views_with_rows = [view for view in views if view.needs_rows]
+    for group in groups:
+        if group.rows == 0:
+            continue
+        reader = GroupReader(group)
+        sieve.add(reader)
+        for view in views_with_rows:
+            view.add(reader, sieve.kept(view.number))
+        progress(group.rows)
+    return [_finish(view, sieve, scratch / f"{view.number}-times") for view in views]
+
+
+def _finish(view: _ViewInProgress, sieve: Sieve, times_path: Path) -> Selection:
+    """Apply the steps after the leading filters, and the order.
+
+    Args:
+        view: The view.
+        sieve: What the leading filters kept.
+        times_path: A file that is created, for how often each candidate is given.
+    """
+    rule = view.rule
+    step_counts = []
+    steps = [("", "all"), *((step.view, step.text) for step in rule.leading_filters)]
+    for (name, text), counts in zip(steps, sieve.counts(view.number), strict=True):
+        step_counts.append(StepCount(name, text, counts.documents, counts.tokens))
+
+    candidate_numbers = partial(sieve.chunks, view.number)
+    hashes = np.empty(0, np.uint64)
+    times = None
+    gaps = []
+    if view.files is not None:
+        hashes = view.files.hashes.mapped()
+        times = _ones(len(hashes), times_path)
+        candidates = Candidates(hashes, view.files.tokens.mapped(), times)
+        for number in range(len(rule.leading_filters), len(rule.steps)):
+            gap = _apply(rule, number, candidates, view.files)
+            step_counts.append(_count_step(rule, number, candidates))
+            if gap is not None:
+                # Until here, `document` is a position among the candidates.
+                document = _document_at(gap.document, candidate_numbers())
+                gaps.append(replace(gap, document=document))
+
+    selection = Selection(step_counts, candidate_numbers, times, gaps=gaps)
+    if rule.order is None:
+        return selection
+    order = _ordered_documents(rule.order, selection, hashes, view.sort_values)
+    return replace(selection, order=order)
+
+
+def _ones(count: int, path: Path) -> NDArray[np.uint32]:
+    """Return `count` ones, mapped from a file that is created."""
+    if count == 0:
+        return np.empty(0, np.uint32)  # an empty file cannot be mapped
+    ones = np.memmap(path, np.uint32, "w+", shape=(count,))
+    ones[:] = 1
+    return ones
+
+
+def _apply(
+    rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles
+) -> BudgetGap | None:
+    """Change how often each candidate is given by one step.
+
+    Returns:
+        What keeps a budget from being filled, with a position among the candidates as `document`;
+        None if the step is no budget, or is filled.
+    """
+    step = rule.steps[number]
+    if isinstance(step, Repeat):
+        candidates.repeat(step)
+        return None
+    if not isinstance(step, Budget):
+        candidates.keep(files.later_filters[number].mask.mapped())
+        return None
+
+    limit = hash_limit(step, candidates)
+    if limit is None:  # all candidates fit
+        return None
+    gap = find_gap(step, limit, candidates)
+    candidates.keep_below(limit)
     return gap
 
 
-def _limit(budget: Budget, candidates: _Candidates) -> np.uint64 | None:
-    """Return the hash from which on documents are too many for a budget; None where all fit.
-
-    Hashes are taken in ascending order. The limit is narrowed down by 16 bits in each of four
-    passes.
-    """
-    prefix = U64(0)
-    room = budget.most
-    for shift in _FOUR:
-        sums = np.zeros(1 << 16, np.int64)
-        for some in candidates.ranges:
-            amounts = candidates.amounts(some, budget.unit)
-            own = salted(candidates.keys[some], "budget") >> U64(shift)
-            inside = (own >> _DIGIT) == prefix
-            digits = (own[inside] & U64(0xFFFF)).astype(np.int64)
-            sums += np.bincount(digits, amounts[inside].astype(np.float64), 1 << 16).astype(
-                np.int64
-            )
-        upto = np.cumsum(sums)
-        digit = int(np.searchsorted(upto, room, side="right"))
-        if digit == 1 << 16:
-            if shift == _FOUR[0]:
-                return None
-            digit -= 1  # all of this prefix fits: the next one does not
-        room -= int(upto[digit - 1]) if digit else 0
-        prefix = (prefix << _DIGIT) | U64(digit)
-    return prefix
+def _document_at(position: int, candidate_numbers: Iterable[NDArray[np.int64]]) -> int:
+    """Return the number in the corpus of a candidate, by its position among the candidates."""
+    for documents in candidate_numbers:
+        if position < len(documents):
+            return int(documents[position])
+        position -= len(documents)
+    raise IndexError(position)
 
 
-def _gap(budget: Budget, limit: np.uint64, candidates: _Candidates) -> BudgetGap | None:
-    """Return what does not fit into a budget; None if enough of it is reached.
-
-    A budget does not pass over a document that does not fit: what a smaller budget holds would then
-    not be a part of what a larger one holds.
-    """
-    reached = 0
-    amount = 0
-    documents = 0
-    place = -1
-    for some in candidates.ranges:
-        hashes = salted(candidates.keys[some], "budget")
-        amounts = candidates.amounts(some, budget.unit)
-        reached += int(amounts[hashes < limit].sum())
-
-        is_next = (hashes == limit) & (candidates.times[some] > 0)
-        amount += int(amounts[is_next].sum())
-        documents += int(candidates.times[some][is_next].sum())
-        if place < 0 and is_next.any():
-            place = some.start + int(np.argmax(is_next))
-    if place < 0 or reached >= FULL_SHARE * budget.most:
-        return None
-    return BudgetGap(budget.name, budget.unit, budget.most, reached, place, documents, amount)
+def _count_step(rule: Rule, number: int, candidates: Candidates) -> StepCount:
+    """Count what is left after a step."""
+    step = rule.steps[number]
+    count = StepCount(step.view, step.text)
+    for chunk in candidates.chunks:
+        documents = candidates.amounts(chunk, "documents")
+        tokens = candidates.amounts(chunk, "tokens")
+        count.add(int(documents.sum()), int(tokens.sum()))
+    return count
 
 
-def _ordered(
-    order: Order, found: Selection, keys: NDArray[np.uint64], values: Sequence[Any]
+def _ordered_documents(
+    order: Order,
+    selection: Selection,
+    hashes: NDArray[np.uint64],
+    sort_values: Sequence[Any],
 ) -> NDArray[np.int64]:
+    """Return the documents of a view in its order.
+
+    Args:
+        order: The order.
+        selection: The documents.
+        hashes: Hash of each candidate's id, if the order is shuffled, shape (n_candidates,).
+        sort_values: Arrow arrays with the values of the column that the candidates are sorted by.
+
+    Returns:
+        Numbers in the corpus, shape (n_documents,), each copy counted.
+    """
+    if order.seed is not None:
+        return _shuffled_documents(order.seed, selection, hashes)
+
+    documents = [np.empty(0, np.int64)]
+    positions = [np.empty(0, np.int64)]
+    for copies in selection.copies():
+        documents.append(copies.documents)
+        positions.append(copies.positions)
+    all_documents = np.concatenate(documents)
+    if not sort_values:  # no document, or no column: as they are stored
+        return all_documents
+    return all_documents[_sorted_rows(sort_values, np.concatenate(positions), order.descending)]
+
+
+def _shuffled_documents(
+    seed: int, selection: Selection, hashes: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the documents of a view, sorted by a hash of the seed, the document and the copy."""
+    documents = [np.empty(0, np.int64)]
+    ranks = [np.empty(0, np.uint64)]
+    for copies in selection.copies():
+        documents.append(copies.documents)
+        ranks.append(salted(hashes[copies.positions], f"order {seed} {copies.copy}"))
+    rows = np.argsort(np.concatenate(ranks), kind="stable")
+    return np.concatenate(documents)[rows]
+
+
+def _sorted_rows(
+    sort_values: Sequence[Any], positions: NDArray[np.int64], descending: bool
+) -> NDArray[np.uint64]:
+    """Return the order that sorts documents by their values; those without a value come last.
+
+    Args:
+        sort_values: Arrow arrays with the values of all candidates.
+        positions: Position of each document among the candidates, shape (n_documents,).
+        descending: Whether the greatest values come first.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    documents, places, ranks = (
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.uint64)],
-    )
-    for times, some, where in found.passes():
-        documents.append(some)
-        if order.seed is not None:
-            ranks.append(salted(keys[where], f"order {order.seed} {times}"))
-        else:
-            places.append(np.arange(where.start, where.stop) if isinstance(where, slice) else where)
-    all_documents = np.concatenate(documents)
-    if order.seed is not None:
-        return all_documents[np.argsort(np.concatenate(ranks), kind="stable")]
-    if not values:
-        return all_documents
-    chunks = [chunk for column in values for chunk in column.chunks]
-    column = pa.chunked_array(chunks).combine_chunks().take(pa.array(np.concatenate(places)))
-    direction = "descending" if order.descending else "ascending"
-    places_in_order: NDArray[np.uint64] = pc.array_sort_indices(column, order=direction).to_numpy()
-    return all_documents[places_in_order]
+    values = pa.chunked_array(sort_values).combine_chunks().take(pa.array(positions))
+    direction = "descending" if descending else "ascending"
+    rows: NDArray[np.uint64] = pc.array_sort_indices(values, order=direction).to_numpy()
+    return rows

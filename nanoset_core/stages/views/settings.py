@@ -1,4 +1,4 @@
-"""Settings of views: datasets that are chosen from a corpus's documents."""
+"""Settings of views: datasets of documents that are chosen from a corpus."""
 
 from __future__ import annotations
 
@@ -9,100 +9,84 @@ from typing import Annotated, Literal, Protocol
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.records.parsing import broken
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.views.conditions import parse_condition
 
 Share = Annotated[float, Range(0, 1)]
-MOST_VIEWS_DEEP = 16
-
-_TEXTS = {
-    "circle": ("this view is of itself, by way of others", "name a corpus at the end of the chain"),
-    "depth": (
-        "too many views of views",
-        f"name a view that is at most {MOST_VIEWS_DEEP} views away from a corpus",
-    ),
-    "keep": (
-        "a share must have a beginning below its end",
-        "write it as in keep: [0, 0.01]",
-        "two numbers, 0 to 1",
-    ),
-    "both": (
-        "a budget is of tokens or of documents",
-        "keep one of them; a view of this view may have the other",
-    ),
-    "name": ("a view and a corpus share a name", "rename the view"),
-    "order": (
-        "an order is by a column or by a seed",
-        "name one of them",
-        "order: {by: quality} or order: {seed: 1}",
-    ),
-    "nothing": ("include and exclude are lists of files of ids", "name a file, or remove the key"),
-}
-"""Rule of a view → what is wrong, and the remedy; see `broken`."""
+MAX_CHAIN_LENGTH = 16
+"""Views of views of views …: how many may lead from a corpus to a view."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSplitSpec:
-    """A share of the documents, by a hash."""
+    """A share of the documents, chosen by a hash."""
 
     keep: tuple[Share, ...] = field(metadata={"example": "[0, 0.01]"})
-    """Beginning and end of the share, 0 to 1; shares that meet have no document in common."""
+    """Start and end of the share, from 0 to 1. Shares that meet, such as [0, 0.1] and [0.1, 1],
+    have no document in common.
+    """
     by: str = "id"
-    """Column whose hash decides, so that documents with the same value stay together; where it is
-    null, the document's file and line decide."""
+    """Column that is hashed, so that documents with the same value stay together. If the value is
+    null, the document's file and line are hashed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOrderSpec:
-    """In which order documents lie in the view."""
+    """The order of the documents of a view."""
 
     by: str | None = None
-    """Column whose values ascend; documents without one come last."""
+    """Column by which documents are sorted, smallest values first; documents without a value come
+    last.
+    """
     descending: bool = False
-    """Greatest values first."""
+    """Put the greatest values first."""
     seed: Annotated[int, Range(0, 2**63 - 1)] | None = None
-    """Shuffled by a hash of this seed and each document; an appended one changes the order of no
-    others.
+    """Shuffle by a hash of this seed and each document. Documents that are appended later do not
+    change the order of the others.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """A dataset that is chosen from a corpus: its own index over the same tokens. Rules apply in
-    the order below.
+    """A dataset of documents chosen from a corpus: its own index over the same tokens. Rules apply
+    in the order below.
     """
 
     of: str = field(metadata={"example": "web"})
     """The corpus, or another view."""
     include: tuple[str, ...] | str | None = None
-    """Files of ids, local or s3://…; patterns may be given: only documents with these ids are
-    chosen. A file has one id a line, or is a Parquet or Arrow table with a column `id`."""
+    """Files of ids, local or s3://…; patterns are allowed. Only documents with these ids are
+    chosen. A file has one id on each line, or is a Parquet or Arrow table with a column `id`.
+    """
     exclude: tuple[str, ...] | str | None = None
     """Files of ids of documents that are left out."""
     clean_of: tuple[str, ...] = ()
-    """Sections of `contamination` whose texts no document may hold."""
+    """Sections of `contamination`: documents that contain one of their texts are left out."""
     where: str | None = None
-    """Condition on columns, such as "quality >= 3 and lang = 'en'"; a document is chosen where it
-    is true.
+    """Condition on columns, such as "quality >= 3 and lang = 'en'"; documents for which it is true
+    are chosen.
     """
     split: ViewSplitSpec | None = None
-    """A share of the documents, which an append does not change."""
+    """A share of the documents. Documents that are appended later change nothing about the others.
+    """
     documents: Annotated[float, Range(0, 1e15)] | None = None
-    """Most documents, chosen by hash; a smaller number gives a part of what a larger one gives."""
+    """Most documents, chosen by a hash. A smaller number chooses a part of what a larger one
+    chooses.
+    """
     tokens: Annotated[float, Range(0, 1e15)] | None = None
     """Most tokens, chosen in the same way."""
     repeat: Annotated[float, Range(0.001, 10_000)] = 1.0
-    """How often every document is given; of a fraction that share of the documents, by hash, once
-    more.
+    """How often every document is given. With 2.3, each is given twice, and 30 % of them, by a
+    hash, a third time.
     """
     order: ViewOrderSpec | Literal["stored"] = "stored"
-    """In which order documents lie in the view."""
+    """The order of the documents of the view."""
 
     def files(self, key: Literal["include", "exclude"]) -> tuple[str, ...] | None:
-        """Return the files of ids that a key names; None without it."""
-        given = getattr(self, key)
-        return (given,) if isinstance(given, str) else given
+        """Return the files of ids under a key, or None if the view does not have it."""
+        files = self.include if key == "include" else self.exclude
+        return (files,) if isinstance(files, str) else files
 
 
 class Derived(Protocol):
@@ -110,54 +94,102 @@ class Derived(Protocol):
 
     @property
     def of(self) -> str:
-        """The corpus, view or packs that it is of."""
+        """The corpus, view or packs that it is made of."""
         ...
 
 
 def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
-    """Return the views from the one that is of a corpus down to this one; at most MOST_VIEWS_DEEP
-    and one more.
+    """Return the views that lead from a corpus to a view: the one that is of the corpus first.
+
+    A chain longer than MAX_CHAIN_LENGTH, or a circle, is cut off one above that length.
     """
     chain = [name]
-    while (above := views[chain[0]].of) in views and len(chain) <= MOST_VIEWS_DEEP:
-        chain.insert(0, above)
+    while len(chain) <= MAX_CHAIN_LENGTH:
+        source = views[chain[0]].of
+        if source not in views:
+            break
+        chain.insert(0, source)
     return chain
 
 
 def base_of(views: Mapping[str, Derived], name: str) -> str:
-    """Return the corpus that a view, or packs, are of at last; of a corpus itself."""
-    return views[chain_of(views, name)[0]].of if name in views else name
+    """Return the corpus that a view, or packs, are chosen from in the end; a corpus is its own."""
+    if name not in views:
+        return name
+    return views[chain_of(views, name)[0]].of
 
 
 def view_errors(
     file: Path, views: Mapping[str, ViewSpec], corpora: Mapping[str, object]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view that cannot be, and for each condition that cannot be parsed."""
+    """Yield an error for each mistake in the section `views` of nanoset.yaml.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        views: The section.
+        corpora: The section `corpora`.
+    """
     for name, view in views.items():
         where = f"{file}: views.{name}"
         yield from raised(check_corpus_name, name, where)
         yield from raised(check_corpus_name, view.of, f"{where}.of")
-        chain = chain_of(views, name)
-        is_order, keep = (
-            view.order != "stored",
-            (0.0, 1.0) if view.split is None else view.split.keep,
-        )
-        by, seed = (None, None) if isinstance(view.order, str) else (view.order.by, view.order.seed)
-        yield from broken(
-            f"{where}.",
-            _TEXTS,
-            (len(set(chain)) < len(chain), "circle", "of", view.of),
-            (
-                len(set(chain)) == len(chain) > MOST_VIEWS_DEEP,
-                "depth",
-                "of",
-                " of ".join(reversed(chain)),
-            ),
-            (len(keep) != 2 or not keep[0] < keep[-1], "keep", "split.keep", list(keep)),
-            (view.tokens is not None and view.documents is not None, "both", "tokens", None),
-            (name in corpora, "name", "of", None),
-            (is_order and (by is None) == (seed is None), "order", "order", None),
-            (() in (view.files("include"), view.files("exclude")), "nothing", "exclude", "no file"),
-        )
+        yield from _chain_errors(chain_of(views, name), view, where)
+        yield from _rule_errors(view, where)
+        if name in corpora:
+            yield ConfigError(
+                "a view and a corpus share a name", where=f"{where}.of", remedy="rename the view"
+            )
         if view.where is not None:
             yield from raised(parse_condition, view.where, f"{where}.where")
+
+
+def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error if a view does not lead to a corpus in a few steps."""
+    if len(set(chain)) < len(chain):
+        yield ConfigError(
+            "this view is of itself, by way of others",
+            where=f"{where}.of",
+            found=view.of,
+            remedy="name a corpus at the end of the chain",
+        )
+    elif len(chain) > MAX_CHAIN_LENGTH:
+        yield ConfigError(
+            "too many views of views",
+            where=f"{where}.of",
+            found=" of ".join(reversed(chain)),
+            remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
+        )
+
+
+def _rule_errors(view: ViewSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error for each rule of a view that makes no sense."""
+    if view.split is not None:
+        keep = view.split.keep
+        if len(keep) != 2 or not keep[0] < keep[1]:
+            yield ConfigError(
+                "the start of a share must be below its end",
+                where=f"{where}.split.keep",
+                found=list(keep),
+                expected="two numbers, 0 to 1",
+                remedy="write it as in keep: [0, 0.01]",
+            )
+    if view.tokens is not None and view.documents is not None:
+        yield ConfigError(
+            "a budget is of tokens or of documents",
+            where=f"{where}.tokens",
+            remedy="keep one of them; a view of this view may have the other",
+        )
+    if not isinstance(view.order, str) and (view.order.by is None) == (view.order.seed is None):
+        yield ConfigError(
+            "an order is by a column or by a seed",
+            where=f"{where}.order",
+            expected="order: {by: quality} or order: {seed: 1}",
+            remedy="name one of them",
+        )
+    if () in (view.files("include"), view.files("exclude")):
+        yield ConfigError(
+            "include and exclude are lists of files of ids",
+            where=f"{where}.exclude",
+            found="no file",
+            remedy="name a file, or remove the key",
+        )

@@ -1,276 +1,309 @@
-"""The first filters of many views at once: which documents of a corpus they keep, row group by row
-group.
+"""Apply the first filters of many views at once to the documents of a corpus.
 
-Documents that all filters treat alike form a class: they have the same values in columns of few
-values, the same outcomes of comparisons of other columns, and the same answers of filters that look
-at each document. So conditions are computed of one document of each class, documents and tokens are
-counted by class, and two bytes at most are stored of a document, however many views there are.
+Row groups are added one by one. The documents of a row group are divided into classes that all
+filters treat alike (see `classes`), and each filter is asked about classes instead of documents.
+For two views over six documents:
+
+    document                            0  1  2  3  4  5
+    class                               0  2  1  0  2  2
+
+    class                               0  1  2
+    view 1 keeps (bits)                 1  0  1
+    view 2 keeps (bits)                 0  0  1
+    documents, tokens (counts)          2, 91   1, 20   3, 64
+
+So view 1 keeps the documents 0, 1, 3, 4 and 5. Only the class of each document, at most two bytes,
+and the bits of each view are stored in scratch files, however many views there are. Documents and
+tokens that a view keeps are sums over its classes.
+
+Two kinds of filters divide the documents:
+
+- Conditions on columns. A column of few values divides by its values, and any other column by the
+  comparisons that the conditions make. Most row groups have the same classes as the one before;
+  then its answers are used again.
+- Filters that look at each document, by its id or number: they divide by what they keep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.views.conditions import codes_of
-from nanoset_core.stages.views.rules import Filter, Listed, Rows, Rule, Where
+from nanoset_core.stages.views.classes import (
+    DocumentClasses,
+    encode_column,
+    pack_codes,
+    unpack_codes,
+)
+from nanoset_core.stages.views.filter_tree import FilterTree
+from nanoset_core.stages.views.rules import GroupReader, Listed, Rule
+from nanoset_core.stages.views.scratch import ScratchArray
 
-_MOST = 4096
-"""Classes among which some may have no document."""
-_AT_ONCE = 16
-"""Row groups whose documents are given together."""
-_HELD_BYTES = 1 << 18
-
-
-class Values:
-    """Values of one type, appended to a scratch file and then mapped."""
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self.path, self.dtype, self.size, self._waiting = path, np.dtype(dtype), 0, bytearray()
-
-    def add(self, values: NDArray[Any]) -> None:
-        """Append some values."""
-        self.size += len(values)
-        self._waiting += (
-            np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
-        )
-        if len(self._waiting) > _HELD_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        with self.path.open("ab") as file:  # of hundreds of views not all can stay open
-            file.write(self._waiting)
-        self._waiting.clear()
-
-    def mapped(self) -> NDArray[Any]:
-        """Return all values."""
-        self._flush()
-        if not self.path.stat().st_size:
-            return np.empty(0, self.dtype)
-        return np.memmap(self.path, self.dtype, "r+")
+_GROUPS_PER_CHUNK = 16
+"""Row groups whose documents are returned together."""
 
 
-class _Classes:
-    """The documents of a row group, divided step by step."""
+class DocumentCounts(NamedTuple):
+    """Documents, and their tokens."""
 
-    def __init__(self, rows: int) -> None:
-        self.codes, self.count, self.meaning = np.zeros(rows, np.int64), 1, list[object]()
-        """Class of each document; how many there are; what is equal in row groups whose classes are
-        the same.
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassTable:
+    """What is known of the classes of a row group, and of later row groups with the same classes."""
+
+    meaning: list[object]
+    """What the classes stand for; see `DocumentClasses.meaning`."""
+    has_documents: NDArray[np.bool_]
+    """Shape (n_classes,). The answers for other classes mean nothing."""
+    answers: NDArray[np.bool_]
+    """Which classes each filter keeps, shape (n_filters, n_classes)."""
+    passed: NDArray[np.bool_]
+    """Which classes each node of the filter tree keeps, shape (n_nodes, n_classes)."""
+    counts: NDArray[np.int64]
+    """Documents and tokens of each class so far, shape (n_classes, 2)."""
+
+    @staticmethod
+    def of(
+        tree: FilterTree,
+        classes: DocumentClasses,
+        answers: NDArray[np.bool_],
+    ) -> _ClassTable:
+        """Return a table without counts.
+
+        Args:
+            tree: The filters.
+            classes: The documents of a row group.
+            answers: Which classes each filter keeps, shape (n_filters, n_classes).
         """
-        self._documents: NDArray[np.int64] | None = None
-
-    def divide(self, codes: NDArray[Any], count: int, meaning: object) -> None:
-        """Part documents of different codes, 0 to count - 1."""
-        self.codes = (
-            self.codes * count + codes if self.count > 1 else codes.astype(np.int64, copy=False)
+        return _ClassTable(
+            meaning=list(classes.meaning),
+            has_documents=classes.sizes > 0,
+            answers=answers,
+            passed=tree.passed(answers),
+            counts=np.zeros((classes.count, 2), np.int64),
         )
-        self.count, self._documents = self.count * count, None
-        self.meaning.append(meaning)
-        if self.count > _MOST:
-            present, self.codes = np.unique(self.codes, return_inverse=True)
-            self.count = len(present)
-            self.meaning.append(object())
 
-    def documents(self) -> NDArray[np.int64]:
-        """Return the documents of each class, int64."""
-        if self._documents is None:
-            self._documents = np.bincount(self.codes, minlength=self.count)
-        return self._documents
-
-    def members(self) -> NDArray[np.int64]:
-        """Return a document of each class, int64; any document of a class that has none."""
-        found = np.zeros(self.count, np.int64)
-        found[self.codes] = np.arange(len(self.codes))
-        return found
+    def fits(self, classes: DocumentClasses) -> bool:
+        """Return whether the answers hold for the classes of another row group, too."""
+        if classes.meaning != self.meaning:
+            return False
+        is_new_class = (classes.sizes > 0) & ~self.has_documents
+        return not is_new_class.any()
 
 
-def _packed(codes: NDArray[np.int64], classes: int) -> NDArray[np.uint8]:
-    """Return codes as a bit each, a byte or two."""
-    if classes <= 2:
-        return np.packbits(codes.astype(np.bool_))
-    return codes.astype(np.uint8 if classes <= 256 else np.uint16).view(np.uint8)
+@dataclass(frozen=True, slots=True)
+class _StoredGroup:
+    """Where the results of a row group are in the scratch files."""
 
-
-def _unpacked(data: NDArray[np.uint8], rows: int, classes: int) -> NDArray[Any]:
-    if classes <= 2:
-        return np.unpackbits(data[: -(-rows // 8)], count=rows)
-    return data[:rows] if classes <= 256 else data[: 2 * rows].view(np.uint16)
-
-
-class _Kept(NamedTuple):
-    """What is known of a row group that was added."""
-
-    rows: int
-    classes: int
-    codes: int
-    """Where the classes of its documents begin, in bytes."""
-    bits: int
-    """Where the bits of its classes begin, in bytes: those of one view after those of another."""
+    n_documents: int
+    n_classes: int
+    codes_start: int
+    """First byte of the classes of its documents."""
+    bits_start: int
+    """First byte of the bits of its classes, those of the first view before those of the second."""
 
 
 class Sieve:
-    """The leading filters of some views, and which documents of the row groups that were added they
-    keep.
-    """
+    """The leading filters of some views, and which documents of a corpus they keep."""
 
     def __init__(self, rules: Sequence[Rule], folder: Path) -> None:
-        """Take the rules of the views, and a folder for what is kept beside memory."""
-        steps, nodes = dict[Filter, int](), dict[tuple[int, int], int]()
-        self._paths: list[list[int]] = []
-        """Of each view the nodes that its documents pass: 0, which keeps all, and one for each
-        leading filter.
-        """
-        for rule in rules:
-            self._paths.append([0])
-            for step in rule.leading:
-                node = self._paths[-1][-1], steps.setdefault(step, len(steps))
-                self._paths[-1].append(nodes.setdefault(node, len(nodes) + 1))
-        self._nodes, self._ends = [*nodes], [path[-1] for path in self._paths]
-        """Of each node but the first (the node before it, number of its filter)."""
-        self._conditions = [
-            (number, step.condition, step.condition.columns)
-            for number, step in enumerate(steps)
-            if isinstance(step, Where)
-        ]
-        self._others = [
-            (number, step) for number, step in enumerate(steps) if not isinstance(step, Where)
-        ]
-        self._comparisons = list(
-            dict.fromkeys(part for _, one, _ in self._conditions for part in one.comparisons)
-        )
-        self._meaning, self._present = list[object](), np.zeros(0, np.bool_)
-        """Of the classes by conditions that were looked at last, and which of them had documents."""
-        self._answers = self._by_conditions = np.ones((len(steps), 0), np.bool_)
-        """Which of these classes each filter keeps, and each node; filters that are no conditions
-        keep all.
-        """
-        self._left, self._sums = np.zeros((len(nodes) + 1, 2), np.int64), np.zeros((0, 2), np.int64)
-        """Documents and tokens that each node left; of each class, those of row groups that are not
-        in `_left` yet.
-        """
-        self._codes, self._passed = np.zeros(0, np.int64), np.zeros((len(nodes) + 1, 0), np.bool_)
-        """The class of each document of the last row group; which classes each node keeps."""
-        self._groups, self._place = list[_Kept](), 0
-        self._all_codes, self._bits = (
-            Values(folder / "classes", np.uint8),
-            Values(folder / "bits", np.uint8),
-        )
+        """Prepare for the first row group.
 
-    def add(self, rows: Rows) -> None:
-        """Take a row group that has documents."""
-        classes = _Classes(rows.group.rows)
-        passed = self._look_at_columns(rows, classes)
-        if self._others:
-            passed = self._look_at_documents(rows, classes, passed)
-        if passed is not self._passed:
-            self._settle()
-            self._passed, self._sums = passed, np.zeros((classes.count, 2), np.int64)
-            self._place = self._bits.size
-            self._bits.add(np.packbits(passed[self._ends], axis=1).reshape(-1))
-        self._groups.append(
-            _Kept(rows.group.rows, classes.count, self._all_codes.size, self._place)
-        )
-        self._codes = classes.codes
-        self._all_codes.add(_packed(self._codes, classes.count))
-        self._sums[:, 0] += classes.documents()
-        self._sums[:, 1] += np.bincount(self._codes, rows.tokens, classes.count).astype(np.int64)
-
-    def _look_at_columns(self, rows: Rows, classes: _Classes) -> NDArray[np.bool_]:
-        """Divide documents by what conditions ask of them; return which classes each node keeps by
-        conditions alone.
+        Args:
+            rules: Of the views. Methods name a view by its position here.
+            folder: An empty folder for scratch files.
         """
-        columns = frozenset[str]()
-        for _, condition, asked in self._conditions:
-            if not asked <= columns and condition.may_hold(rows.statistics):
-                columns |= asked
-        table = rows.table(columns | {"tokens"})
-        table = table.select([name for name in table.schema.names if name in columns])
+        self._tree = FilterTree(rules)
+        comparisons = []
+        for _, condition, _ in self._tree.conditions:
+            comparisons += condition.comparisons
+        self._comparisons = list(dict.fromkeys(comparisons))
+
+        # Documents and tokens that each node keeps, shape (n_nodes, 2), without those that are
+        # still in the counts of the current table.
+        self._node_counts = np.zeros((self._tree.n_nodes, 2), np.int64)
+        self._condition_table: _ClassTable | None = None
+        """Answers of the conditions for the last row groups."""
+        self._table: _ClassTable | None = None
+        """Answers of all filters for the last row groups."""
+        self._last_codes: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Class of each document of the last row group, shape (n_documents,)."""
+
+        self._groups: list[_StoredGroup] = []
+        self._codes_file = ScratchArray(folder / "classes", np.uint8)
+        self._bits_file = ScratchArray(folder / "bits", np.uint8)
+        self._bits_start = 0
+        """Where the bits of the current table start."""
+
+    def add(self, reader: GroupReader) -> None:
+        """Apply the filters to the next row group, which has at least one document."""
+        classes = DocumentClasses(reader.group.rows)
+        table = self._apply_conditions(reader, classes)
+        if self._tree.document_filters:
+            table = self._apply_document_filters(reader, classes, table)
+        if table is not self._table:
+            self._replace_table(table)
+
+        table.counts[:, 0] += classes.sizes
+        token_sums = np.bincount(classes.codes, reader.tokens, classes.count)
+        table.counts[:, 1] += token_sums.astype(np.int64)
+
+        stored = _StoredGroup(
+            reader.group.rows, classes.count, self._codes_file.size, self._bits_start
+        )
+        self._groups.append(stored)
+        self._codes_file.append(pack_codes(classes.codes, classes.count))
+        self._last_codes = classes.codes
+
+    def _apply_conditions(self, reader: GroupReader, classes: DocumentClasses) -> _ClassTable:
+        """Divide documents by the columns that the conditions need, and return their answers.
+
+        Filters that are not conditions keep all classes.
+        """
+        # Read only columns of conditions that may be true of a document of the row group.
+        columns: frozenset[str] = frozenset()
+        for _, condition, needed in self._tree.conditions:
+            if not needed <= columns and condition.may_hold(reader.statistics):
+                columns |= needed
+        rows = reader.table(columns | {"tokens"})  # an Arrow table needs a column to have rows
+        rows = rows.select([name for name in rows.schema.names if name in columns])
+
         classes.meaning.append(columns)
-        for name in table.schema.names:
-            found = codes_of(table.column(name))
-            if found is not None:
-                classes.divide(*found)
-                continue
-            for one in self._comparisons:
-                if one.columns == {name}:
-                    classes.divide(one.mask(table, rows.known), 2, object())
-        present = classes.documents() > 0
-        if classes.meaning != self._meaning or (present > self._present).any():
-            self._meaning, self._present = classes.meaning, present
-            members, known = table.take(classes.members()), dict[object, Any]()
-            self._answers = np.ones(
-                (len(self._conditions) + len(self._others), classes.count), np.bool_
-            )
-            for number, condition, asked in self._conditions:
-                self._answers[number] = (
-                    condition.mask(members, known) if asked <= columns else False
-                )
-            self._by_conditions = self._through(self._answers)
-        return self._by_conditions
+        for name in rows.schema.names:
+            self._divide_by_column(name, rows, reader.results, classes)
+        if self._condition_table is not None and self._condition_table.fits(classes):
+            return self._condition_table
 
-    def _look_at_documents(
-        self, rows: Rows, classes: _Classes, passed: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Divide documents by all other filters, too; return which classes each node keeps."""
-        before, present, everyone = (
-            classes.codes,
-            classes.documents() > 0,
-            np.ones(rows.group.rows, np.bool_),
-        )
-        masks = dict[int, NDArray[np.bool_]]()
-        for number, step in self._others:
-            nodes = [node for node, filter_ in self._nodes if filter_ == number]
-            if isinstance(step, Listed) or passed[nodes][:, present].any():
-                masks[number] = step.mask(rows, everyone)
-                classes.divide(masks[number], 2, None)
-        members = classes.members()
-        answers = self._answers[:, before[members]]
-        for number, mask in masks.items():
-            answers[number] = mask[members]
-        return self._through(answers)
+        # One document of each class answers for all of them.
+        examples = rows.take(classes.examples())
+        results: dict[object, Any] = {}
+        answers = np.ones((self._tree.n_filters, classes.count), np.bool_)
+        for number, condition, needed in self._tree.conditions:
+            if needed <= columns:
+                answers[number] = condition.mask(examples, results)
+            else:
+                answers[number] = False
+        self._condition_table = _ClassTable.of(self._tree, classes, answers)
+        return self._condition_table
 
-    def _through(self, answers: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which classes each node keeps, given which each filter keeps."""
-        passed = np.ones((len(self._nodes) + 1, answers.shape[1]), np.bool_)
-        for node, (before, number) in enumerate(self._nodes, 1):
-            np.logical_and(passed[before], answers[number], out=passed[node])
-        return passed
+    def _divide_by_column(
+        self, name: str, rows: Any, results: dict[object, Any], classes: DocumentClasses
+    ) -> None:
+        """Divide documents by the values of a column, or by comparisons if it has many values."""
+        codes = encode_column(rows.column(name))
+        if codes is not None:
+            classes.divide(codes)
+            return
+        for comparison in self._comparisons:
+            if comparison.columns == {name}:
+                classes.divide_by_mask(comparison.mask(rows, results))
 
-    def _settle(self) -> None:
-        """Add up what each node left of the row groups that have the same classes."""
-        if self._sums.any():
-            self._left += [passed @ self._sums for passed in self._passed]
-            self._sums[:] = 0
+    def _apply_document_filters(
+        self, reader: GroupReader, classes: DocumentClasses, table: _ClassTable
+    ) -> _ClassTable:
+        """Divide documents by the filters that are not conditions; return the answers of all.
 
-    def alive(self, view: int) -> NDArray[np.bool_]:
-        """Return which documents of the last row group a view keeps."""
-        kept: NDArray[np.bool_] = self._passed[self._ends[view]][self._codes]
-        return kept
-
-    def left(self, view: int) -> Iterator[tuple[int, int]]:
-        """Yield documents and tokens of the corpus, and what each leading filter of a view left of
-        them.
+        Args:
+            reader: The row group.
+            classes: Its documents, as the conditions divide them.
+            table: The answers of the conditions.
         """
-        self._settle()
-        for node in self._paths[view]:
-            documents, tokens = self._left[node].tolist()
-            yield documents, tokens
+        condition_codes = classes.codes  # (n_documents,)
+        has_documents = classes.sizes > 0
+        all_documents = np.ones(reader.group.rows, np.bool_)
+
+        masks: dict[int, NDArray[np.bool_]] = {}  # number of a filter → documents that it keeps
+        for number, step in self._tree.document_filters:
+            parents = self._tree.parents_of(number)
+            gets_documents = table.passed[parents][:, has_documents].any()
+            # Lists of ids look at all documents, to find out which ids no document has.
+            if gets_documents or isinstance(step, Listed):
+                masks[number] = step.mask(reader, all_documents)
+                classes.divide_by_mask(masks[number])
+
+        # Each new class is a part of one class of the conditions.
+        examples = classes.examples()  # (n_classes,)
+        answers = table.answers[:, condition_codes[examples]]
+        for number, mask in masks.items():
+            answers[number] = mask[examples]
+        return _ClassTable.of(self._tree, classes, answers)
+
+    def _replace_table(self, table: _ClassTable) -> None:
+        """Make a table the current one, and store which classes each view keeps."""
+        self._add_up_counts()
+        self._table = table
+        self._bits_start = self._bits_file.size
+        kept_by_view = table.passed[self._tree.last_nodes]  # (n_views, n_classes)
+        self._bits_file.append(np.packbits(kept_by_view, axis=1).reshape(-1))
+
+    def _add_up_counts(self) -> None:
+        """Add the counts of the current table to those of the nodes, and reset them."""
+        if self._table is None:
+            return
+        counts = self._table.counts
+        if not counts.any():  # added up before, for another view
+            return
+        for node, passed in enumerate(self._table.passed):
+            self._node_counts[node] += passed @ counts
+        counts[:] = 0
+
+    def kept(self, view: int) -> NDArray[np.bool_]:
+        """Return which documents of the last row group a view keeps, shape (n_documents,)."""
+        if self._table is None:
+            raise ValueError("no row group was added")
+        kept_classes = self._table.passed[self._tree.last_nodes[view]]  # (n_classes,)
+        kept_documents: NDArray[np.bool_] = kept_classes[self._last_codes]
+        return kept_documents
+
+    def counts(self, view: int) -> Iterator[DocumentCounts]:
+        """Yield what the corpus has, and then what is left after each leading filter of a view."""
+        self._add_up_counts()
+        for node in self._tree.paths[view]:
+            documents, tokens = self._node_counts[node].tolist()
+            yield DocumentCounts(documents, tokens)
 
     def chunks(self, view: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents that a view keeps, int64, by ranges of 16 row groups."""
-        codes, bits, first = self._all_codes.mapped(), self._bits.mapped(), 0
-        for begin in range(0, len(self._groups), _AT_ONCE):
-            found = list[NDArray[np.int64]]()
-            for rows, classes, own_codes, own_bits in self._groups[begin : begin + _AT_ONCE]:
-                width = -(-classes // 8)
-                kept = np.unpackbits(bits[own_bits + view * width :][:width], count=classes)
-                if kept.any():
-                    own = _unpacked(codes[own_codes:], rows, classes)
-                    found.append(first + np.flatnonzero(kept.take(own, mode="clip")))
-                first += rows
-            yield np.concatenate(found) if found else np.empty(0, np.int64)
+        """Yield the numbers of the documents that a view keeps, ascending, 16 row groups a time."""
+        codes = self._codes_file.mapped()
+        bits = self._bits_file.mapped()
+        first_document = 0
+        for start in range(0, len(self._groups), _GROUPS_PER_CHUNK):
+            parts = [np.empty(0, np.int64)]
+            for group in self._groups[start : start + _GROUPS_PER_CHUNK]:
+                kept_documents = _kept_documents(group, codes, bits, view)
+                parts.append(first_document + kept_documents)
+                first_document += group.n_documents
+            yield np.concatenate(parts)
+
+
+def _kept_documents(
+    group: _StoredGroup, codes: NDArray[np.uint8], bits: NDArray[np.uint8], view: int
+) -> NDArray[np.int64]:
+    """Return which documents of a stored row group a view keeps, ascending.
+
+    Args:
+        group: The row group.
+        codes: The file with the classes of the documents.
+        bits: The file with the classes that each view keeps.
+        view: Position of the view.
+
+    Returns:
+        Numbers within the row group, shape (n_kept,).
+    """
+    bytes_per_view = -(-group.n_classes // 8)
+    view_start = group.bits_start + view * bytes_per_view
+    view_bits = bits[view_start : view_start + bytes_per_view]
+    is_kept_class = np.unpackbits(view_bits, count=group.n_classes)
+    if not is_kept_class.any():  # most row groups, if a view is small
+        return np.empty(0, np.int64)
+    document_classes = unpack_codes(codes[group.codes_start :], group.n_documents, group.n_classes)
+    # `clip` is faster than the default, which checks the indices.
+    return np.flatnonzero(is_kept_class.take(document_classes, mode="clip"))

@@ -1,12 +1,11 @@
-"""views: a corpus's dataset and the tables of its documents → datasets of documents that were
-chosen.
-"""
+"""The stage `views`: a corpus's dataset and tables of documents → datasets of chosen documents."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,15 @@ from nanoset_core.stages.stage import (
     require,
 )
 from nanoset_core.stages.views.choosing import (
-    LISTS,
+    ID_LIST_KEYS,
     STAGE,
-    Chosen,
+    ChosenView,
     choose,
     columns_kept,
     columns_used,
-    gap_warnings,
     rule_of,
 )
+from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings
 from nanoset_core.stages.views.settings import ViewSpec, base_of, chain_of
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
@@ -53,123 +52,146 @@ from nanoset_core.storage.leases import leased
 
 VERSION = 1
 _MISSING = "missing"
+"""Stands for the content of files of ids that do not exist, in recipes."""
+FileFacts = dict[str, str | FileFact]
+"""File name → its sha256, or what is known of a file that was not written."""
 
 
 @holding
 def make_view(project: Project, name: str) -> Manifest:
-    """Choose a view's documents and publish its dataset; other stale views of the corpus are made
-    in the same pass.
+    """Choose a view's documents, write its dataset, and make it the current version.
 
-    Raises as `choose`, for this view.
+    Other views of the same corpus that are out of date are made in the same pass, since reading the
+    tables of a large corpus takes longer than choosing from them.
+
+    Raises:
+        MissingError: The dataset of the corpus, its tables, columns, or a file of ids is missing.
+        ConfigError: A condition does not fit the columns.
+        InputError: A file of ids is not text.
     """
     corpus = base_of(project.config.views, name)
     dataset = require(project, DATASET, Key(corpus))
-    wanted = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
-    found = None if project.rebuild else project.outputs.find(wanted)
-    if found is not None:
-        return project.outputs.make_current(found)
-    recipes, made = (
-        {name: wanted, **_stale(project, corpus, dataset, {name})},
-        dict[str, Manifest](),
-    )
+    recipe = _recipe_of(project, name, dataset)
+    existing = None if project.rebuild else project.outputs.find(recipe)
+    if existing is not None:
+        return project.outputs.make_current(existing)
+
+    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
+    manifests: dict[str, Manifest] = {}
     with (
-        leased(project.outputs.access, {*recipes}, corpus),
+        leased(project.outputs.access, set(recipes), corpus),
         claim_scratch(folder / "choosing") as scratch,
     ):
-        for chosen in choose(project, corpus, [*recipes], scratch):
-            write = _writer(project, dataset, recipes, chosen)
-            made[chosen.name] = project.outputs.make_current(
-                project.outputs.commit(recipes[chosen.name], write)
-            )
-    return made[name]
+        for chosen in choose(project, corpus, list(recipes), scratch):
+            writer = _ViewWriter(project, dataset, recipes[chosen.name], chosen)
+            manifest = project.outputs.commit(recipes[chosen.name], writer.write)
+            manifests[chosen.name] = project.outputs.make_current(manifest)
+    return manifests[name]
 
 
-def _stale(
-    project: Project, corpus: str, dataset: Manifest, done: Collection[str]
-) -> dict[str, Recipe]:
-    """Return the recipes of the other views of a corpus that are not there, as far as their rules
-    can be read.
+def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
+    """Return the recipe of a view for a dataset of its corpus and the other inputs as they are now.
+
+    Raises:
+        MissingError: Another input has not been built.
     """
-    found = {}
-    for name in project.config.views:
-        if name not in done and base_of(project.config.views, name) == corpus:
-            with contextlib.suppress(NanosetError):
-                recipe = VIEW.recipe(
-                    project, Key(corpus, name), _parents(project, Key(corpus, name), dataset)
-                )
-                if project.outputs.find(recipe) is None:
-                    rule_of(project, name)
-                    columns_kept(project, dataset, name)
-                    found[name] = recipe
-    return found
+    key = Key(dataset.name, name)
+    parents = {"dataset": dataset.digest}
+    for input_name, node in VIEW.inputs(project.config, key).items():
+        if input_name != "dataset":
+            parents[input_name] = require(project, node.stage, node.key).digest
+    return VIEW.recipe(project, key, parents)
 
 
-def _parents(project: Project, key: Key, dataset: Manifest) -> dict[str, str]:
-    """Return name → digest of what a view is made from now."""
-    inputs = VIEW.inputs(project.config, key)
-    others = {
-        name: require(project, node.stage, node.key).digest
-        for name, node in inputs.items()
-        if name != "dataset"
-    }
-    return {"dataset": dataset.digest} | others
+def _recipes_of_stale_views(
+    project: Project, dataset: Manifest, except_for: str
+) -> dict[str, Recipe]:
+    """Return the recipes of the other views of a corpus that have no version for a dataset.
+
+    Views with a mistake in their rules are left out: it must not keep other views from being made,
+    and is reported when they are made themselves.
+    """
+    views = project.config.views
+    recipes = {}
+    for name in views:
+        if name == except_for or base_of(views, name) != dataset.name:
+            continue
+        with contextlib.suppress(NanosetError):
+            recipe = _recipe_of(project, name, dataset)
+            if project.outputs.find(recipe) is None:
+                # Find out whether choosing would fail.
+                rule_of(project, name)
+                columns_kept(project, dataset, name)
+                recipes[name] = recipe
+    return recipes
 
 
-def _writer(
-    project: Project, dataset: Manifest, recipes: Mapping[str, Recipe], chosen: Chosen
-) -> Callable[[Path], tuple[dict[str, Any], dict[str, str | FileFact]]]:
-    config, corpus = project.config, dataset.name
-    prefix = pair_name(
-        config.tokenization.preset, chosen.name, config.documents_of(corpus).text_key
-    )
+@dataclass(frozen=True, slots=True)
+class _ViewWriter:
+    """Writes the dataset of a view into a folder."""
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        base = read_idx(
-            idx_path(dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")), validate=False
-        )
+    project: Project
+    dataset: Manifest
+    """Of the corpus."""
+    recipe: Recipe
+    chosen: ChosenView
+
+    def write(self, folder: Path) -> tuple[dict[str, Any], FileFacts]:
+        """Write the files of a version; return its facts, and the files."""
+        prefix = self._prefix
+        base = read_idx(self.dataset.path(f"{self.dataset.facts['prefix']}.idx"), validate=False)
         index = idx_path(folder / prefix)
-        sequences, documents = write_view_idx(index, base, chosen.selection.chunks)
-        counts = {"documents": documents, "sequences": sequences, "tokens": chosen.selection.tokens}
+        size = write_view_idx(index, base, self.chosen.selection.chunks)
         facts = {
             "prefix": prefix,
-            "corpus": corpus,
-            **counts,
-            "dtype": dataset.facts["dtype"],
-            **chosen.facts,
+            "corpus": self.dataset.name,
+            "documents": size.documents,
+            "sequences": size.sequences,
+            "tokens": self.chosen.selection.tokens,
+            "dtype": self.dataset.facts["dtype"],
+            **self.chosen.facts,
         }
-        files: dict[str, str | FileFact] = {index.name: sha256_file(index)}
-        return facts, files | _tokens(project, dataset, recipes[chosen.name], folder, prefix)
+        files: FileFacts = {index.name: sha256_file(index)}
+        files |= self._place_tokens(folder)
+        return facts, files
 
-    return write
+    @property
+    def _prefix(self) -> str:
+        """File name of the dataset, without an ending."""
+        config = self.project.config
+        text_key = config.documents_of(self.dataset.name).text_key
+        return pair_name(config.tokenization.preset, self.chosen.name, text_key)
+
+    def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
+        """Make the corpus's .bin appear next to the view's .idx: trainers expect it there.
+
+        On a disk it is a link. A bucket copies the file itself, without a download.
+        """
+        outputs = self.project.outputs
+        bin_name = f"{self._prefix}.bin"
+        if outputs.access.has_copies:
+            return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
+        base_name = f"{self.dataset.facts['prefix']}.bin"
+        link(self.dataset.folder / base_name, folder / bin_name, outputs.place(self.recipe))
+        return {bin_name: self.dataset.files[base_name]}
 
 
-def _tokens(
-    project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str
-) -> dict[str, FileFact]:
-    """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that
-    it makes itself.
-    """
-    own = f"{prefix}.bin"
-    if project.outputs.access.has_copies:
-        return copy_tokens(project.outputs, dataset, recipe, folder, own)
-    name = f"{dataset.facts['prefix']}.bin"
-    link(dataset.folder / name, folder / own, project.outputs.place(recipe))
-    return {own: dataset.files[name]}
+def link(source: Path, target: Path, final_folder: Path) -> None:
+    """Make a file appear at another path, by a hard link or else a relative symbolic link.
 
-
-def link(source: Path, target: Path, place: Path) -> None:
-    """Make a file appear at another path: by a hard link, or where these are refused by a relative
-    symbolic one.
-
-    `place`: the folder that the target's will become.
+    Args:
+        source: The file.
+        target: The other path.
+        final_folder: The folder that the folder of `target` will be renamed to. A symbolic link is
+            relative to it.
     """
     try:
         os.link(source, target)
-    except OSError:
-        target.symlink_to(os.path.relpath(source, place))
+    except OSError:  # another file system, or one without hard links
+        target.symlink_to(os.path.relpath(source, final_folder))
 
 
 def unpacked_node(config: ProjectConfig, name: str) -> Node:
@@ -180,10 +202,13 @@ def unpacked_node(config: ProjectConfig, name: str) -> Node:
 
 
 class DerivedStage(Stage):
-    """Datasets with names of their own that are made of a corpus's documents: views and packs."""
+    """A stage of named datasets that are made of a corpus's documents: views, and packs.
+
+    The folder of its outputs is called like its section of nanoset.yaml.
+    """
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        section = self.layout.folder  # both are called as their section of nanoset.yaml
+        section = self.layout.folder
         return [
             Key(base_of(config.derived, name), name, requested_at=f"{section}.{name}.of")
             for name in getattr(config, section)
@@ -191,30 +216,32 @@ class DerivedStage(Stage):
 
 
 class ViewStage(DerivedStage, Planned, Advising):
-    """Datasets of documents that were chosen from a corpus."""
+    """Datasets of documents that are chosen from a corpus."""
 
     layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_ENDING))
     kind = "view"
     version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the dataset, the columns, and the contamination reports that the view needs."""
         name = self.layout.name_of(key)
-        columns = column_nodes(config, key.subject, columns_used(config, name))
-        chain = chain_of(config.views, name)
-        sections = dict.fromkeys(section for one in chain for section in config.views[one].clean_of)
-        found = {f"clean of {one}": Node(CONTAMINATION, Key(one, key.subject)) for one in sections}
-        return {"dataset": Node(DATASET, Key(key.subject)), **columns, **found}
+        inputs = {"dataset": Node(DATASET, Key(key.subject))}
+        inputs |= column_nodes(config, key.subject, columns_used(config, name))
+        for view in chain_of(config.views, name):
+            for section in config.views[view].clean_of:
+                inputs[f"clean of {section}"] = Node(CONTAMINATION, Key(section, key.subject))
+        return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: the rules of the view and of those that it is of, and the content of
-        their files.
+        """Return the recipe: the rules of the view and of the views that it is of, and the content
+        of their files.
         """
         name = self.layout.name_of(key)
-        options: dict[str, Any] = {}
         chain = chain_of(project.config.views, name)
-        for one in chain:
-            options |= _options(project, one, project.config.views[one])
-        return Recipe(STAGE, name, VERSION, parents, {"of": chain[:-1], **options})
+        options: dict[str, Any] = {"of": chain[:-1]}
+        for view in chain:
+            options |= _options(project, view, project.config.views[view])
+        return Recipe(STAGE, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         return make_view(project, self.layout.name_of(key))
@@ -222,6 +249,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
+        # here, since checks import this module
         from nanoset_core.stages.views.verify import verify_view
 
         return verify_view(project, key.subject, key.part or "", deep)
@@ -229,9 +257,9 @@ class ViewStage(DerivedStage, Planned, Advising):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return that a file of ids is not there."""
+        """Return what is wrong with the files of ids, or None."""
         try:
-            rule_of(project, self.layout.name_of(key), is_made=False)
+            rule_of(project, self.layout.name_of(key), is_built=False)
         except NanosetError as error:
             return one_line(error)
         return None
@@ -240,12 +268,11 @@ class ViewStage(DerivedStage, Planned, Advising):
         return view_order_warnings(config.views, self.layout.name_of(key))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
-        missing_ids = manifest.facts["missing_ids"]
-        warnings = [
-            f"{count:,} ids of {key} are of no document" for key, count in missing_ids.items()
-        ]
+        warnings = []
+        for key, count in manifest.facts[MISSING_IDS].items():
+            warnings.append(f"{count:,} ids of {key} are of no document")
         warnings += gap_warnings(manifest.facts, manifest.name)
-        if not manifest.facts["documents"]:
+        if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")
 
         # The .bin is a link to the dataset's, and takes no room of its own.
@@ -255,32 +282,35 @@ class ViewStage(DerivedStage, Planned, Advising):
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return one view's rules as JSON, without those that it has not: of files of ids their
-    content.
+    """Return the rules that one view has, as options of a recipe.
+
+    A file of ids is represented by the digest of its content.
     """
     options: dict[str, Any] = {}
-    for key in LISTS:
-        if (patterns := spec.files(key)) is not None:
-            options[key] = [
-                _content(project, pattern, f"views.{name}.{key}") for pattern in patterns
-            ]
+    for key in ID_LIST_KEYS:
+        patterns = spec.files(key)
+        if patterns is not None:
+            setting = f"views.{name}.{key}"
+            options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
     if spec.split is not None:
         options["split"] = [spec.split.by, *spec.split.keep]
     if not isinstance(spec.order, str):
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
-    repeat = None if spec.repeat == 1 else spec.repeat
-    given = {
-        "where": spec.where,
-        "documents": spec.documents,
-        "tokens": spec.tokens,
-        "repeat": repeat,
-    }
-    options |= {key: value for key, value in given.items() if value is not None}
+    if spec.where is not None:
+        options["where"] = spec.where
+    if spec.documents is not None:
+        options["documents"] = spec.documents
+    if spec.tokens is not None:
+        options["tokens"] = spec.tokens
+    if spec.repeat != 1:
+        options["repeat"] = spec.repeat
     return {f"views.{name}.{key}": value for key, value in options.items()}
 
 
-def _content(project: Project, pattern: str, key: str) -> str:
-    with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
+def _content_digest(project: Project, pattern: str, key: str) -> str:
+    """Return the digest of the files that a pattern names, or "missing" if they cannot be read."""
+    # `make` and `refusal` report what is wrong with them.
+    with contextlib.suppress(MissingError, InputError):
         return given_files(project, pattern, key).digest
     return _MISSING
 

@@ -1,4 +1,4 @@
-"""Does a view hold the documents that its rules choose, and no others?"""
+"""Check that a view contains the documents that its rules choose, and no others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, idx_path, read_idx
+from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, Index, idx_path, read_idx
 from nanoset_core.formats.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -20,24 +20,32 @@ from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.storage.atomic import sha256_file
 
-CHOSEN_AGAIN = 4_000_000
-"""Documents of a corpus up to which a view of it is chosen again by every check; some seconds."""
+MAX_QUICK_DOCUMENTS = 4_000_000
+"""Documents of a corpus up to which every check chooses its views again: this takes seconds."""
 
 
 def verify_view(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
     """Check the current version of a view.
 
-    Its files; each of its sequences is one of the dataset that it was chosen from; and, with `deep`
-    or of a smaller corpus, chosen again by its rules it is the same, byte for byte: so no excluded
-    document is in it, and none lacks.
+    Its files must be whole, and each of its sequences must be one of the dataset that it was chosen
+    from. The view is also chosen again by its rules, and must be the same byte for byte: this
+    proves that no excluded document is in it, and that none is missing.
+
+    Args:
+        project: The project.
+        corpus: The corpus of the view.
+        name: The view.
+        deep: Choose again even if the corpus is large.
     """
 
     def look(report: Report, view: Manifest, is_fresh: bool) -> None:
-        if report.passed:
-            base = dataset_of(project.outputs, view).corpus.manifest
-            _check_sequences(report, base, view)
-            if is_fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
-                _choose_again(report, project, base, view)
+        if not report.passed:
+            return
+        base = dataset_of(project.outputs, view).corpus.manifest
+        _check_sequences(report, base, view)
+        # A stale view was chosen by other rules or from other documents than the present ones.
+        if is_fresh and (deep or base.facts["documents"] <= MAX_QUICK_DOCUMENTS):
+            _check_choice(report, project, base, view)
 
     return check_current(
         project, VIEW, Key(corpus, name), look, "documents", "sequences", "tokens", deep=deep
@@ -45,36 +53,53 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
 
 
 def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
-    """Check that every sequence of a view lies where one of its dataset does, and is as long."""
-    whole, own = (read_idx(one.path(f"{one.facts['prefix']}.idx")) for one in (base, view))
-    for begin in range(0, len(own.sequence_lengths), CHUNK_SEQUENCES):
-        some = slice(begin, begin + CHUNK_SEQUENCES)
-        pointers, lengths = own.sequence_pointers[some], own.sequence_lengths[some]
-        # an empty one shares its place with others
-        pointers, lengths = pointers[lengths > 0], lengths[lengths > 0]
-        at = places_upto(whole.sequence_pointers, pointers)
-        same = (whole.sequence_pointers[at] == pointers) & (whole.sequence_lengths[at] == lengths)
-        if not same.all():
-            bad = int(np.argmin(same))
-            where = idx_path(view.folder / view.facts["prefix"])
-            found = f"{int(lengths[bad]):,} tokens from byte {int(pointers[bad]):,} on"
-            what = "a sequence of a view is none of its dataset"
+    """Check that every sequence of a view has the position and length of one of its dataset."""
+    base_index = _index_of(base)
+    view_index = _index_of(view)
+    for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
+        chunk = slice(start, start + CHUNK_SEQUENCES)
+        lengths = view_index.sequence_lengths[chunk]
+        pointers = view_index.sequence_pointers[chunk]
+
+        # An empty sequence has the same pointer as others, so it cannot be found by it.
+        has_tokens = lengths > 0
+        lengths = lengths[has_tokens]
+        pointers = pointers[has_tokens]
+
+        base_sequences = places_upto(base_index.sequence_pointers, pointers)
+        is_same_start = base_index.sequence_pointers[base_sequences] == pointers
+        is_same_length = base_index.sequence_lengths[base_sequences] == lengths
+        is_in_base = is_same_start & is_same_length
+        if not is_in_base.all():
+            first_bad = int(np.argmin(is_in_base))
             report.error(
-                what, where, found, f"one of {base.url()}", f"delete {view.url()}, and {BUILD}"
+                "a sequence of a view is none of its dataset",
+                idx_path(view.folder / view.facts["prefix"]),
+                f"{int(lengths[first_bad]):,} tokens from byte {int(pointers[first_bad]):,} on",
+                f"one of {base.url()}",
+                f"delete {view.url()}, and {BUILD}",
             )
             return
 
 
-def _choose_again(report: Report, project: Project, base: Manifest, view: Manifest) -> None:
+def _index_of(dataset: Manifest) -> Index:
+    return read_idx(dataset.path(f"{dataset.facts['prefix']}.idx"))
+
+
+def _check_choice(report: Report, project: Project, base: Manifest, view: Manifest) -> None:
+    """Choose a view again, and check that its index is the same."""
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         folder = Path(scratch)
-        (chosen,) = choose(project, base.name, [view.name], folder)
-        write_view_idx(
-            folder / "again.idx",
-            read_idx(base.path(f"{base.facts['prefix']}.idx")),
-            chosen.selection.chunks,
-        )
-        found, name = sha256_file(folder / "again.idx"), f"{view.facts['prefix']}.idx"
-    what = "a view does not hold the documents that its rules choose"
-    expected, remedy = view.files[name].sha256, f"delete {view.url()}, and {BUILD}"
-    report.compare(what, view.folder / name, f"sha256 {found}", f"sha256 {expected}", remedy)
+        [chosen] = choose(project, base.name, [view.name], folder)
+        new_index = folder / "again.idx"
+        write_view_idx(new_index, _index_of(base), chosen.selection.chunks)
+        found_sha256 = sha256_file(new_index)
+
+    index_name = f"{view.facts['prefix']}.idx"
+    report.compare(
+        "a view does not hold the documents that its rules choose",
+        view.folder / index_name,
+        f"sha256 {found_sha256}",
+        f"sha256 {view.files[index_name].sha256}",
+        f"delete {view.url()}, and {BUILD}",
+    )

@@ -1,13 +1,14 @@
-"""The .idx of a view: the documents that were chosen of a dataset, pointing into its .bin.
+"""Write the .idx of a view: an index of the chosen documents that points into the corpus's .bin.
 
-Source: what Megatron-LM's `_IndexWriter` writes and `IndexedDataset` reads: a sequence lies where
-    its pointer says.
+The format is what Megatron-LM's `_IndexWriter` writes. Its `IndexedDataset` reads a sequence from
+wherever the sequence's pointer says, so that the tokens need not be copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,40 +22,63 @@ from nanoset_core.formats.indexed.layout import (
     positions_in,
 )
 
-Documents = Callable[[], Iterable[NDArray[np.int64]]]
-"""Gives the numbers of the chosen documents in order, int64, some at a time; called more than once."""
+DocumentChunks = Callable[[], Iterable[NDArray[np.int64]]]
+"""Returns the numbers of the chosen documents in order, in chunks. It is called several times."""
 
 
-def write_view_idx(path: Path, base: Index, documents: Documents) -> tuple[int, int]:
-    """Write an .idx of some documents of a dataset, and return how many sequences and documents it
-    has.
+class ViewSize(NamedTuple):
+    """What the .idx of a view contains."""
 
-    Twenty bytes are written for a document of one sequence; memory is that of one chunk of
-    documents.
+    sequences: int
+    documents: int
+
+
+def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
+    """Write an .idx of some documents of a dataset; return what it contains.
+
+    The arrays are written one after the other, each in one pass over the documents, so that memory
+    is only needed for one chunk. A document of one sequence takes 20 bytes in the file.
+
+    Args:
+        path: Must not exist.
+        base: The index of the dataset.
+        chunks: Returns the numbers of the documents, in chunks.
     """
-    count = sequences = 0
-    for some in documents():
-        count += len(some)
-        sequences += int((base.document_indices[some + 1] - base.document_indices[some]).sum())
+    n_documents = 0
+    n_sequences = 0
+    for documents in chunks():
+        n_documents += len(documents)
+        n_sequences += int(_sequence_counts(base, documents).sum())
+
     with path.open("xb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), sequences, count + 1))
-        for rows in _sequences(base, documents):
-            file.write(base.sequence_lengths[rows].data.cast("B"))
-        for rows in _sequences(base, documents):
-            file.write(base.sequence_pointers[rows].data.cast("B"))
-        last = np.zeros(1, "<i8")
-        file.write(last.data.cast("B"))
-        for some in documents():
-            ends = last + np.cumsum(base.document_indices[some + 1] - base.document_indices[some])
-            file.write(ends.astype("<i8", copy=False).data.cast("B"))
-            last = ends[-1:]
-    return sequences, count
+        file.write(
+            HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), n_sequences, n_documents + 1)
+        )
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(base.sequence_lengths[sequences].data.cast("B"))
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(base.sequence_pointers[sequences].data.cast("B"))
+
+        # Document indices: a 0, then the sequences up to and including each document.
+        sequences_before = 0
+        file.write(np.zeros(1, "<i8").tobytes())
+        for documents in chunks():
+            stops = sequences_before + np.cumsum(_sequence_counts(base, documents))
+            file.write(stops.astype("<i8", copy=False).data.cast("B"))
+            sequences_before = int(stops[-1])
+    return ViewSize(n_sequences, n_documents)
 
 
-def _sequences(base: Index, documents: Documents) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the documents' sequences."""
-    for some in documents():
-        firsts = base.document_indices[some]
-        counts = base.document_indices[some + 1] - firsts
-        if counts.any():
-            yield positions_in(firsts, counts)
+def _sequence_counts(base: Index, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of sequences of each document, shape (len(documents),)."""
+    counts: NDArray[np.int64] = base.document_indices[documents + 1]
+    counts = counts - base.document_indices[documents]
+    return counts
+
+
+def _sequence_chunks(base: Index, chunks: DocumentChunks) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the documents' sequences in the dataset, chunk by chunk."""
+    for documents in chunks():
+        counts = _sequence_counts(base, documents)
+        if counts.any():  # an empty array cannot be written as bytes
+            yield positions_in(base.document_indices[documents], counts)

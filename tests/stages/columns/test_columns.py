@@ -21,7 +21,7 @@ from nanoset_core.stages.shards import document_table
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views.conditions import plain
+from nanoset_core.stages.views.conditions import without_dictionary
 
 ROWS = 16
 MIXED = [
@@ -106,7 +106,7 @@ def all_rows(project, tokenized, names):
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
             values = aligned.read(files, group, names)
-            table = pa.table({name: plain(values[name]) for name in names})
+            table = pa.table({name: without_dictionary(values[name]) for name in names})
             assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
             found += [
                 {"id": identity, **row}

@@ -18,7 +18,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts, salted
 from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.views.choosing import GAPS, gap_warnings
+from nanoset_core.stages.views.facts import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.stage import VIEW

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from nanoset_core.sampling.hashing import hash_bytes, hash_texts, salted
-from nanoset_core.stages.views.conditions import Range, parse_condition
+from nanoset_core.stages.views.conditions import ColumnStatistics, parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
@@ -40,7 +40,7 @@ class Chunk:
         quality = [one for one in self.table.column("quality").to_pylist() if one is not None]
         nulls = self.rows - len(quality)
         return {
-            "quality": Range(
+            "quality": ColumnStatistics(
                 min(quality, default=None), max(quality, default=None), nulls, self.rows
             )
         }
@@ -94,13 +94,13 @@ def slowly(table: pa.Table, rule: Rule) -> list[int]:
     for step in rule.steps:
         if isinstance(step, Repeat):
             whole, part = int(step.times), Fraction(step.times) - int(step.times)
-            again = salted(keys, f"repeat {step.name}")
+            again = salted(keys, f"repeat {step.view}")
             times = {
                 n: count * (whole + (int(again[n]) < int(part * 2**64)))
                 for n, count in times.items()
             }
         elif isinstance(step, Budget):
-            left, kept = step.most, {}
+            left, kept = step.limit, {}
             ranks = salted(keys, "budget").tolist()
             for n in sorted(times, key=ranks.__getitem__):
                 left -= times[n] * (rows[n]["tokens"] if step.unit == "tokens" else 1)
@@ -134,7 +134,7 @@ KEPT = {
     Listed: lambda step, row, n, keys: (row["id"] in step.ids._texts.to_pylist()) == step.keep,
     Without: lambda step, row, n, keys: n not in step.documents,
     Split: lambda step, row, n, keys: (
-        step.begin <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.end
+        step.start <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.stop
     ),
 }
 

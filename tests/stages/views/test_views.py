@@ -373,7 +373,7 @@ def origins(project: Project, name: str):
     [
         ("held: {of: web", "code: {of: web", "share a name"),
         ("some: {of: kept", "some: {of: some", "this view is of itself, by way of others"),
-        ("keep: [0, 0.1]", "keep: [0.1, 0.1]", "a share must have a beginning below its end"),
+        ("keep: [0, 0.1]", "keep: [0.1, 0.1]", "the start of a share must be below its end"),
         ("tokens: 5e3", "tokens: 5e3, documents: 3", "a budget is of tokens or of documents"),
         ("order: {seed: 3}", "order: {}", "an order is by a column or by a seed"),
         ("tokens: 5e3", "where: 'a b'", "this is not a condition on documents"),

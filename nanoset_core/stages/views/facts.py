@@ -1,0 +1,130 @@
+"""The facts that the manifest of a view records about its choice, and how others read them.
+
+- `steps`: what each step left, as [view, step, documents, tokens]; the first row is the corpus.
+- `missing_ids`: key of nanoset.yaml → how many of the ids that its files list no document has.
+- `budget_gaps`: budgets that are far from full because the next document does not fit; absent if
+  there are none, and in manifests of earlier versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from nanoset_core.stages.views.budgets import FULL_SHARE
+from nanoset_core.stages.views.selection import Selection
+
+STEPS = "steps"
+MISSING_IDS = "missing_ids"
+GAPS = "budget_gaps"
+_BUDGET = re.compile(r"([0-9,]+) (tokens|documents)")
+"""The text of a budget in the fact `steps`; see `Budget.text`."""
+_BAR_CHARACTERS = 20
+
+
+def choice_facts(
+    selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
+) -> dict[str, Any]:
+    """Return the facts of a view about its choice.
+
+    Args:
+        selection: The documents of the view.
+        missing_ids: Key of nanoset.yaml → how many ids of its files no document has.
+        places: Number of each document that does not fit into a budget → its file, line and id.
+    """
+    steps = []
+    for count in selection.step_counts:
+        steps.append([count.view, count.step, count.documents, count.tokens])
+    facts: dict[str, Any] = {
+        STEPS: steps,
+        MISSING_IDS: {key: count for key, count in missing_ids.items() if count > 0},
+    }
+    if selection.gaps:
+        facts[GAPS] = [asdict(gap) | {"place": places[gap.document]} for gap in selection.gaps]
+    return facts
+
+
+class StepRow(NamedTuple):
+    """What one step of a view left, for tables."""
+
+    view: str
+    """The view that the step belongs to; empty for the corpus."""
+    step: str
+    """The step in words."""
+    documents: int
+    tokens: int
+    share: float
+    """Share of the corpus's documents. Repeats can make it greater than 1."""
+
+    @property
+    def bar(self) -> str:
+        """The share as a bar and in percent."""
+        n_characters = round(min(self.share, 1) * _BAR_CHARACTERS)
+        return f"{'█' * n_characters} {self.share:.1%}"
+
+
+def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
+    """Return what each step of a view left, by the facts of the view."""
+    steps = facts[STEPS]
+    _, _, corpus_documents, _ = steps[0]
+    rows = []
+    for view, step, documents, tokens in steps:
+        share = documents / max(corpus_documents, 1)
+        rows.append(StepRow(view, step, documents, tokens, share))
+    return rows
+
+
+def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is not full although more documents exist.
+
+    Args:
+        facts: Of the view.
+        name: Of the view. If it is of another view, that one's budgets are not reported here.
+    """
+    if GAPS not in facts:
+        yield from _gap_warnings_by_steps(facts, name)
+        return
+    for gap in facts[GAPS]:
+        if gap["view"] == name:
+            yield _gap_warning(gap)
+
+
+def _gap_warnings_by_steps(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield the warnings for a view of an earlier version, which does not name the document."""
+    for before, row in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(row.step)
+        if budget is None or row.view != name:
+            continue
+        limit = int(budget[1].replace(",", ""))
+        unit = budget[2]
+        if unit == "tokens":
+            available = before.tokens
+            reached = row.tokens
+        else:
+            available = before.documents
+            reached = row.documents
+        if available > limit and reached < FULL_SHARE * limit:
+            usage = _usage_text(limit, unit, reached)
+            yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
+
+
+def _gap_warning(gap: Mapping[str, Any]) -> str:
+    """Return the warning for one entry of the fact `budget_gaps`."""
+    unit = gap["unit"]
+    amount = f"{gap['amount']:,}"
+    if gap["documents"] == 1:
+        misfit = f"document {gap['document']:,} ({gap['place']}), of {amount} tokens, does not fit"
+        remedy = f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`)"
+    else:
+        copies = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
+        misfit = f"{copies}, of {amount} {unit} in all, do not fit"
+        remedy = "leave them out (`exclude`)"
+    usage = _usage_text(gap["budget"], unit, gap["reached"])
+    return f"{usage}, and ends where {misfit}: {remedy}, or raise `{unit}`"
+
+
+def _usage_text(limit: int, unit: str, reached: int) -> str:
+    return f"its budget of {limit:,} {unit} holds {reached:,} ({reached / limit:.1%})"

@@ -1,0 +1,48 @@
+"""Arrays that are too large for memory: appended to a file, then mapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BUFFER_BYTES = 1 << 18
+
+
+class ScratchArray:
+    """An array of one type in a scratch file. First append to it, then read it with `mapped`."""
+
+    def __init__(self, path: Path, dtype: Any) -> None:
+        """Describe an array; the file is created by the first write.
+
+        Args:
+            path: A file that does not exist yet.
+            dtype: Of the values.
+        """
+        self._path = path
+        self._dtype = np.dtype(dtype)
+        self._buffer = bytearray()
+        self.size = 0
+        """Number of values."""
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append some values, shape (n_values,)."""
+        self.size += len(values)
+        self._buffer += np.ascontiguousarray(values, self._dtype).tobytes()
+        if len(self._buffer) > _BUFFER_BYTES:
+            self._flush()
+
+    def mapped(self) -> NDArray[Any]:
+        """Return all values, shape (size,), mapped from the file."""
+        self._flush()
+        if self.size == 0:
+            return np.empty(0, self._dtype)  # an empty file cannot be mapped
+        return np.memmap(self._path, self._dtype, "r+")
+
+    def _flush(self) -> None:
+        # Opened for each write: hundreds of views would exceed the limit of open files.
+        with self._path.open("ab") as file:
+            file.write(self._buffer)
+        self._buffer.clear()
