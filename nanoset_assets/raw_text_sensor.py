@@ -276,7 +276,7 @@ class _Tick:
         changed_file = overwritten_file(project, name, corpus.contents.texts)
         if changed_file is not None:
             self.notes.append(
-                f"{name}: what {changed_file} held in the last build is gone, and something writes to it"
+                f"{name}: what {changed_file} held in the last build was overwritten, and something writes to it"
             )
             return True
         del self.after.written[name]

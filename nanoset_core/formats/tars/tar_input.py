@@ -187,7 +187,7 @@ def _check_without_tokens(
                 where=f"{path}, offset {member.offset}",
                 found=f"{member.name!r}",
                 expected=f"a member ending in .{chosen} in each sample, as in the first",
-                remedy=f"shuffle them apart, or take only those with --data-key {chosen}",
+                remedy=f"shuffle them separately, or take only those with --data-key {chosen}",
             )
 
 

@@ -83,7 +83,7 @@ class ExportFormat(ABC):
     ) -> ConfigError:
         """Return the error for a dataset that the reader cannot read."""
         return ConfigError(
-            f"{self.reader} cannot read this dataset as it is",
+            f"{self.reader} cannot read this dataset",
             where=dataset.where,
             found=found,
             expected=expected,

@@ -186,7 +186,7 @@ class _LinkedExport:
         return self.project.outputs.commit(self.recipe, self._write)
 
     def _write(self, folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        """Fill a folder; return the facts, and what is known of each file of tokens."""
+        """Write the files of an export; return the facts, and the size and hash of token files."""
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         counts = write_beside(self.format, folder, self.recipe.name, dataset, stream, self.traits)

@@ -108,7 +108,7 @@ def export_pair(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The pair of one call, and where it is exported to."""
+    """The pair that one call exports, and the output folder."""
 
     prefix: Location
     folder: Location

@@ -185,9 +185,9 @@ def _check_tokens(
     n_inside = n_ends - manifest.facts["documents"]
     if n_inside > 0:
         report.warn(
-            f"{n_inside:,} end tokens lie within documents: a reader that finds documents by them splits these",
+            f"{n_inside:,} end tokens are inside documents: a reader that looks for end tokens splits these documents",
             manifest.url(tokens_file),
             None,
             "one behind each document",
-            "let it read where documents end from the file beside the tokens",
+            "let the reader take the ends of documents from the file next to the tokens",
         )

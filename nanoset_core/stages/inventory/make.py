@@ -69,9 +69,9 @@ def survey_corpus(
         path = overwritten_file(project, corpus, contents.ordered)
         if path is not None:
             raise SourceChangedError(
-                "something writes to this file, and what it held in the last build is gone",
+                "something writes to this file, and what it held in the last build was overwritten",
                 where=folder / path,
-                remedy="wait until nothing writes to it, or build by hand, which takes files as they are",
+                remedy="wait until nothing writes to it, or run `nanoset build`, which does not wait",
             )
 
     quiet = quiet_period(project, corpus) if settled else None

@@ -1,8 +1,8 @@
 """Find corpora that consist of the same files although one nanoset or webdataset reads both of
 them.
 
-Their documents would be read twice as often as the weights say, which nothing else shows: each
-corpus by itself is right.
+Their documents would be read twice as often as the weights say. Nothing else shows that, since each
+corpus on its own is correct.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class PacksDataset(Dataset):
         name = self.manifest.facts["of"]
         digest = self.manifest.recipe["parents"]["dataset"]
         stage = DATASET if name == self.corpus_name else VIEW
-        gone = "the dataset that packs were made of is gone"
+        gone = "the dataset that was packed was deleted"
         return self._datasets.open(self.outputs.version(stage.layout.folder, name, digest, gone))
 
     @property

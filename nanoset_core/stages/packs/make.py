@@ -199,7 +199,7 @@ def _copy_ranges(
     target_starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Copy ranges of tokens, each of its own length, from one array to another."""
+    """Copy ranges of tokens of any length from one array to another."""
     if len(lengths) == 1:
         source_stop = source_starts[0] + lengths[0]
         target[target_starts[0] : target_starts[0] + lengths[0]] = source[

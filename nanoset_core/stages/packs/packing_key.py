@@ -235,10 +235,10 @@ def pack_errors(
         yield from raised(check_corpus_name, spec.of, f"{where}.of")
         if spec.of in packs:
             yield ConfigError(
-                "packs are made of a corpus or view",
+                "packs are made from a corpus or view",
                 where=f"{where}.of",
                 found=spec.of,
-                remedy="name the one that these are made of",
+                remedy="name the corpus or view that these packs are made from",
             )
         if name in views or name in corpora:
             yield ConfigError(

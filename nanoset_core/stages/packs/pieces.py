@@ -62,7 +62,7 @@ class PieceTableWriter:
         self._writer.close()
 
     def append(self, first_pack: int, pieces: Pieces) -> None:
-        """Append the pieces of consecutive packs, the first of which has the number `first_pack`."""
+        """Append the pieces of consecutive packs, starting with the pack number `first_pack`."""
         import pyarrow as pa
 
         columns = [

@@ -81,7 +81,7 @@ def made_from(
         if dataset is not None:
             return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
     report.warn(
-        "the dataset is gone or damaged: tokens were not compared with it",
+        "the dataset is missing or damaged: tokens were not compared with it",
         place,
         None,
         None,

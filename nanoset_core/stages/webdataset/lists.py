@@ -169,7 +169,7 @@ def complete_exp_data(
     is_complete = exists and read_regular(target) == text
     if exists and not is_complete and not overwrite:
         raise ConfigError(
-            "another record is there already",
+            "another record exists already",
             where=target,
             remedy="name another --output-json, or replace this one with --overwrite",
         )

@@ -172,7 +172,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         )
         facts |= {tar.shard: tar for tar in tars}
     if outputs.find(recipe) is not None:
-        # Tars of a finished webdataset were made again: its manifest holds their facts.
+        # Some tars of a complete webdataset were rewritten: its manifest has the facts of all.
         clear_markers(folder, outputs.access)
     return [facts[shard] for shard in shards]
 
@@ -206,7 +206,7 @@ def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int,
 
 
 def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the same by the markers beside the tars, of a webdataset that is not complete."""
+    """Return the same facts from the markers next to the tars of an incomplete webdataset."""
     outputs = project.outputs
     facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
     if len(facts) == len(shards):

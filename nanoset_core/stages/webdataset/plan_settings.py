@@ -80,7 +80,7 @@ class PlanSettings:
     def __post_init__(self) -> None:
         if self.row_tokens < 1:
             raise ConfigError(
-                "a context has no room for a token beside its BOS",
+                "a context has no room for a token after its BOS",
                 where="sequence_length",
                 found=self.sequence_length,
                 expected="at least 2",

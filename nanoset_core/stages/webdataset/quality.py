@@ -166,7 +166,7 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
-    """Return how much the places of contexts in the sources tell of their places in the shards."""
+    """Return how far the position of a context in its source predicts its position in the shards."""
     total = plan.table.contexts
     count = min(total, SAMPLE)
     if count < 2:

@@ -96,7 +96,7 @@ class WebdatasetSpec:
 
     @property
     def numbers(self) -> dict[str, float] | None:
-        """Corpus → its frequency or weight, where they are given."""
+        """Frequency or weight of each corpus, or None if `corpora` is a list."""
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
 

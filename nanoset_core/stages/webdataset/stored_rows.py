@@ -76,7 +76,8 @@ class StoredRows:
             if match is not None:
                 stored[int(match[1])].add(int(match[2]))
 
-        # Continue with the size of which most is stored, if memory holds a part or none is missing.
+        # Continue with the part size that has most contexts stored, if memory holds a part or none is
+        # missing.
         size = max_contexts
         most_stored = 0
         for candidate, firsts in stored.items():

@@ -30,7 +30,7 @@ class _KnownTokenizer:
     """A tokenizer for which tokshuf-rust has a vocabulary size."""
 
     id_by_token: Mapping[str, int]
-    """Tokens that tell it from others."""
+    """Tokens by which the vocabulary is recognised."""
     vocab_size: int
     """As tokshuf-rust assumes it."""
 

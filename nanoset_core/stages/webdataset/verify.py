@@ -324,7 +324,7 @@ def _planned_contexts(
     shard: int,
     numbers: Sequence[int],
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return number → tokens of those contexts of a shard that are compared."""
+    """Return the tokens of the contexts of a shard that are compared, by their number."""
     if expected.plan is None:
         return {}
     contexts = expected.plan.shard_contexts(shard)

@@ -140,7 +140,7 @@ def test_end_tokens_within_documents_are_told(make_project):
     build(project)
     (report,) = verify_project(project, ["web-olmo"], deep=True)
     assert report.passed
-    assert any("1 end tokens lie within documents" in one.what for one in report.findings)
+    assert any("1 end tokens are inside documents" in one.what for one in report.findings)
 
 
 def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
@@ -148,12 +148,12 @@ def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
     file.write_text(file.read_text().replace("append_eod: true", "append_eod: false"))
     other = Project.open(file)
     make_corpora(other, "web")
-    with pytest.raises(ConfigError, match="cannot read this dataset as it is"):
+    with pytest.raises(ConfigError, match="cannot read this dataset"):
         make_export(other, "web-ds")
     graph = graph_over(other, {"web": inventory_recipe(survey_corpus(other, "web"))})
     (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
     said = node.stage.refusal(other, node.key, graph.recipe(node), None)
-    assert "datatrove cannot read this dataset as it is" in said
+    assert "datatrove cannot read this dataset" in said
     file.write_text(file.read_text().replace("web-olmo: {of: web", "web-olmo: {of: nowhere"))
     # a missing corpus is told by the build
     assert load_config(file).exports["web-olmo"].of == "nowhere"

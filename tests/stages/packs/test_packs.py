@@ -337,7 +337,7 @@ REFUSED = [
     ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
     (
         {"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}},
-        "packs are made of a corpus or view",
+        "packs are made from a corpus or view",
     ),
     (
         {"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}},

@@ -44,7 +44,7 @@ def test_the_dataset_is_gone(copy):
     shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
     report = PBIN.verify(project, Key("web"))
     assert report.passed
-    assert "the dataset is gone or damaged: tokens were not compared with it" in whats(
+    assert "the dataset is missing or damaged: tokens were not compared with it" in whats(
         report, "warning"
     )
 

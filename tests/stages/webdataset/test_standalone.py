@@ -211,7 +211,7 @@ def test_tars_are_shuffled_again(pairs, tmp_path):
     assert rows_of(tmp_path / "two") != rows_of(tmp_path / "one")
     files = sorted((tmp_path / "two").glob("*.tar"))
     made(tmp_path / "three", "--input", *files, "--seed", 9, "--shuffle-only", "--member", "npy")
-    with pytest.raises(ConfigError, match="stay as they are"):
+    with pytest.raises(ConfigError, match="cannot be changed"):
         made(tmp_path / "four", "--input", *files, "--seqlen", 20)
 
 
@@ -274,7 +274,7 @@ def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
     assert digests(out) == first
     for arguments, found in (
         ((*pairs, "--seed", 5), "--seed: 1234 → 5"),
-        ((pairs[0],), "it was made of other files, or they were moved or written again since"),
+        ((pairs[0],), "it was made from other files, or they were moved or rewritten since"),
         ((*pairs, "--seqlen", 17), f"--seqlen: {LENGTH} → 17"),
         ((*pairs, "--wds-chunk-size", 9), "--wds-chunk-size: 16 → 9"),
     ):
@@ -317,7 +317,7 @@ def test_what_others_put_into_an_output_is_not_removed_unasked(pairs, tmp_path):
     (out / "mine.txt").write_text("mine")
     assert "there already" in made(out, "--input", *pairs)
     (out / "index.json").unlink()
-    with pytest.raises(ConfigError, match="holds other files too") as caught:
+    with pytest.raises(ConfigError, match="would remove other files") as caught:
         made(out, "--input", *pairs)
     assert caught.value.found == "mine.txt"
     assert (out / "mine.txt").read_text() == "mine"
@@ -400,14 +400,14 @@ def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_p
     assert record["manifest_url"] == f"{tmp_path / 'out'}/manifest.jsonl"
     assert "there already" in made(tmp_path / "out", *arguments)
     (tmp_path / "o.json").write_text("{}")
-    with pytest.raises(ConfigError, match="another record is there"):
+    with pytest.raises(ConfigError, match="another record exists"):
         made(tmp_path / "out", *arguments)
     assert (tmp_path / "o.json").read_text() == "{}"
     made(tmp_path / "out", *arguments, "--overwrite")
     assert json.loads((tmp_path / "o.json").read_text())["name"] == "mine"
     with pytest.raises(ConfigError, match="an input would be overwritten"):
         made(tmp_path / "out", *arguments[:-1], tmp_path / "in.json")
-    with pytest.raises(ConfigError, match="another record is there") as caught:
+    with pytest.raises(ConfigError, match="another record exists") as caught:
         made(tmp_path / "new", *arguments)
     assert "tars" not in caught.value.remedy
     (tmp_path / "out" / webdataset.EXP_DATA_NAME).unlink()

@@ -24,7 +24,7 @@ from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
 
 TAR = ".tar"
 _BESIDE_TARS = (*LISTS, "rejects.jsonl")
-"""Texts that a shuffle leaves beside its tars."""
+"""Text files that a shuffle writes next to its tars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ShuffleInputs:
         stats = in_parallel(lambda file: file.stat(), self.files, connections)
         state: list[list[object]] = []
         for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
-            # Of a file in a bucket, st_ino is a number made of its ETag.
+            # For a file in a bucket, st_ino is a number computed from its ETag.
             changed = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
             state.append([source.name, source.frequency, str(file), stat.st_size, changed])
         return state
@@ -131,7 +131,7 @@ def find_inputs(
         raise ConfigError(
             "pairs and files are mixed",
             found=", ".join(map(str, locations)),
-            remedy="shuffle them apart, or tokenize the text first",
+            remedy="shuffle them separately, or tokenize the text first",
         )
     if any(are_pairs):
         inputs = _pairs(locations, sampling)
@@ -162,7 +162,7 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
     """Return each pair as a source."""
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
-    # Pairs of the same name in different folders are told apart by their paths.
+    # Pairs with the same name in different folders are named by their paths.
     names = {prefix.name for prefix in prefixes}
     are_names_unique = len(names) == len(prefixes)
     sources: list[ShuffleInput] = []
@@ -187,7 +187,7 @@ def _texts_or_tars(
         raise ConfigError(
             "tars and text are mixed",
             found=f"{n_tars} tars and {len(files) - n_tars} other files",
-            remedy="shuffle them apart",
+            remedy="shuffle them separately",
         )
 
     # Group the files in the order of the sources, which numbers the contexts.
@@ -210,11 +210,11 @@ def _texts_or_tars(
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a path on the command line stands for."""
+    """The files that a path on the command line names."""
 
     files: list[Location]
     notices: Sequence[str] = ()
-    """What else is there, and is not read."""
+    """Other files in the folder, which are not read."""
 
 
 def _files_at(
@@ -223,7 +223,7 @@ def _files_at(
     shuffle_only: bool,
     output: Location | None,
 ) -> _Listing:
-    """Return the files that a path stands for: itself, or those below a folder."""
+    """Return the files that a path names: itself, or all files below a folder."""
     if path.is_file():
         return _Listing([path])
     if not path.is_dir():

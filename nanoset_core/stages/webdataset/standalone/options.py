@@ -91,7 +91,7 @@ class ShuffleOptions(RejectOptions):
             what = "the preset tokshuf cuts each file of text on its own and pads it"
             raise self._error(kind, what, "--preset", f"{drop_cuts}, or use the default preset")
         if kind == "tars" and cuts_otherwise:
-            raise self._error(kind, "the contexts of tars stay as they are", "--input", drop_cuts)
+            raise self._error(kind, "the contexts of tars cannot be changed", "--input", drop_cuts)
         if self.context_bos and not has_tokenizer:
             what = "a token needs its tokenizer"
             raise self._error(kind, what, "--context-bos", "name it with --tokenizer")
@@ -139,7 +139,7 @@ def plan_settings(
         options: Of the call.
         frequencies: Source → how often each of its contexts occurs.
         streams: Source → tokens of each of its files, if files are cut on their own.
-        sequence_length: Of the contexts of tars, which stay as they are.
+        sequence_length: Length of the contexts of tars, which cannot be changed.
     """
     tokenizer = options.tokenizer
     ids = _special_ids(options)

@@ -131,7 +131,7 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
 
 def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
     with contextlib.ExitStack() as stack:
-        copies = Path()  # local tars are read where they are
+        copies = Path()  # local tars are read in place
         if any_remote(inputs.files):
             copies = stack.enter_context(temporary_folder("tars"))
         surveys = survey_sources(inputs.here(copies), options)

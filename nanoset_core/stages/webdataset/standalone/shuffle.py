@@ -235,7 +235,7 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # Drafts of another recipe are of no use; tokens have marks of their own.
+        # Drafts of another recipe are useless. Tokens are kept: their own marks say whether they fit.
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)

@@ -115,13 +115,13 @@ class TarsFolder:
             differences: list[str] = []
             if earlier.recipe["parents"] != recipe.parents:
                 differences.append(
-                    "it was made of other files, or they were moved or written again since"
+                    "it was made from other files, or they were moved or rewritten since"
                 )
             differences += flag_differences(
                 earlier.recipe["options"], recipe.to_json()["options"], _FLAGS
             )
             raise ConfigError(
-                "an output of other input or settings is there already",
+                "an output of other input or settings exists already",
                 where=self.output,
                 found="; ".join(differences) or "it was made under another name",
                 remedy="name another --output, or replace this one with --overwrite",
@@ -129,10 +129,10 @@ class TarsFolder:
         foreign = sorted(names - {MANIFEST, *earlier.files})
         if foreign:
             raise ConfigError(
-                "the output is damaged, and holds other files too, which would be removed as it is made again",
+                "the output is damaged, and rebuilding it would remove other files in its folder",
                 where=self.output,
                 found=", ".join(foreign[:5]),
-                remedy="move them out of it, or replace all that is there with --overwrite",
+                remedy="move them elsewhere, or replace everything in the folder with --overwrite",
             )
 
     def publish(self, manifest: Manifest) -> Manifest:

@@ -141,7 +141,7 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         dtype = survey.dtype
     if options.sequence_length not in (None, length):
         raise ConfigError(
-            "the contexts of tars stay as they are",
+            "the contexts of tars cannot be changed",
             where="--seqlen",
             found=options.sequence_length,
             expected=f"{length}, which they have",
