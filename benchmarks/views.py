@@ -30,7 +30,7 @@ from nanoset_core.stages.views.rules import Listed, Rule, Split, Where
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.tables import statistics_of
 from nanoset_core.stages.views.writing import write_view_idx
-from nanoset_core.text.contents import stat_file
+from nanoset_core.text.listing import stat_file
 
 SHARD = 1_000_000
 TOPICS, QUALITIES = 40, 5

@@ -30,7 +30,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.handoff.start import START
-from nanoset_core.text.contents import some
+from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.knowledge import nothing_cached
 from nanoset_core.untrusted import shell_word
 
@@ -275,7 +275,9 @@ def _replaced_texts(report: BuildReport) -> list[str]:
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     texts: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
-        texts.append(f"Made by other settings than before: {some(outputs, _NAMED)} ({changes}).")
+        texts.append(
+            f"Made by other settings than before: {abbreviated(outputs, _NAMED)} ({changes})."
+        )
     if any(REPLACED in step.reasons for step in steps_made):
         texts.append(
             "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."

@@ -34,7 +34,8 @@ from nanoset_core.stages.inventory.make import (
     remembered_inventory,
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.text.contents import Contents, some
+from nanoset_core.text.contents import Contents
+from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
 
@@ -320,7 +321,7 @@ class _Tick:
             summary += ": nothing has changed"
         texts = [summary]
         if waiting:
-            texts.append(f"waiting until nothing writes to {some(waiting, _NAMES_SHOWN)}")
+            texts.append(f"waiting until nothing writes to {abbreviated(waiting, _NAMES_SHOWN)}")
         texts += self.notes
 
         not_read = [f"{name}: {what}" for name, what in text.aside.items()]

@@ -20,7 +20,7 @@ from nanoset_core.project.template import SCHEMA_FILE, config_text, schema_text
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.text.contents import natural_key
+from nanoset_core.text.listing import natural_key
 
 EOD = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"

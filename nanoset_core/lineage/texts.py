@@ -10,11 +10,11 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.contents import stat_file
 from nanoset_core.text.documents import DocumentBatch, RowReader
 from nanoset_core.text.endings import is_cuttable, is_table
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.lines import LineBlock, read_lines
+from nanoset_core.text.listing import stat_file
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.piece_cuts import WINDOW_BYTES
 from nanoset_core.text.pieces import (

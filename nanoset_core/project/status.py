@@ -25,7 +25,7 @@ from nanoset_core.stages.stage import (
     settings_warnings,
 )
 from nanoset_core.storage.leases import Work, under_way
-from nanoset_core.text.contents import Notice
+from nanoset_core.text.notices import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
 PLANNED_BYTES = 64 << 20

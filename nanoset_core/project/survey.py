@@ -21,8 +21,9 @@ from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_rec
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import ReadingBudget
-from nanoset_core.text.contents import Contents, Notice
+from nanoset_core.text.contents import Contents
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
+from nanoset_core.text.notices import Notice
 from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.survey import no_text
 

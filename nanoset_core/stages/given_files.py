@@ -13,9 +13,9 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
 from nanoset_core.text.choice import matches
-from nanoset_core.text.contents import FileStat, folders_of, list_below, natural_key, stat_file
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key, stat_file
 
 _MEMORY_FOLDER = ".given"
 """Below `views` in the root: digests of local files, so that a file is read again only if it

@@ -15,8 +15,8 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import RawFolder, is_in_bucket
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.text.contents import FileStat
 from nanoset_core.text.fingerprints import PIECE_BYTES, is_cut_unread, is_large
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import ETAG, Piece, checked_piece
 
 SAVE_BYTES = 1 << 30

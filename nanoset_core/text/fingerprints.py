@@ -23,8 +23,8 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.text.contents import FileStat, file_stat
 from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.listing import FileStat, file_stat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.pieces import (
     READ_BYTES,

@@ -14,10 +14,11 @@ import orjson
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.contents import Contents, FileStat
+from nanoset_core.text.contents import Contents
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import PARQUET, is_cuttable, is_table
 from nanoset_core.text.lines import read_lines
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece, SourceRange, StoredPiece
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables import read_table

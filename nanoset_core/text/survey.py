@@ -15,10 +15,12 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder, RemoteFolder
-from nanoset_core.text.contents import Contents, FileStat, contents_of, some, walk
+from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint_all
+from nanoset_core.text.listing import FileStat, walk
+from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.pieces import Inventory, Piece, StoredPiece
 
 _STRAY = "a file in no corpus, which is not read"
@@ -294,10 +296,10 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
         return InputError(
             "the corpus's files and exclude leave no file to read",
             where=folder,
-            found=f"{format_count(len(left_out), 'file')} left out: {some(left_out)}",
+            found=f"{format_count(len(left_out), 'file')} left out: {abbreviated(left_out)}",
             expected=f"at least one file ending in {ACCEPTED} that they take",
             remedy="correct corpora.<name>.files or exclude in nanoset.yaml"
-            + (f": no file fits {some(contents.unmatched)}" if contents.unmatched else ""),
+            + (f": no file fits {abbreviated(contents.unmatched)}" if contents.unmatched else ""),
         )
     found = (
         f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}"
@@ -306,7 +308,7 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
     )
     if contents.misnamed:
         count = format_count(len(contents.misnamed), "folder")
-        found += f", and {count} named like a file of text: {some(contents.misnamed)}"
+        found += f", and {count} named like a file of text: {abbreviated(contents.misnamed)}"
     return InputError(
         what,
         where=folder,

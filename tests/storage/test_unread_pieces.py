@@ -38,8 +38,8 @@ from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.shard_sets import current_shards, losses, refusal
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.text.contents import FileStat
 from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.rejects import Reject
 
 PIECE_BYTES, WINDOW_BYTES = 6000, 256

@@ -59,7 +59,7 @@ def test_contents_chosen(tmp_path):
     before = {path: 3 for path in PATHS} | {"lost.parquet": 3}
     assert {notice.kind: notice.text for notice in found.notices(before)} == {
         "unmatched": "1 pattern of the corpus's files and exclude fits no file: nothing-*",
-        "gone": "1 file of the version before is gone or renamed: lost.parquet",
+        "gone": "1 file of the previous version is missing or was renamed: lost.parquet",
         "left_out": "4 files are left out by the corpus's files and exclude: "
         "a/b/corpus.json, corpus.json, data/test-0.parquet and 1 more",
     }

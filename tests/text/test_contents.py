@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.text.contents import contents_of, natural_key
+from nanoset_core.text.contents import contents_of
+from nanoset_core.text.listing import natural_key
 from nanoset_core.text.survey import list_corpora
 
 
@@ -40,7 +41,7 @@ def test_companions_are_told_by_name_in_one_notice(tmp_path):
     (notice,) = contents.notices()
     assert notice.is_as_asked
     assert notice.text == (
-        "4 files lie beside the text and are not read, by their names: README.md, _SUCCESS, a.jsonl.crc and 1 more"
+        "4 files accompany the text and are not read, judging by their names: README.md, _SUCCESS, a.jsonl.crc and 1 more"
     )
 
 
@@ -55,15 +56,15 @@ def test_other_files_are_told_by_their_endings(tmp_path):
     assert notice.to_json() == {"kind": "not_read", "files": 14, "text": notice.text}
 
 
-GONE = "1 file of the version before is gone or renamed: gone.jsonl"
+GONE = "1 file of the previous version is missing or was renamed: gone.jsonl"
 
 
 @pytest.mark.parametrize(("names", "data", "before", "expected"), [
     ("a.jsonl.part b.jsonl.TMP", b"x", {},
-     {"unfinished": "2 files are still being uploaded, by their names: a.jsonl.part, b.jsonl.TMP"}),
+     {"unfinished": "2 files are still being uploaded, judging by their names: a.jsonl.part, b.jsonl.TMP"}),
     ("a.jsonl.gz", b"", {}, {"empty": "1 file is empty: a.jsonl.gz"}),
     ("a.jsonl b.jsonl c.jsonl", b"12345678", {"a.jsonl": 1234, "b.jsonl": 8, "c.jsonl": 1, "gone.jsonl": 9},
-     {"shrunk": "1 file is smaller than in the version before: a.jsonl (1,234 → 8 bytes)", "gone": GONE}),
+     {"shrunk": "1 file is smaller than in the previous version: a.jsonl (1,234 → 8 bytes)", "gone": GONE}),
     *((f"gone.jsonl{ending}", b"x", {"gone.jsonl": 3}, {"gone": GONE}) for ending in (".lock", ".md5", ".md")),
     (".gone.jsonl sub/gone.jsonl gone.bin", b"x", {"gone.jsonl": 3}, {"gone": GONE}),
 ])  # fmt: skip
@@ -80,7 +81,7 @@ def test_folders_in_which_nothing_is_read(tmp_path, names_only):
     assert list_corpora(tmp_path, names_only=names_only).aside == {
         "c4": "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2)",
         "docs": "a folder in which nothing is read: "
-        "1 file lies beside the text and is not read, by its name: README.md",
+        "1 file accompanies the text and is not read, judging by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",
         "notes.txt": "a file in no corpus, which is not read",
     }

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.text import fingerprint_memory, fingerprints, piece_cuts
-from nanoset_core.text.contents import FileStat, contents_of
+from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint, fingerprint_all, hash_parts
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.pieces import Piece, Probe, StoredPiece, deal_parts
 

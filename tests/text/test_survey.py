@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.text import contents, fingerprints
+from nanoset_core.text import fingerprints, listing
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.survey import (
     QuietPeriod,
@@ -295,10 +295,10 @@ def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
 
 def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
     write(tmp_path / "web" / "a.jsonl")
-    marks, stat = [], contents.file_stat
+    marks, stat = [], listing.file_stat
     for inode in (7, 8):
         monkeypatch.setattr(
-            contents,
+            listing,
             "file_stat",
             lambda path, found, inode=inode: replace(stat(path, found), inode=inode),
         )

@@ -38,7 +38,7 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     from nanoset_core.project.template import schema_text
     from nanoset_core.records.text import format_bytes, format_count
     from nanoset_core.stages.shards.options import check_tokenizer
-    from nanoset_core.text.contents import some
+    from nanoset_core.text.notices import abbreviated
 
     if schema:
         echo(Multiline(schema_text()), nl=False)
@@ -57,7 +57,7 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
         files = format_count(len(start.beside), "file")
         remedy = f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus"
         echo(
-            f"not read: {files} of text outside of {raw}: {some(start.beside, _SHOWN)}: {remedy}",
+            f"not read: {files} of text outside of {raw}: {abbreviated(start.beside, _SHOWN)}: {remedy}",
             fg="yellow",
         )
 

@@ -195,7 +195,7 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
         rows: The outputs.
         notices: Notices on the whole project.
     """
-    from nanoset_core.text.contents import some
+    from nanoset_core.text.notices import abbreviated
 
     about_files: list[str] = []
     about_outputs: list[str] = []
@@ -207,7 +207,7 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
         about_outputs += [f"warning: {row.label}: {warning}" for warning in row.warnings]
         if row.rejects:
             about_rejects.append(
-                f"rejected lines of {row.name}: {some(row.rejects, _REJECT_FILES)}"
+                f"rejected lines of {row.name}: {abbreviated(row.rejects, _REJECT_FILES)}"
             )
     about_project = [f"notice: {notice}" for notice in notices]
     return about_files + about_outputs + about_rejects + about_project

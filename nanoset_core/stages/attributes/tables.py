@@ -13,8 +13,8 @@ from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import plain_array
-from nanoset_core.text.contents import FileStat
 from nanoset_core.text.json_values import NotJsonError
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.table_ids import escaped_count
 from nanoset_core.text.tables import read_table

@@ -9,9 +9,9 @@ import orjson
 
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.contents import FileStat
 from nanoset_core.text.endings import is_table
 from nanoset_core.text.lines import read_lines
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.parsing import value_at
 from nanoset_core.text.pieces import Piece, StoredPiece
 from nanoset_core.text.rejects import FaultError

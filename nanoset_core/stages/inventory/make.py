@@ -24,9 +24,10 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.text.contents import Contents, FileStat
+from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Inventory, Piece, SourceRange
 from nanoset_core.text.survey import QuietPeriod, known_inventory, take_inventory
 

@@ -14,7 +14,8 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.make import STAGE, pieces_by_file
 from nanoset_core.stages.shards.settings import CorpusSpec
 from nanoset_core.text.choice import held_out
-from nanoset_core.text.contents import Contents, Notice, some
+from nanoset_core.text.contents import Contents
+from nanoset_core.text.notices import Notice, abbreviated
 from nanoset_core.text.pieces import Piece
 
 
@@ -60,7 +61,7 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     copied_bytes = sum(size_by_path[path] for path in originals)
     if copied_bytes > project.config.documents.max_duplicate_fraction * contents.size:
         pairs = [f"{path} ({original})" for path, original in originals.items()]
-        notices.append(Notice("copies", len(pairs), some(pairs)))
+        notices.append(Notice("copies", len(pairs), abbreviated(pairs)))
 
     previous_sizes = {path: _size(pieces) for path, pieces in previous_pieces.items()}
     return notices + contents.notices(previous_sizes | changed_sizes)
@@ -119,6 +120,8 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
     lines = f"corpora: {{{', '.join(sections)}}}"
     return [
         Notice(
-            "held_out", len(held_out_paths), f"{some(held_out_paths)}; to part them write {lines}"
+            "held_out",
+            len(held_out_paths),
+            f"{abbreviated(held_out_paths)}; to part them write {lines}",
         )
     ]

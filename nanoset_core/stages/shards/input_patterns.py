@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.text.choice import first_positions, matches, next_positions
-from nanoset_core.text.contents import FileStat, all_entries, check_no_loop, natural_key
 from nanoset_core.text.endings import is_text
+from nanoset_core.text.listing import FileStat, all_entries, check_no_loop, natural_key
 
 
 class ListedFile(NamedTuple):

@@ -22,8 +22,9 @@ from nanoset_core.storage.location import (
 from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.text.contents import Contents, FileStat, contents_of, stat_file
+from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import suffix_of
+from nanoset_core.text.listing import FileStat, stat_file
 from nanoset_core.text.survey import no_text
 
 

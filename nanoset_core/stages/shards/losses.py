@@ -21,9 +21,9 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.text.contents import some
 from nanoset_core.text.endings import is_table
 from nanoset_core.text.lines import describe_file
+from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
 
@@ -132,7 +132,7 @@ class Losses:
             f"{fault.file} from line {fault.line:,} on ({fault.reason})"
             for fault in self.unreadable
         ]
-        names = some(files, _MAX_FILES_NAMED) or "which ones is no longer known"
+        names = abbreviated(files, _MAX_FILES_NAMED) or "which ones is no longer known"
         return f"{count} not readable to the end ({share}, {self.unreadable_share:.2%}): {names}"
 
     def damaged_text(self) -> str:
@@ -175,7 +175,7 @@ class Losses:
             return ""
         files = [f"{path} {size:,} bytes" for path, size in bytes_by_file.items()]
         count = format_count(len(bytes_by_file), "gzip file")
-        names = some(files, _MAX_FILES_NAMED)
+        names = abbreviated(files, _MAX_FILES_NAMED)
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
     def ids_text(self) -> str:
@@ -245,7 +245,9 @@ def _may_be_damage(reason: str) -> bool:
 
 def _files_with_counts(count_by_file: Mapping[str, int]) -> str:
     """Name some files, each with its count."""
-    return some([f"{path} {count:,}" for path, count in count_by_file.items()], _MAX_FILES_NAMED)
+    return abbreviated(
+        [f"{path} {count:,}" for path, count in count_by_file.items()], _MAX_FILES_NAMED
+    )
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:

@@ -307,7 +307,7 @@ def test_corpora_that_cannot_be_read_are_failing_and_the_rest_is_told(copy):
     assert found["corpus code"].state == "failing"
     assert "no folder of raw text" in found["corpus code"].why[0]
     assert found["corpus books"].state == "failing"
-    assert "a file is not there" in found["corpus books"].why[0]
+    assert "a file is missing" in found["corpus books"].why[0]
     assert found["corpus web"].state == "up to date"
     assert found["nanoset pretrain train"].why == ("code is not up to date",)
     assert found["packed books"].why == ("books is not up to date",)
@@ -499,7 +499,7 @@ def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:30]))
     sizes = f"{size:,} → {path.stat().st_size:,} bytes"
-    said = f"1 file is smaller than in the version before: part-0/web-0.jsonl ({sizes})"
+    said = f"1 file is smaller than in the previous version: part-0/web-0.jsonl ({sizes})"
     assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
     build(folder)
     assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]

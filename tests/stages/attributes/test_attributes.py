@@ -33,7 +33,7 @@ from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views import stage as views
-from nanoset_core.text.contents import stat_file
+from nanoset_core.text.listing import stat_file
 from nanoset_core.text.values import MOST_BYTES
 
 HASHES = {

@@ -78,8 +78,8 @@ def test_a_damaged_inventory_lets_every_file_be_taken_as_it_is(project, damage):
 def test_a_file_that_vanished_is_told_until_the_inventory_after_next(project):
     lost = project.config.raw_folder / "books" / "a.jsonl.gz"
     lost.rename(lost.with_name("a.jsonl.gz.lock"))
-    gone = ["1 file of the version before is gone or renamed: a.jsonl.gz"]
-    gone.append("1 file lies beside the text and is not read, by its name: a.jsonl.gz.lock")
+    gone = ["1 file of the previous version is missing or was renamed: a.jsonl.gz"]
+    gone.append("1 file accompanies the text and is not read, judging by its name: a.jsonl.gz.lock")
     assert [notice.text for notice in corpus_notices(project, "books")] == gone
     make_inventory(project, "books")
     assert [notice.text for notice in corpus_notices(project, "books")] == gone

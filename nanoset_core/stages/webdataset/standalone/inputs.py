@@ -19,8 +19,9 @@ from nanoset_core.storage.location import Location, location
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
-from nanoset_core.text.contents import Contents, contents_of, natural_key
+from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
+from nanoset_core.text.listing import natural_key
 
 TAR = ".tar"
 _BESIDE_TARS = (*LISTS, "rejects.jsonl")

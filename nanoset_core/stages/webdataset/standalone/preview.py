@@ -26,9 +26,9 @@ from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.working_copies import any_remote, temporary_folder
-from nanoset_core.text.contents import FileStat
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.reference import EncodingError

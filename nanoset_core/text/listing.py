@@ -1,0 +1,299 @@
+"""List the files below a folder of text, on a file system or in a bucket."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.paths import (
+    UTF_8_LOCALE,
+    has_control_characters,
+    is_locale_utf_8,
+    is_utf_8,
+)
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the file system reports about one file."""
+
+    path: str
+    """Relative to the listed folder, with forward slashes."""
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    """Last modification, nanoseconds since 1970."""
+    inode: int
+    """Distinguishes a file from another one that replaced it. In a bucket, it is made from the
+    ETag.
+    """
+    changed_ns: int = 0
+    """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
+
+    def is_as(self, other: FileStat) -> bool:
+        """Return whether an earlier or later look at a path found the same file, unchanged.
+
+        Size and modification time must be equal. To notice a replaced file, so must be the inode or
+        the change time: some file systems number their inodes anew for each process, or whenever
+        they are mounted.
+        """
+        if self.size != other.size or self.mtime_ns != other.mtime_ns:
+            return False
+        if self.inode == other.inode:
+            return True
+        return self.changed_ns == other.changed_ns and self.changed_ns != 0
+
+
+def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
+    """Return the stat result of a file as a `FileStat`; objects in a bucket have no change time."""
+    changed_ns = getattr(status, "st_ctime_ns", 0)
+    return FileStat(path, status.st_size, status.st_mtime_ns, status.st_ino, changed_ns)
+
+
+def stat_file(folder: RawFolder, path: str) -> FileStat:
+    """Look at one file below a folder.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+    """
+    return file_stat(path, (folder / path).stat())
+
+
+def natural_key(path: str) -> tuple[object, ...]:
+    """Return a sort key of a path that orders numbers by value, so that part-2 precedes part-10.
+
+    Paths that differ only in leading zeros are ordered by the path itself, so that the order never
+    depends on chance.
+    """
+    names = []
+    for name in path.split("/"):
+        runs = []  # of digits, and of other characters
+        for run in _DIGITS.split(name):
+            if run.isascii() and run.isdigit():
+                runs.append((0, int(run), ""))
+            elif run:
+                runs.append((1, 0, run))
+        names.append(tuple(runs))
+    return tuple(names), path
+
+
+def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
+    """Yield the files below a folder, in the order in which they are found.
+
+    Hidden files and folders are skipped. Symbolic links to files and folders are followed. With
+    `within`, they may only lead into that folder or into `folder` itself, so that delivered data
+    cannot choose which other files of the disk are read.
+
+    Args:
+        folder: The folder; may be a link itself.
+        within: The folder that links may not lead out of.
+
+    Raises:
+        MissingError: A link leads nowhere.
+        InputError: A folder cannot be read, a link leads out of `within` or back to a folder above
+            it, or a name is not UTF-8 or has control characters.
+    """
+    for entry in _entries_below(folder, within):
+        if not entry.is_folder:
+            yield entry.stat
+
+
+def list_below(
+    folder: RawFolder, within: RawFolder | None = None
+) -> tuple[list[FileStat], set[str]]:
+    """Return (the files below a folder, in the order in which they are found, the paths of all
+    folders below it).
+
+    Args:
+        folder: The folder.
+        within: See `walk`.
+
+    Raises:
+        MissingError, InputError: See `walk`.
+    """
+    files = []
+    folders = set()
+    for entry in _entries_below(folder, within):
+        if entry.is_folder:
+            folders.add(entry.stat.path)
+        else:
+            files.append(entry.stat)
+    # A folder in a bucket is only a part of the names of objects; no entry stands for it.
+    folders |= folders_of(file.path for file in files)
+    return files, folders
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Return every folder that contains one of some files, at any depth."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
+
+
+def all_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a local folder, including hidden ones.
+
+    Raises:
+        InputError: The folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise InputError(
+            "a folder cannot be read",
+            where=folder,
+            found=error.strerror,
+            remedy="give this user the right to read it",
+        ) from error
+
+
+def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_result]) -> None:
+    """Check that a folder is not one of those above it, which is only possible by a link.
+
+    Raises:
+        InputError: It is.
+    """
+    if any(os.path.samestat(stat, other) for other in above):
+        raise InputError(
+            "a link leads back to a folder above it",
+            where=path,
+            found=os.path.realpath(path),
+            remedy="remove the link",
+        )
+
+
+class _Entry(NamedTuple):
+    """A file or folder below the folder that is listed."""
+
+    stat: FileStat
+    is_folder: bool
+
+
+def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
+    """Yield the files below a folder and, if it is a local one, the folders; see `walk`."""
+    if isinstance(folder, RemoteFolder):
+        for file in folder.files():
+            yield _Entry(FileStat(*file), is_folder=False)
+        return
+
+    allowed_targets = None
+    if isinstance(within, Path):
+        allowed_targets = (os.path.realpath(within), os.path.realpath(folder))
+    yield from _local_entries_below(folder, "", (folder.stat(),), allowed_targets)
+
+
+def _local_entries_below(
+    folder: Path,
+    prefix: str,
+    above: tuple[os.stat_result, ...],
+    allowed_targets: tuple[str, ...] | None,
+) -> Iterator[_Entry]:
+    """Yield the entries of one folder and of those below it.
+
+    Args:
+        folder: The folder.
+        prefix: Its path below the folder that is listed, with a slash at the end; or empty.
+        above: The folder, and every folder that leads to it.
+        allowed_targets: Folders that links may lead into; None if they may lead anywhere.
+    """
+    for entry in all_entries(folder):
+        if entry.name.startswith("."):
+            continue
+        _check_name(folder, entry.name)
+        path = prefix + entry.name
+        stat = _stat(entry)
+        if allowed_targets is not None and entry.is_symlink():
+            _check_link(entry, allowed_targets)
+        if entry.is_dir():
+            check_no_loop(entry.path, stat, above)
+            yield _Entry(file_stat(path, stat), is_folder=True)
+            yield from _local_entries_below(
+                Path(entry.path), f"{path}/", (*above, stat), allowed_targets
+            )
+        elif entry.is_file():  # neither a pipe nor a device
+            yield _Entry(file_stat(path, stat), is_folder=False)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    """Return the stat result of an entry, or of what it links to.
+
+    Raises:
+        MissingError: A link leads nowhere, or the file was just deleted.
+    """
+    try:
+        return entry.stat()
+    except OSError as error:
+        target = None
+        if entry.is_symlink():
+            target = f"a link to {os.readlink(entry.path)}"
+        raise MissingError(
+            f"a file is missing: {error.strerror}",
+            where=entry.path,
+            found=target,
+            remedy="mount or restore what it leads to, or remove the link",
+        ) from error
+
+
+def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> None:
+    """Check that a link leads into one of some folders.
+
+    Raises:
+        InputError: It leads elsewhere.
+    """
+    target = os.path.realpath(entry.path)
+    for folder in allowed_targets:
+        if os.path.commonpath([target, folder]) == folder:
+            return
+    raise InputError(
+        "a link leads out of the raw folder",
+        where=entry.path,
+        found=target,
+        expected=f"a target in {allowed_targets[0]}",
+        remedy=(
+            "move what it leads to there; or link the corpus's whole folder, "
+            "whose own links may stay within it"
+        ),
+    )
+
+
+def _check_name(folder: Path, name: str) -> None:
+    """Check that the name of a file can be stored and shown.
+
+    Raises:
+        InputError: It is not UTF-8, or has control characters.
+    """
+    if not is_utf_8(name):
+        if is_locale_utf_8():
+            what = "a file's name is not UTF-8"
+            remedy = "rename the file"
+        else:
+            what = "this locale is not UTF-8, and cannot represent a file's name"
+            remedy = UTF_8_LOCALE
+        raise InputError(
+            what,
+            where=folder,
+            found=repr(os.fsencode(name)),
+            expected="a name that can be stored next to its documents",
+            remedy=remedy,
+        )
+    if has_control_characters(name):
+        raise InputError(
+            "a file's name has control characters",
+            where=folder,
+            found=ascii(name),
+            expected="a name that can be shown on a terminal, in one line",
+            remedy="rename the file",
+        )

@@ -1,0 +1,158 @@
+"""Notices: what the owner of a corpus's files may not expect, although it is no error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+NoticeKind = Literal[
+    "not_read",
+    "misnamed",
+    "unfinished",
+    "empty",
+    "unmatched",
+    "shrunk",
+    "gone",
+    "awaited",
+    "copies",
+    "held_out",
+    "left_out",
+    "beside",
+]
+
+
+class _Wording(NamedTuple):
+    """How a notice is worded, after the number of files."""
+
+    one: str
+    """If it is about one file."""
+    several: str
+    remedy: str
+    """What to do."""
+
+
+_NOTHING_TO_DO = "nothing needs to be done"
+_RESTORE = "restore what was lost; nothing needs to be done if this was intended"
+_WORDINGS: Mapping[NoticeKind, _Wording] = {
+    "not_read": _Wording(
+        one="file is not read",
+        several="files are not read",
+        remedy=(
+            "convert or rename them to an ending that is read, or move them out of the raw folder"
+        ),
+    ),
+    "misnamed": _Wording(
+        one="folder is named like a file of text, and no text is read from it",
+        several="folders are named like a file of text, and no text is read from them",
+        remedy=(
+            "look for the file that should be there, and unpack or fetch it again; "
+            "or rename the folder"
+        ),
+    ),
+    "unfinished": _Wording(
+        one="file is still being uploaded, judging by its name",
+        several="files are still being uploaded, judging by their names",
+        remedy="wait until the upload has ended, or remove what is left of it",
+    ),
+    "empty": _Wording(
+        one="file is empty",
+        several="files are empty",
+        remedy="fill or remove it",
+    ),
+    "unmatched": _Wording(
+        one="pattern of the corpus's files and exclude fits no file",
+        several="patterns of the corpus's files and exclude fit no file",
+        remedy=(
+            "correct or remove it in nanoset.yaml; "
+            "a pattern with a slash begins in the corpus's folder"
+        ),
+    ),
+    "shrunk": _Wording(
+        one="file is smaller than in the previous version",
+        several="files are smaller than in the previous version",
+        remedy=_RESTORE,
+    ),
+    "gone": _Wording(
+        one="file of the previous version is missing or was renamed",
+        several="files of the previous version are missing or were renamed",
+        remedy=_RESTORE,
+    ),
+    "awaited": _Wording(
+        one="file is still being written, and is read once nothing writes to it",
+        several="files are still being written, and are read once nothing writes to them",
+        remedy=_NOTHING_TO_DO,
+    ),
+    "copies": _Wording(
+        one="file holds the same bytes as another, so that its text is read again",
+        several="files hold the same bytes as others, so that their text is read again",
+        remedy="remove the copies, or leave them out by `exclude`",
+    ),
+    "held_out": _Wording(
+        one="file is named as validation or test data, in a corpus that train reads",
+        several="files are named as validation or test data, in a corpus that train reads",
+        remedy=(
+            "make them corpora of their own, for blend_per_split or none; "
+            '`files: ["*"]` says that they are meant'
+        ),
+    ),
+    "left_out": _Wording(
+        one="file is left out by the corpus's files and exclude",
+        several="files are left out by the corpus's files and exclude",
+        remedy=_NOTHING_TO_DO,
+    ),
+    "beside": _Wording(
+        one="file accompanies the text and is not read, judging by its name",
+        several="files accompany the text and are not read, judging by their names",
+        remedy=_NOTHING_TO_DO,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the files of a folder that their owner may not expect, but no error."""
+
+    kind: NoticeKind
+    """A fixed word, which programs can rely on."""
+    files: int
+    """How many files it is about."""
+    names: str
+    """Some of their names."""
+
+    @property
+    def text(self) -> str:
+        """The notice in one line."""
+        wording = _WORDINGS[self.kind]
+        clause = wording.one if self.files == 1 else wording.several
+        return f"{self.files:,} {clause}: {self.names}"
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether it only repeats what the settings request, or reports what is usual."""
+        return self.kind in ("left_out", "beside")
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return _WORDINGS[self.kind].remedy
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"kind": self.kind, "files": self.files, "text": self.text}
+
+
+def notice_on(kind: NoticeKind, names: Sequence[str]) -> list[Notice]:
+    """Return a notice on some files, in a list that is empty if there are no such files."""
+    if not names:
+        return []
+    return [Notice(kind, len(names), abbreviated(names))]
+
+
+def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:
+    """Return the first names of a list, and how many more it has."""
+    text = ", ".join(names[:n_shown])
+    n_more = len(names) - n_shown
+    if n_more > 0:
+        text += f" and {n_more:,} more"
+    return text
