@@ -26,7 +26,7 @@ from benchmarks.harness import options
 from benchmarks.s3 import BUCKET, KEYS, moto_server
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import DaskScheduler
+from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.inventory.make import make_inventory

@@ -33,7 +33,7 @@ from benchmarks.harness import apart, options
 from nanoset_core.cli.entry import nanoset
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.processes import bounded
+from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.gc import plan_gc
@@ -158,20 +158,30 @@ for request in (
     setattr(LateStore, request, waiting(request))
 
 
+class ThreadRun(BoundedRun[Any, Future[Any]]):
+    """One run of tasks in threads."""
+
+    def __init__(self, pool: ThreadPoolExecutor, work: Callable[[Any], Any]) -> None:
+        super().__init__(2 * WORKERS)
+        self._pool = pool
+        self._work = work
+
+    def submit(self, task: Any) -> Future[Any]:
+        return self._pool.submit(self._work, task)
+
+    def wait(self) -> Iterable[Future[Any]]:
+        return wait(self.pending, None, FIRST_COMPLETED).done
+
+    def result(self, handle: Future[Any]) -> Any:
+        return handle.result()
+
+
 class Threads:
     """An executor of threads."""
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        pending: dict[Future[Any], int] = {}
         with ThreadPoolExecutor(WORKERS) as pool:
-            yield from bounded(
-                tasks,
-                lambda task: pool.submit(work, task),
-                lambda: wait(pending, None, FIRST_COMPLETED).done,
-                2 * WORKERS,
-                lambda one: one.result(),
-                pending,
-            )
+            yield from ThreadRun(pool, work).results(tasks)
 
 
 class Spread(Project):

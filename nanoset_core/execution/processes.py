@@ -1,11 +1,16 @@
-"""Work spread over a pool of processes that dies with its owner, or over another executor."""
+"""Run tasks in processes of this machine, which end when their owner does, or by another executor.
+
+Workers must not outlive their owner, even if it is killed with SIGKILL. So every worker waits at
+one end of a pipe whose other end only the owner has. Nothing is ever sent through this pipe: when
+the owner ends, in whatever way, the system closes its end, and the workers exit. A second pipe
+carries the progress that workers report.
+"""
 
 from __future__ import annotations
 
 import errno
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -17,73 +22,36 @@ from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.execution.interruption import ignore_sigint
-from nanoset_core.execution.progress import Progress, tell, tell_by
+from nanoset_core.execution.progress import Progress, report_progress, set_progress_listener
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Handle = TypeVar("Handle")
-_IN_FLIGHT = 2
-"""Tasks for each worker: one in work, one ready when it ends. More take quadratic time to wait for."""
-_GROUPS = Path("/sys/fs/cgroup")
+
+_TASKS_PER_WORKER = 2
+"""Tasks that are handed out for each worker: one in progress, and one that is ready when it ends.
+
+Waiting for many tasks takes time that grows with the square of their number.
+"""
 _LOOK_SECONDS = 0.5
-"""Between two looks at what workers tell, while none of them ends a task."""
+"""Time between two looks at the progress of workers, while none of them ends a task."""
 
 
 class Executor(Protocol):
-    """Another place to do work in than processes of this machine."""
+    """A place to run tasks other than a new pool of processes."""
 
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task; yield (task number, result) as they end. The first error ends
-        the run.
+        """Run `work` on every task; yield (task number, result) as they end.
+
+        The first error ends the run.
         """
         ...
-
-
-def available_processors() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def free_memory() -> int:
-    """Return the bytes that this process could still take by the machine, its own limit and its
-    control groups; caches of files count as free."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = [os.sysconf("SC_AVPHYS_PAGES") * page]
-    with suppress(OSError, ValueError, KeyError):
-        free[0] = _counts(Path("/proc/meminfo"))["MemAvailable:"] * 1024
-    with suppress(OSError, ValueError, IndexError):
-        limit, pages = (
-            resource.getrlimit(resource.RLIMIT_AS)[0],
-            Path("/proc/self/statm").read_text("utf-8").split()[0],
-        )
-        free += [] if limit == resource.RLIM_INFINITY else [limit - int(pages) * page]
-    with suppress(OSError, ValueError, IndexError):
-        own = _GROUPS / Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[
-            2
-        ].lstrip("/")
-        for group in (own, *own.parents):
-            with suppress(OSError, ValueError, KeyError):  # without a limit, or above all groups
-                used = (
-                    int((group / "memory.current").read_text("utf-8"))
-                    - _counts(group / "memory.stat")["file"]
-                )
-                free.append(int((group / "memory.max").read_text("utf-8")) - used)
-    return max(0, min(free))
-
-
-def _counts(path: Path) -> dict[str, int]:
-    return {
-        name: int(count) for name, count, *_ in map(str.split, path.read_text("utf-8").splitlines())
-    }
 
 
 def run_tasks(
@@ -92,38 +60,42 @@ def run_tasks(
     workers: int,
     executor: Executor | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Run `work` on every task in up to `workers` processes; yield (task number, result) as they
-    end.
+    """Run `work` on every task in several processes; yield (task number, result) as they end.
 
-    An `executor` runs all tasks in its own way instead, whatever `workers` says.
+    The first error ends the run: tasks that have not begun are dropped, and those in progress are
+    waited for. If the caller is interrupted, or closes the iterator, the workers are ended at once.
 
-    The first error ends the run: tasks not yet started are dropped, those under way are awaited.
-    When the caller is interrupted, or closes the iterator, workers are ended at once. `work` must
-    be importable by name.
+    Args:
+        work: Must be importable by name.
+        tasks: May be too many to be held in memory.
+        workers: Number of processes, at most. With one, the tasks run in this process.
+        executor: Runs all tasks instead, whatever `workers` says.
 
     Raises:
-        NanosetError: a worker process was killed from outside (often by the system for want of
-            memory).
+        NanosetError: A worker process was killed from outside, often because the system was short
+            of memory.
     """
     if executor is not None:
         yield from executor.run(work, tasks)
         return
-    waiting = iter(tasks)
-    known = list(islice(waiting, workers)) if workers > 1 else []
-    if len(known) > 1:
-        with _Pool(len(known), "spawn") as pool:
-            yield from pool.run(work, chain(known, waiting))
+
+    remaining = iter(tasks)
+    first = list(islice(remaining, workers)) if workers > 1 else []
+    all_tasks = chain(first, remaining)
+    if len(first) > 1:
+        with _Pool(len(first), "spawn") as pool:
+            yield from pool.run(work, all_tasks)
         return
-    for number, task in enumerate(chain(known, waiting)):
+    for number, task in enumerate(all_tasks):
         yield number, work(task)
 
 
 @contextmanager
 def forked_workers(workers: int) -> Iterator[Executor | None]:
-    """Fork worker processes, which begin with all that this one has loaded.
+    """Fork worker processes, which begin with everything that this process has loaded.
 
-    None where there would be one worker only, and where forking is not safe: beside other threads,
-    which may hold locks, and on systems whose libraries do not support it.
+    Yields None if there would be one worker only, or if forking is not safe: if this process has
+    other threads, which may hold locks, and on systems whose libraries do not support it.
     """
     if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
         yield None
@@ -133,126 +105,130 @@ def forked_workers(workers: int) -> Iterator[Executor | None]:
 
 
 class _Pool:
-    """An Executor of processes that die with their owner."""
+    """Worker processes that end with their owner: an `Executor`."""
 
-    def __init__(self, workers: int, method: str) -> None:
+    def __init__(self, workers: int, method: Literal["spawn", "fork"]) -> None:
         context = multiprocessing.get_context(method)
-        with ignore_sigint():  # or a terminal's hang-up ends the process that takes care of locks
+        # A hang-up of the terminal would otherwise end the process that takes care of locks.
+        with ignore_sigint():
             resource_tracker.ensure_running()
-        # The system closes our end when this process ends, in whatever way; workers wait for that.
-        self._theirs, self._ours = context.Pipe(duplex=False)
-        self._workers = workers
-        self._heard, self._told = context.Pipe(duplex=False)
-        os.set_blocking(self._told.fileno(), False)  # nobody may be there to read it
-        ends = (self._theirs, self._ours if method == "fork" else None, self._told)
+        self._n_workers = workers
+        self._workers_end, self._owners_end = context.Pipe(duplex=False)
+        self._progress_receiver, self._progress_sender = context.Pipe(duplex=False)
+        # A worker must not wait if nobody reads its progress.
+        os.set_blocking(self._progress_sender.fileno(), False)
+
+        # A forked worker inherits the owner's end, and must close it.
+        inherited_end = self._owners_end if method == "fork" else None
         self._pool = ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_end_with_owner, initargs=ends
+            workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(self._workers_end, inherited_end, self._progress_sender),
         )
-        if method == "fork":  # all of them at once, before there are threads
-            with ignore_sigint(), warnings.catch_warnings():
-                # of threads, which are not Python's
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self._pool.submit(os.getpid)
+        if method == "fork":
+            self._fork_all()
+
+    def _fork_all(self) -> None:
+        """Start all workers at once, before the pool has threads."""
+        with ignore_sigint(), warnings.catch_warnings():
+            # Python warns of other threads, but those are not Python's.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pool.submit(os.getpid)
 
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task, one run at a time; see run_tasks."""
-        pending: dict[Future[Result], int] = {}
-
-        def ended() -> list[Future[Result]]:
-            done = wait(pending, _LOOK_SECONDS, FIRST_COMPLETED).done
-            while self._heard.poll():
-                tell(self._heard.recv())
-            return sorted(done, key=pending.__getitem__)
-
-        def submit(task: Task) -> Future[Result]:
-            return _submit(self._pool, work, task)
-
+        """Run `work` on every task, one run at a time: see `run_tasks`."""
+        run = _PoolRun(self._pool, work, self._progress_receiver, self._n_workers)
         try:
-            yield from bounded(
-                tasks, submit, ended, self._workers * _IN_FLIGHT, lambda one: one.result(), pending
-            )
+            yield from run.results(tasks)
         except BrokenProcessPool as error:
-            # ends a worker that was being started when another died; the pool does not know it
-            self._ours.close()
-            found = "it ended without a result, as when the system runs out of memory"
-            remedy = "run again (what is finished is kept), with fewer workers if memory is short"
-            name = getattr(work, "__name__", None)
+            # Another worker may have been starting when one died; the pool does not end it.
+            self._owners_end.close()
             raise NanosetError(
-                "a worker process was killed", where=name, found=found, remedy=remedy
+                "a worker process was killed",
+                where=getattr(work, "__name__", None),
+                found="it ended without a result, as when the system runs out of memory",
+                remedy="run again (what is finished is kept), "
+                "with fewer workers if memory is short",
             ) from error
         except BaseException as error:
-            self._end_at_once(error)
+            self._end_workers_if_interrupted(error)
             raise
 
-    def _end_at_once(self, error: object) -> None:
-        """End workers in mid-task where the run was interrupted, or its iterator closed."""
+    def _end_workers_if_interrupted(self, error: object) -> None:
+        """End workers in the middle of a task on Ctrl-C, or if the iterator was closed."""
         if isinstance(error, BaseException) and not isinstance(error, Exception):
-            self._ours.close()
+            self._owners_end.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end_at_once(exception[1])
+        self._end_workers_if_interrupted(exception[1])
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for end in (self._ours, self._theirs, self._told, self._heard):
-            end.close()
+        self._owners_end.close()
+        self._workers_end.close()
+        self._progress_sender.close()
+        self._progress_receiver.close()
 
 
-def bounded(
-    tasks: Iterable[Task],
-    submit: Callable[[Task], Handle],
-    wait_for: Callable[[], Iterable[Handle]],
-    most: int,
-    result: Callable[[Handle], Result],
-    pending: dict[Handle, int],
-) -> Iterator[tuple[int, Result]]:
-    """Keep up to `most` tasks under way, in their order; all of them at once would take memory for
-    all.
+class _PoolRun(BoundedRun[Any, Future[Any]]):
+    """One run of tasks in a pool of processes."""
 
-    `submit` gives a task's handle, `wait_for` waits until some have ended, `result` takes one of
-    these, and an error of it ends the loop; `pending` is filled with handle → task number of what
-    is under way.
-    """
-    waiting = enumerate(tasks)
-    while True:
-        for number, task in islice(waiting, most - len(pending)):
-            pending[submit(task)] = number
-        if not pending:
-            return
-        for handle in wait_for():
-            yield pending.pop(handle), result(handle)
+    def __init__(
+        self,
+        pool: ProcessPoolExecutor,
+        work: Callable[[Any], Any],
+        progress_receiver: Connection,
+        n_workers: int,
+    ) -> None:
+        super().__init__(n_workers * _TASKS_PER_WORKER)
+        self._pool = pool
+        self._work = work
+        self._progress_receiver = progress_receiver
 
+    def submit(self, task: Any) -> Future[Any]:
+        """Hand out a task, which may start a worker.
 
-def _submit(
-    pool: ProcessPoolExecutor, work: Callable[[Task], Result], task: Task
-) -> Future[Result]:
-    """Submit a task, which may start a worker; BrokenProcessPool also where another died at that
-    moment.
-    """
-    try:
-        with _without_main(), ignore_sigint():
-            return pool.submit(work, task)
-    except OSError as error:
-        if error.errno not in (None, errno.EPIPE):
-            raise
-        raise BrokenProcessPool("a worker died while another was started") from error
+        Raises:
+            BrokenProcessPool: A worker died before, or while another one was started.
+        """
+        try:
+            with _without_main_module(), ignore_sigint():
+                return self._pool.submit(self._work, task)
+        except OSError as error:
+            # The pool reports a death while it starts a worker as an error of a pipe.
+            if error.errno not in (None, errno.EPIPE):
+                raise
+            raise BrokenProcessPool("a worker died while another was started") from error
+
+    def wait(self) -> list[Future[Any]]:
+        """Return the tasks that have ended, after a while even if there are none."""
+        ended = wait(self.pending, _LOOK_SECONDS, FIRST_COMPLETED).done
+        while self._progress_receiver.poll():
+            report_progress(self._progress_receiver.recv())
+        return sorted(ended, key=self.pending.__getitem__)
+
+    def result(self, handle: Future[Any]) -> Any:
+        """Return the result of a task that has ended, or raise its error."""
+        return handle.result()
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """Start workers without running the caller's script again in each.
+def _without_main_module() -> Iterator[None]:
+    """Let workers that start in the block not run the caller's script again.
 
-    A spawned process imports the main module of its owner, in case the work was defined there. Ours
-    never is, and a script without an `if __name__ == "__main__"` guard, or one read from a pipe,
-    would fail.
+    A spawned process imports the main module of its owner, in case the work is defined there. Ours
+    never is, and the import would fail for a script without an `if __name__ == "__main__"` guard,
+    or for one that is read from a pipe.
     """
     main = sys.modules["__main__"]
-    hidden: dict[str, Any] = {
-        name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__
-    }
+    hidden: dict[str, Any] = {}
+    for name in ("__file__", "__spec__"):
+        if name in main.__dict__:
+            hidden[name] = main.__dict__[name]
     main.__dict__.pop("__file__", None)
     main.__spec__ = None
     try:
@@ -261,24 +237,39 @@ def _without_main() -> Iterator[None]:
         main.__dict__.update(hidden)
 
 
-def _end_with_owner(owner: Connection, its_end: Connection | None, told: Connection) -> None:
-    """Exit this worker when its owner does, or by SIGTERM, and tell the owner how tasks come on; a
-    forked one drops the owner's end of the pipe and its handlers."""
+# In a worker
 
-    def tell_owner(progress: Progress) -> None:
-        with suppress(OSError):  # a full pipe takes no part of it
-            told.send(progress)
 
-    tell_by(tell_owner)
-    if its_end is not None:
-        its_end.close()
+def _start_worker(
+    workers_end: Connection, inherited_end: Connection | None, progress_sender: Connection
+) -> None:
+    """Prepare a worker process: let it exit with its owner, and report progress to it.
+
+    Args:
+        workers_end: The end of the owner's pipe at which workers wait.
+        inherited_end: The owner's end, if this worker was forked and has inherited it.
+        progress_sender: The pipe for progress.
+    """
+
+    def send(progress: Progress) -> None:
+        with suppress(OSError):  # the pipe is full; it has taken nothing
+            progress_sender.send(progress)
+
+    set_progress_listener(send)
+    if inherited_end is not None:
+        # While a forked worker had this end open, it would not notice the end of its owner. It has
+        # also inherited the owner's handling of signals.
+        inherited_end.close()
         signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(
+        target=_exit_with_owner, args=(workers_end,), daemon=True, name="end-with-owner"
+    ).start()
 
-    def watch() -> None:
-        try:
-            owner.poll(None)  # nothing is ever sent: it returns when the other end is closed
-        finally:
-            os._exit(1)
 
-    threading.Thread(target=watch, daemon=True, name="end-with-owner").start()
+def _exit_with_owner(workers_end: Connection) -> None:
+    """Wait until the owner's end of the pipe is closed, and exit this process."""
+    try:
+        workers_end.poll(None)
+    finally:
+        os._exit(1)

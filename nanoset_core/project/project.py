@@ -128,7 +128,7 @@ class Project:
         Relative ones start at the folder of nanoset.yaml.
         """
         if spec.kind == "slurm":
-            from nanoset_core.execution.dask_connection import SlurmJobs
+            from nanoset_core.execution.slurm import SlurmJobs
 
             cpus = spec.cpus or 1
             return SlurmJobs(
@@ -143,7 +143,7 @@ class Project:
                 wait_seconds=spec.wait_seconds,
                 where=where,
             )
-        from nanoset_core.execution.dask_connection import DaskScheduler
+        from nanoset_core.execution.dask_scheduler import DaskScheduler
 
         base, file = self.config.file.parent, spec.scheduler_file
         at = None if file is None else local_path(file, base=base, where=where)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
-from nanoset_core.execution.processes import available_processors
+from nanoset_core.execution.resources import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.project.running import (
     AutomationSpec,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanoset_core.execution.dask import sweep_runs
+from nanoset_core.execution.compatibility import sweep_runs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.columns.stage import COLUMN_TABLES, COLUMNS

@@ -27,7 +27,9 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import DaskScheduler, SlurmJobs, connections_kept
+from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.dask_scheduler import DaskScheduler
+from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.execution import dask as module
-from nanoset_core.execution.dask import compatibility_check, software, sweep_runs
+from nanoset_core.execution import compatibility as module
+from nanoset_core.execution.compatibility import compatibility_check, software, sweep_runs
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 
 def test_the_marker_is_gone_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_APPEARS_WITHIN_SECONDS", 0.2)
     with compatibility_check(FileAccess(tmp_path / "new")) as met:
         met.check()
         assert met.store == LocalStore(tmp_path / "new")
@@ -71,7 +71,7 @@ def test_a_run_begins_at_the_moment_that_another_ends(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seen", [None, b"of another run"])
 def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
-    monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_APPEARS_WITHIN_SECONDS", 0.2)
     with compatibility_check(FileAccess(tmp_path / "mine")) as met:
         theirs = LocalStore(tmp_path / "theirs")
         if seen is not None:
@@ -92,7 +92,9 @@ def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
 
 
 def test_other_software(tmp_path):
-    older = tuple((name, "1.26.4" if name == "numpy" else version) for name, version in software())
+    older = tuple(
+        item._replace(version="1.26.4") if item.name == "numpy" else item for item in software()
+    )
     with (
         compatibility_check(FileAccess(tmp_path)) as met,
         pytest.raises(StaleError, match="other software") as caught,
@@ -105,7 +107,7 @@ def test_other_software(tmp_path):
 def test_software_knows_every_line_of_the_core(tmp_path, monkeypatch):
     name, digest = software()[1]
     assert (name, digest) == ("nanoset_core", module._source_digest())
-    copy = tmp_path / "execution" / "dask.py"
+    copy = tmp_path / "execution" / "compatibility.py"
     copy.parent.mkdir()
     copy.write_bytes(Path(module.__file__).read_bytes() + b"#")
     monkeypatch.setattr(module, "__file__", str(copy))

@@ -28,11 +28,18 @@ from helpers.child_processes import start_nanoset, wait_until
 from helpers.dask_cluster import running, within
 from helpers.sample_project import tree
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
-from nanoset_core.execution import dask_connection
+from nanoset_core.execution import dask_scheduler
 from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
+from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, silent, tell
+from nanoset_core.execution.progress import (
+    Progress,
+    ProgressCallback,
+    progress_reported_to,
+    report_progress,
+    silent,
+)
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -118,23 +125,23 @@ def test_errors_of_ours_come_back_whole(run):
 
 def test_what_tasks_tell_is_heard_before_they_end(run):
     tasks, heard = [Progress("shards", str(number), 1, 2) for number in range(6)], []
-    with hearing(heard.append):
-        for number, _ in run(tell, tasks):
+    with progress_reported_to(heard.append):
+        for number, _ in run(report_progress, tasks):
             assert tasks[number] in heard
     assert sorted(heard, key=lambda one: one.name) == tasks
-    list(run(tell, tasks))
+    list(run(report_progress, tasks))
     assert len(heard) == 6, "outside of the block nobody hears"
 
 
 def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
     """Which ends no sooner than it was heard."""
-    told = "progress.tell(progress.Progress('shards', {!r}, 1, 2))"
+    told = "progress.report_progress(progress.Progress('shards', {!r}, 1, 2))"
     code = (
         "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) for _ in range(3000))]"
         "[1] for progress in [__import__('nanoset_core.execution.progress').execution.progress]"
     )
     files = [str(tmp_path / str(number)) for number in range(4)]
-    with hearing(lambda one: Path(one.name).touch()):
+    with progress_reported_to(lambda one: Path(one.name).touch()):
         results = list(
             run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files])
         )
@@ -147,15 +154,15 @@ def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_pa
     is_there = f"__import__('os').path.exists({str(tmp_path / 'go')!r})"
     awaits = f"any(__import__('time').sleep(0.01) or {is_there} for _ in [0] * 3000)"
     tells = (
-        "[progress.tell(progress.Progress('shards', {!r}, 1, 2)) for progress in ["
+        "[progress.report_progress(progress.Progress('shards', {!r}, 1, 2)) for progress in ["
         + progress
         + "]]"
     )
     heard: dict[str, list[Progress]] = {"long": [], "short": []}
-    with connections_kept(), hearing(heard["long"].append):
+    with connections_kept(), progress_reported_to(heard["long"].append):
         long = executor.run(eval, ["1", f"{awaits} and {tells.format('long')}"])
         next(long)
-        with hearing(heard["short"].append):
+        with progress_reported_to(heard["short"].append):
             list(executor.run(eval, [tells.format("short")]))
         (tmp_path / "go").touch()
         list(long)
@@ -475,7 +482,7 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     import dask
 
-    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_scheduler, "CONNECT_SECONDS", 1.0)
     known, foreign = certificate(tmp_path / "known"), certificate(tmp_path / "foreign")
     files = {name: str(tmp_path / "known" / name) for name in ("cert", "key")}
     roles = {
@@ -502,7 +509,7 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
 @pytest.mark.parametrize("is_mute", [True, False])
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch, is_mute):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    monkeypatch.setattr(dask_connection, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(dask_scheduler, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if not is_mute:

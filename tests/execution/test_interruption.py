@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_build_over_slurm_as_any_other(tmp_path: Path) -> None:
     program = """
 import signal, sys
 from pathlib import Path
-from nanoset_core.execution.dask_connection import SlurmJobs
+from nanoset_core.execution.slurm import SlurmJobs
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 jobs = SlurmJobs(1, 1, "1GB", 3600, Path(sys.argv[1]))

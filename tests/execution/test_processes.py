@@ -31,7 +31,8 @@ def test_one_worker_is_this_process():
 
 
 def test_workers_that_nobody_listens_to_work_on():
-    code = "[__import__('nanoset_core.execution.progress').execution.progress.tell('x' * 500) for _ in range(1000)]"
+    report = "__import__('nanoset_core.execution.progress').execution.progress.report_progress"
+    code = f"[{report}('x' * 500) for _ in range(1000)]"
     results = run_tasks(eval, [f"len({code})", f"len({code})"], 2)
     assert [result for _, result in results] == [1000, 1000]
 

@@ -8,7 +8,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import DaskScheduler
+from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import load_config
@@ -86,7 +86,7 @@ def test_a_file_lies_beside_nanoset_yaml(tmp_path):
 
 
 def test_what_slurm_is_asked_for(tmp_path):
-    from nanoset_core.execution.dask_connection import SlurmJobs
+    from nanoset_core.execution.slurm import SlurmJobs
 
     def jobs(executor: str) -> SlurmJobs:
         text = f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, {executor}}}\n"

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.execution.processes import available_processors
+from nanoset_core.execution.resources import available_processors
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.parsing import Parser

@@ -23,7 +23,7 @@ from helpers.s3_server import objects, restore, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import dask
-from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs
+from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project

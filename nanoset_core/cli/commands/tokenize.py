@@ -78,8 +78,9 @@ def command(
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's
     tool.
     """
-    from nanoset_core.execution.processes import available_processors, forked_workers
-    from nanoset_core.execution.progress import hearing
+    from nanoset_core.execution.processes import forked_workers
+    from nanoset_core.execution.progress import progress_reported_to
+    from nanoset_core.execution.resources import available_processors
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
@@ -105,7 +106,7 @@ def command(
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
-    with hearing(lambda told: echo(told.name, err=True)):
+    with progress_reported_to(lambda told: echo(told.name, err=True)):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
         echo(f"documents end with {end}", err=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.execution.processes import available_processors
+from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, Tokens, idx_path
 from nanoset_core.stages.dataset.sequence_hashes import CHUNK_TOKENS, SequenceHashes, hash_limit

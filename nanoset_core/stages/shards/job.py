@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback, hearing
+from nanoset_core.execution.progress import Progress, ProgressCallback, progress_reported_to
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import purged
@@ -126,7 +126,7 @@ class TokenizeJob:
         self.listener(progress.total)
 
         returned_places: list[purged.Place] = []
-        with hearing(progress.hear):
+        with progress_reported_to(progress.hear):
             for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
                 if not isinstance(outcome, Manifest):
                     returned_places += outcome

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.execution.progress import Progress, note, tell
+from nanoset_core.execution.progress import Progress, note, report_progress
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -264,7 +264,7 @@ class _ShardInProgress:
         """Report the progress, and free copies of files if the disk has little room."""
         task = self._task
         facts = self._facts
-        tell(
+        report_progress(
             Progress(
                 SHARDS,
                 task.recipe.digest,
@@ -320,7 +320,7 @@ def _engine(task: ShardTask) -> Engine:
         file, stat_signature(file), task.settings.engine, distrusted
     )
     if _loaded_engine.cache_info().misses > n_loaded:
-        tell(note(f"engine {engine.name}: {engine.reason}"))
+        report_progress(note(f"engine {engine.name}: {engine.reason}"))
     if fingerprint != expected_fingerprint:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -340,7 +340,7 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
         kind: The engine that the user asks for, or "auto".
     """
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
-    tell(note(f"engine {engine.name}: {engine.reason}"))
+    report_progress(note(f"engine {engine.name}: {engine.reason}"))
     return f"{engine.name}: {engine.reason}"
 
 

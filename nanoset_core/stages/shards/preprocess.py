@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.execution.processes import Executor, available_processors
+from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Meter, Progress, ProgressCallback, silent
+from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.processes import free_memory
+from nanoset_core.execution.resources import free_memory
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.webdataset.order import WINDOW
 from nanoset_core.stages.webdataset.plan import ShufflePlan

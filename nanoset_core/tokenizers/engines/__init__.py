@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import orjson
 
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.execution.progress import Progress, note, tell
+from nanoset_core.execution.progress import Progress, note, report_progress
 from nanoset_core.tokenizers.engines.gate import (
     GatedEngine,
     GigatokenEngine,
@@ -140,7 +140,7 @@ class _Source:
         words, kept = self.kept("words", name), self.kept("numpy", name)
         if (found := kept.load()) is not None:
             return NumpyEngine(Rules.from_arrays(found), self.reference, words=words)
-        tell(_proving("numpy"))
+        report_progress(_proving("numpy"))
         content = orjson.loads(self.definition.json())
         rules, texts = read_rules(content), all_canaries(content)
         del content  # some 20 MB
@@ -159,7 +159,7 @@ class _Source:
         known = make_gate(content) if gate is None else gate
         engine = GigatokenEngine(self.definition.source)
         if gate is None:
-            tell(_proving("gigatoken"))
+            report_progress(_proving("gigatoken"))
             try:
                 with panics_as_errors():
                     wrong = differing(

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
-from nanoset_core.execution.processes import free_memory
+from nanoset_core.execution.resources import free_memory
 from nanoset_core.tokenizers.engines.arrays import FlatLists, Ids
 from nanoset_core.tokenizers.files import TokenizerPath, as_source, define, stat_signature
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from helpers.locations import GOLDEN_FILES
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.execution.progress import Progress, hearing
+from nanoset_core.execution.progress import Progress, progress_reported_to
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import make as shards_module
@@ -426,7 +426,7 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
     (corpus / "a.jsonl").write_bytes(text)
     (corpus / "b.jsonl.gz").write_bytes(gzip.compress(text))
     task, told = task_for(corpus, tmp_path / "out"), []
-    with hearing(told.append):
+    with progress_reported_to(told.append):
         shard = make_shard(task)
     news = [one for one in told if one.stage == "shards"]
     assert len(news) > 4

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.token_sources import plan_of, stored, write
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
-from nanoset_core.execution.processes import free_memory
+from nanoset_core.execution.resources import free_memory
 from nanoset_core.stages.webdataset import buckets, sizing, writing
 from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.sizing import choose_engine

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.pretoken_words import assert_same
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
-from nanoset_core.execution.progress import hearing
+from nanoset_core.execution.progress import progress_reported_to
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.engines import make_engine, numpy_engine, units
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
@@ -272,7 +272,7 @@ def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, c
         "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern",
         [],
     )
-    with caplog.at_level(logging.INFO), hearing(told.append):
+    with caplog.at_level(logging.INFO), progress_reported_to(told.append):
         for choice in ("auto", "numpy"):
             engine = make_engine(tokenizer_files[kind], choice, cache=tmp_path)
             assert engine.name == "numpy"

@@ -1,0 +1,247 @@
+"""Check that a worker on another machine would write the same bytes, to the same place.
+
+While a run has tasks for workers, it keeps a folder in the store of the outputs. The folder
+contains a marker, which a worker must be able to read there, and copies of files that workers may
+lack, such as the tokenizer:
+
+    .workers/<mark of the run>/marker
+    .workers/<mark of the run>/0-tokenizer.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from nanoset_core.errors import MissingError, StaleError, StorageError
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import new_mark, sha256_file
+from nanoset_core.storage.leases import is_live, kept_fresh
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import Store
+
+FOLDER = ".workers"
+"""Folder below the root for the folders of all runs."""
+_MARKER = "marker"
+_APPEARS_WITHIN_SECONDS = 3.0
+"""How long a file of another machine may take to appear on a network file system."""
+_RETRY_SECONDS = 0.1
+_PACKAGES = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
+"""Packages whose version may change the bytes of outputs."""
+
+
+class SoftwareVersion(NamedTuple):
+    """An installed package, Python, or the core itself."""
+
+    name: str
+    version: str
+
+
+Software: TypeAlias = tuple[SoftwareVersion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedFile:
+    """A file that the run's owner has copied to the store for the workers."""
+
+    path: Path
+    """Its path on the owner's machine."""
+    name: str
+    """Its name in the store."""
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompatibilityCheck:
+    """Requirements that a worker must meet before it begins; every task contains them."""
+
+    store: Store
+    """Where the outputs are stored."""
+    place: str
+    """The run's folder in the store, which exists as long as the run."""
+    token: bytes
+    """Content of the marker in this folder."""
+    software: Software
+    """Versions on the machine of the run's owner."""
+    files: tuple[_CarriedFile, ...] = ()
+    """Files that workers may lack."""
+
+    def check(self) -> None:
+        """Check the machine on which this is called.
+
+        Raises:
+            StaleError: It has other software.
+            MissingError: It cannot read the marker, or the run has ended.
+        """
+        installed = software()
+        if installed != self.software:
+            raise StaleError(
+                "a worker runs other software than the process that hands out its tasks, "
+                "and might write other bytes",
+                found=_format_differences(installed, self.software),
+                expected=_format_differences(self.software, installed),
+                remedy="install the same versions on all machines, and start the workers again",
+            )
+
+        deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
+        while True:
+            token = self.store.read(f"{self.place}/{_MARKER}")
+            if token == self.token:
+                return
+            if time.monotonic() > deadline:
+                raise self._no_marker(token)
+            time.sleep(_RETRY_SECONDS)
+
+    def download(self, folder: Path) -> dict[Path, Path]:
+        """Copy the run's files to a folder of this machine, unless they are there already.
+
+        Returns:
+            Path on the owner's machine → path of the copy.
+
+        Raises:
+            MissingError: The run has ended.
+            StorageError: A file in the store has other bytes than the run's.
+        """
+        copies = {}
+        for file in self.files:
+            copy = folder / self._group_digest(file.path.parent) / file.path.name
+            copies[file.path] = copy
+            if not copy.is_file() and not self.store.fetch(file.name, copy, sha256=file.sha256):
+                raise self._no_marker(None)
+        return copies
+
+    def _group_digest(self, folder: Path) -> str:
+        """Return a digest of the run's files from one folder, which names the folder of the copies.
+
+        Files of one folder must stay together: a tokenizer is read with the files next to it.
+        """
+        digests = [file.sha256 for file in self.files if file.path.parent == folder]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    def _no_marker(self, token: bytes | None) -> MissingError:
+        """Return the error for a machine that cannot read the marker.
+
+        Args:
+            token: Content of the file in its place; None if there is none.
+        """
+        if isinstance(self.store, LocalStore):
+            what = "a worker does not see the output folder"
+            remedy = (
+                "give all machines one file system, mounted under the same path, "
+                "or let raw and root be in a bucket"
+            )
+        else:
+            what = "a worker reaches another store"
+            remedy = (
+                "give all machines the same endpoint and credentials: "
+                "see storage.endpoint_url and AWS_ENDPOINT_URL"
+            )
+        return MissingError(
+            what,
+            where=self.store.url(),
+            found="no such file" if token is None else "another file of that name",
+            expected=f"{self.place}/{_MARKER}, which the process that hands out tasks wrote there",
+            remedy=remedy,
+        )
+
+
+@contextlib.contextmanager
+def compatibility_check(
+    access: FileAccess, files: Sequence[Path] = ()
+) -> Iterator[CompatibilityCheck]:
+    """Keep a folder for workers in the store of the outputs until the block ends.
+
+    Args:
+        access: The outputs.
+        files: Files that workers may lack.
+
+    Yields:
+        What workers have to check.
+    """
+    store = access.store
+    place = f"{FOLDER}/{new_mark()}"
+    token = secrets.token_hex(16).encode()
+    try:
+        carried = []
+        for number, path in enumerate(files):
+            name = f"{place}/{number}-{path.name}"
+            carried.append(_CarriedFile(path, name, sha256_file(path)))
+        for file in carried:
+            store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
+        with kept_fresh(store, f"{place}/{_MARKER}", lambda: token):
+            yield CompatibilityCheck(store, place, token, software(), tuple(carried))
+    finally:
+        # If this fails, a later run removes the folder. The error that ended this run counts more.
+        with contextlib.suppress(StorageError):
+            _remove_run(access, place)
+
+
+def _remove_run(access: FileAccess, place: str) -> None:
+    """Remove the folder of a run."""
+    for file in list(access.store.list(place)):
+        access.store.delete(file.name)
+    # A bucket has no folders, and other runs may still have theirs in FOLDER.
+    with contextlib.suppress(OSError):
+        (access.folder / place).rmdir()
+        (access.folder / FOLDER).rmdir()
+
+
+def sweep_runs(access: FileAccess) -> None:
+    """Remove the folders of runs that were killed."""
+    newest_ns: dict[str, int] = {}  # folder of a run → when its newest file was written
+    for file in access.store.list(FOLDER):
+        place = file.name.rpartition("/")[0]
+        newest_ns[place] = max(newest_ns.get(place, 0), file.written_ns)
+    if not newest_ns:
+        return
+
+    now_ns = access.store.now()
+    for place, written_ns in newest_ns.items():
+        mark = place.rpartition("/")[2]
+        if not is_live(mark, written_ns, now_ns):
+            _remove_run(access, place)
+
+
+@lru_cache(maxsize=1)
+def software() -> Software:
+    """Return the versions of everything on this machine that may change the bytes of outputs.
+
+    The version of the core is a digest of its source.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    python_version = ".".join(platform.python_version_tuple()[:2])
+    installed = [
+        SoftwareVersion("python", python_version),
+        SoftwareVersion("nanoset_core", _source_digest()),
+    ]
+    for package in _PACKAGES:
+        try:
+            installed.append(SoftwareVersion(package, version(package)))
+        except PackageNotFoundError:
+            installed.append(SoftwareVersion(package, "none"))
+    return tuple(installed)
+
+
+def _source_digest() -> str:
+    """Return a digest of the names, sizes and contents of all source files of the core."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _format_differences(these: Software, others: Software) -> str:
+    """Return the names and versions that are in `these`, but not in `others`."""
+    differing = [item for item in these if item not in others]
+    return ", ".join(f"{item.name} {item.version}" for item in differing)

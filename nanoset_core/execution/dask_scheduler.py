@@ -1,0 +1,175 @@
+"""Connect to a Dask scheduler that runs elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import ProgressCallback, Waiting
+from nanoset_core.records.text import format_age
+from nanoset_core.untrusted import shell_line
+
+Client: TypeAlias = Any
+"""distributed.Client; the package has no types."""
+
+CONNECT_SECONDS = 8.0
+"""Time limit for one attempt to reach a scheduler."""
+_PAUSE_SECONDS = 0.5
+"""Time between two attempts."""
+_MAX_CLIENT_ATTEMPTS = 10
+"""How often a client is opened before its error is believed: see `open_client`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaskScheduler:
+    """A Dask scheduler that runs elsewhere, with its workers."""
+
+    address: str | None = None
+    """Such as tcp://scheduler:8786; None if a file contains it."""
+    file: Path | None = None
+    """A file as `dask scheduler --scheduler-file` writes it."""
+    wait_seconds: float = 60.0
+    """How long to wait for the scheduler, and then for its workers."""
+    where: str = "executor.address"
+    """The setting that names the scheduler, for messages."""
+
+    @property
+    def name(self) -> str:
+        """Its address or its file."""
+        return self.address or str(self.file)
+
+    @property
+    def start_workers(self) -> str:
+        """How to start workers, for messages."""
+        scheduler_options: tuple[object, ...]
+        if self.address is not None:
+            scheduler_options = (self.address,)
+        else:
+            scheduler_options = ("--scheduler-file", self.file)
+        command = shell_line("dask", "worker", *scheduler_options, "--nthreads", 1)
+        return f"start some with `{command}`"
+
+    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
+        """Connect to the scheduler as soon as it runs.
+
+        Args:
+            stack: Not used here; see `SlurmJobs.connect`.
+            listener: Is called with the time that was waited.
+            wait_seconds: How long to wait.
+
+        Raises:
+            ConfigError: It does not run in time, or it refuses this client.
+        """
+        waiting = Waiting(listener, f"for the Dask scheduler {self.name}", wait_seconds)
+        while True:
+            try:
+                client = self._try_to_connect()
+            except (OSError, ValueError, TypeError, RuntimeError) as error:
+                if not _may_pass(error) or not waiting.has_time_left():
+                    raise self._unreachable(error) from error
+            else:
+                waiting.end()
+                return client
+            time.sleep(_PAUSE_SECONDS)
+
+    def _try_to_connect(self) -> Client:
+        """Connect once."""
+        address = self._read_address()
+        # In another thread: this one may run an event loop already, as notebooks do.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
+        return open_client(address)
+
+    def _read_address(self) -> str:
+        """Return the address.
+
+        A file is read at each attempt, since a scheduler that is restarted writes it again.
+        """
+        if self.file is None:
+            return self.address or ""
+        text = self.file.read_text(encoding="utf-8")
+        with suppress(ValueError, KeyError, TypeError):
+            return str(json.loads(text)["address"])
+        raise FileNotFoundError(f"no address in the {len(text):,} characters of {self.file}")
+
+    def _unreachable(self, error: Exception) -> ConfigError:
+        """Return the error for a scheduler that could not be reached in time."""
+        if self.file is not None and isinstance(error, FileNotFoundError):
+            found = str(error)
+            if error.strerror:
+                found = f"{error.strerror}: {self.file}"
+            command = shell_line("dask", "scheduler", "--scheduler-file", self.file)
+            return ConfigError(
+                "no Dask scheduler has written its file",
+                where=self.where,
+                found=found,
+                expected=f"the file within {format_age(self.wait_seconds)}",
+                remedy=f"start it with `{command}`, or set executor.wait to more",
+            )
+
+        reason = str(error) or "it accepts connections, and does not greet"
+        limit_seconds = max(self.wait_seconds, CONNECT_SECONDS)
+        return ConfigError(
+            "no Dask scheduler answers at this address",
+            where=self.where,
+            found=f"{self.name}: {reason}",
+            expected=f"an answer within {format_age(limit_seconds)}",
+            remedy="start it with `dask scheduler`, or correct the address; an address of tls:// "
+            "needs a client certificate of the same authority in Dask's configuration",
+        )
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether an attempt to connect may succeed later, after it failed with this error."""
+    from distributed.comm import core as untyped_core
+
+    core: Any = untyped_core
+    # A connection that TLS refused stays refused. A TimeoutError is an OSError.
+    return isinstance(error, OSError) and not isinstance(error, core.FatalCommClosedError)
+
+
+async def _greet(address: str, seconds: float) -> None:
+    """Connect to an address, and disconnect.
+
+    `distributed` limits the time to connect, but waits for the scheduler's greeting without limit.
+
+    Raises:
+        TimeoutError: The address accepts connections, but does not greet.
+    """
+    from distributed import Security
+    from distributed import comm as untyped_comm
+
+    connect: Any = untyped_comm.core.connect
+    security: Any = Security()  # type: ignore[no-untyped-call, unused-ignore]
+    encryption = security.get_connection_args("client")
+    connection = connect(address, timeout=seconds, **encryption)
+    comm = await asyncio.wait_for(connection, seconds + 1)
+    await comm.close()
+
+
+def open_client(scheduler: Any) -> Client:
+    """Return a client of a scheduler.
+
+    `distributed` asserts that no other message arrives with the scheduler's greeting. But the
+    message that a worker has joined may arrive with it, so a failed assertion is tried again.
+
+    Args:
+        scheduler: The address of a scheduler, or a cluster of this process.
+    """
+    import distributed as untyped_distributed
+
+    distributed: Any = untyped_distributed
+    for _ in range(_MAX_CLIENT_ATTEMPTS):
+        with suppress(AssertionError):
+            return distributed.Client(
+                scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset"
+            )
+        time.sleep(_PAUSE_SECONDS)
+    raise TimeoutError(f"a worker joined at each of the {_MAX_CLIENT_ATTEMPTS} attempts to connect")

@@ -1,0 +1,197 @@
+"""Start a Dask scheduler in this process, with Slurm jobs as its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError, joined_lines
+from nanoset_core.execution.dask_scheduler import Client, open_client
+from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
+from nanoset_core.execution.progress import ProgressCallback
+from nanoset_core.storage.atomic import claim_scratch
+from nanoset_core.untrusted import shell_word
+
+_CLOSE_SECONDS = 30.0
+"""Time limit to cancel the jobs. If Slurm does not answer, their workers end by themselves."""
+_MAX_MARGIN_SECONDS = 300
+"""How long before Slurm ends a job its workers end by themselves, at most.
+
+Other workers then take over their tasks.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJobs:
+    """Jobs that Slurm is asked for; a job that ends before the build is replaced."""
+
+    jobs: int
+    """Number of jobs at a time."""
+    cpus: int
+    """Processors of each job, and as many worker processes."""
+    memory: str
+    """Memory of each job, such as 2GB."""
+    seconds: int
+    """Time limit of each job."""
+    folder: Path
+    """For logs, and for keys while the cluster runs; all nodes must see it."""
+    partition: str | None = None
+    """None for the site's default."""
+    account: str | None = None
+    """None for the site's default."""
+    directives: tuple[str, ...] = ()
+    """Further `#SBATCH` directives."""
+    wait_seconds: float = 86_400.0
+    """How long to wait for jobs to start."""
+    where: str = "executor"
+    """The setting that asks for the jobs, for messages."""
+
+    @property
+    def name(self) -> str:
+        """What was asked for."""
+        return f"{self.jobs} Slurm jobs" if self.jobs > 1 else "a Slurm job"
+
+    @property
+    def start_workers(self) -> str:
+        """How to find out why there are no workers, for messages."""
+        return (
+            "see by `squeue --me --start` what the jobs wait for, "
+            f"and in {self.folder} the logs of those that ended"
+        )
+
+    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
+        """Start a scheduler in this process, submit the jobs, and connect to the scheduler.
+
+        Args:
+            stack: When it is closed, the jobs are cancelled, and the scheduler ends.
+            listener: Not used here: the scheduler starts at once.
+            wait_seconds: Not used here.
+
+        Raises:
+            ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
+        """
+        self._check_machine()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = stack.enter_context(claim_scratch(self.folder / "keys"))
+        # Ctrl-C in a terminal would otherwise end an sbatch whose job is not known yet.
+        with ignore_sigint():
+            cluster = self._cluster(keys)
+        stack.callback(_close, cluster)
+        self._check_job(cluster.job_script())
+        # `scale` would not replace a job that ended.
+        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
+        return open_client(cluster)
+
+    def _check_machine(self) -> None:
+        """Raise ConfigError if jobs cannot be submitted from this machine and folder."""
+        if shutil.which("sbatch") is None:
+            raise ConfigError(
+                "there is no Slurm on this machine",
+                where=self.where,
+                found="no command sbatch",
+                remedy="build on a machine from which jobs are submitted, "
+                "or set executor.kind to processes or dask",
+            )
+        if shell_word(self.folder) != str(self.folder):
+            raise ConfigError(
+                "dask-jobqueue cannot write this path into a job's script",
+                where=self.where,
+                found=repr(str(self.folder)),
+                remedy="move the project to a path without spaces "
+                "and characters that are special to a shell",
+            )
+
+    def _cluster(self, keys: Path) -> Any:
+        """Return the cluster, which only those can join who can read the folder of keys."""
+        try:
+            with handlers_kept():  # the package sets a handler of SIGINT that exits with 0
+                import dask_jobqueue as untyped_jobqueue
+        except ImportError as error:
+            raise ConfigError(
+                "the package `dask-jobqueue` is not installed",
+                where=self.where,
+                found=str(error),
+                remedy="pip install 'nanoset-platform[slurm]'",
+            ) from error
+        import dask as untyped_dask
+
+        dask_jobqueue: Any = untyped_jobqueue
+        dask_config: Any = untyped_dask.config
+        worker_args = dask_config.get("jobqueue.slurm.worker-extra-args", None) or []
+        scheduler_options = dask_config.get("jobqueue.slurm.scheduler-options", None) or {}
+        lifetime = self.seconds - min(_MAX_MARGIN_SECONDS, self.seconds // 10)
+        return dask_jobqueue.SLURMCluster(
+            queue=self.partition,
+            account=self.account,
+            cores=self.cpus,
+            processes=self.cpus,
+            memory=self.memory,
+            walltime=f"{self.seconds // 60}:{self.seconds % 60:02}",
+            job_name="nanoset",
+            job_extra_directives=list(self.directives),
+            log_directory=str(self.folder),
+            python=shell_word(sys.executable),
+            security=_new_security(keys),
+            protocol="tls://",
+            worker_extra_args=[*worker_args, "--no-dashboard", "--lifetime", f"{lifetime}s"],
+            scheduler_options={"dashboard_address": "127.0.0.1:0", **scheduler_options},
+        )
+
+    def _check_job(self, script: str) -> None:
+        """Ask Slurm whether it accepts such a job; `adapt` would only log that it does not.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        answer = subprocess.run(
+            ["sbatch", "--test-only"],
+            input=script,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        if answer.returncode != 0:
+            raise ConfigError(
+                "Slurm refuses the jobs",
+                where=self.where,
+                found=joined_lines(answer.stderr),
+                remedy="correct partition, account, time, cpus, memory or directives; "
+                "`sinfo` lists what the site has",
+            )
+
+
+def _new_security(folder: Path) -> Any:
+    """Return a new TLS certificate for all parts of a cluster, in files only this user can read."""
+    from distributed import Security as untyped_security
+
+    security: Any = untyped_security
+    texts = security.temporary().get_tls_config_for_role("worker")
+    open_private = partial(os.open, mode=0o600)
+    paths = {}
+    for name in ("ca_file", "cert", "key"):
+        path = str(folder / name)
+        with open(path, "x", encoding="utf-8", opener=open_private) as file:
+            file.write(texts[name])
+        paths[name] = path
+
+    options = {}
+    for role in ("scheduler", "worker", "client"):
+        options[f"tls_{role}_cert"] = paths["cert"]
+        options[f"tls_{role}_key"] = paths["key"]
+    return security(require_encryption=True, tls_ca_file=paths["ca_file"], **options)
+
+
+def _close(cluster: Any) -> None:
+    """Cancel the jobs, even if the user presses Ctrl-C again.
+
+    If this fails, their workers end by themselves soon after the scheduler.
+    """
+    with undisturbed(), suppress(TimeoutError):
+        cluster.close(timeout=_CLOSE_SECONDS)
