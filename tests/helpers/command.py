@@ -9,6 +9,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from nanoset_core.cli import nanoset
+from nanoset_core.cli.entry import message
 
 
 def invoke_nanoset(arguments: Sequence[str], **options: Any) -> Result:
@@ -32,3 +33,10 @@ def output_of(*arguments: object) -> str:
 def json_of(*arguments: object) -> Any:
     """Run `nanoset` with arguments, expect success, and return the JSON that it printed."""
     return json.loads(output_of(*arguments))
+
+
+def told_by(outcome: Result) -> str:
+    """Return all that a person is told: what the command printed, and the message of its error."""
+    if isinstance(outcome.exception, Exception):
+        return outcome.output + message(outcome.exception)
+    return outcome.output

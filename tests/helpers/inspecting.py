@@ -14,6 +14,7 @@ from nanoset_core import MMapIndexedDataset
 from nanoset_core.lineage import explain, find, webdataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import SampleOrigin
+from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
@@ -21,16 +22,51 @@ from nanoset_core.stages import datasets
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.inventory import corpora
-from nanoset_core.stages.inventory.make import current_inventory, inventory_recipe, survey_corpus
+from nanoset_core.stages.inventory.make import (
+    current_inventory,
+    fingerprint_memory,
+    inventory_recipe,
+    survey_corpus,
+)
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards import shard_sets
 from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.stage import Node, require
 from nanoset_core.stages.webdataset.make import current_plan
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.storage.leases import leased
 from nanoset_core.text.pieces import Inventory
+
+# Raw text
+
+
+def corpus_names(project: Project) -> list[str]:
+    """Return the names of all corpora of a project, sorted."""
+    return corpora.corpus_names(project)
+
+
+def raw_folder_of(project: Project, corpus: str) -> Any:
+    """Return where the raw text of a corpus is."""
+    return corpora.corpus_folder(project, corpus)
+
+
+def inventory_of(project: Project, corpus: str) -> Inventory:
+    """Return the raw files of a corpus as its current inventory lists them."""
+    return current_inventory(project, corpus)[1]
+
+
+def files_named_by(*inputs: str) -> list[str]:
+    """Return the raw files that a command reads if these words follow `--input`."""
+    return [file.path for file in resolve_inputs(inputs).files]
+
+
+def state_of_line(project: Project, corpus: str, inventory: Inventory, file: str, line: int) -> str:
+    """Return whether a line of raw text is still as an inventory found it."""
+    folder = raw_folder_of(project, corpus)
+    return file_state(inventory, fingerprint_memory(project, folder), folder, file, line)
+
 
 # Datasets
 
@@ -53,16 +89,6 @@ def read_dataset(project: Project, name: str) -> MMapIndexedDataset:
 def current_shards(project: Project, corpus: str) -> Sequence[Manifest]:
     """Return the manifests of the current shards of a corpus, in document order."""
     return shard_sets.current_shards(project, current_output(project, f"tokenized/{corpus}"))
-
-
-def inventory_of(project: Project, corpus: str) -> Inventory:
-    """Return the raw files of a corpus as its current inventory lists them."""
-    return current_inventory(project, corpus)[1]
-
-
-def corpus_names(project: Project) -> list[str]:
-    """Return the names of all corpora of a project, sorted."""
-    return corpora.corpus_names(project)
 
 
 def line_numbers(project: Project, corpus: str) -> LineNumbers:

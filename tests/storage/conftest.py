@@ -19,6 +19,8 @@ from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
+from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_large_text
+from helpers.s3_server import upload_raw
 from helpers.sample_project import write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
@@ -154,3 +156,41 @@ def local_copy(built_here: Path, tmp_path: Path) -> Path:
     """nanoset.yaml of a project of one's own, built in its own folder."""
     shutil.copytree(built_here.parent, tmp_path / "local", symlinks=True)
     return tmp_path / "local" / built_here.name
+
+
+@pytest.fixture
+def unchanged_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """(name, begin, end) of every range that is read, each of the version that was listed."""
+    found: list[tuple[str, int, int]] = []
+    real = S3Store.read_range
+
+    def read_range(self, name, begin, end, mark=None):
+        found.append((name, begin, end))
+        assert mark is not None, "another version of the object might answer"
+        return real(self, name, begin, end, mark)
+
+    monkeypatch.setattr(S3Store, "read_range", read_range)
+    return found
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are cut into pieces of some kilobytes."""
+    monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
+    # what was written just now is remembered
+    monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
+
+
+@pytest.fixture
+def unread(tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
+    """nanoset.yaml of a project whose large text is in a bucket, and of which nothing is made yet."""
+    config = write_project_of_large_text(tmp_path / "unread", tokenizer_file)
+    text = config.read_text().replace(
+        "raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}"
+    )
+    text = text.replace(
+        "fingerprint: content", f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
+    )
+    config.write_text(text)
+    return config

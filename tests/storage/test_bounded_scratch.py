@@ -22,12 +22,11 @@ from helpers.building import (
     make_tars,
 )
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
-from helpers.inspecting import current_dataset
+from helpers.inspecting import read_dataset
 from helpers.s3_server import objects
 from helpers.sample_project import jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.report import live_manifest
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
@@ -163,7 +162,7 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
             "the index files of a dataset",
         ),
         (24_000, lambda again: make_tars(again, "shuffled", 0), "a tar of 128 samples"),
-        (400, lambda again: open_dataset(current_dataset(again, "web")), "web_text_document.idx"),
+        (400, lambda again: read_dataset(again, "web"), "web_text_document.idx"),
     ):
         shutil.rmtree(project.outputs.folder)
         monkeypatch.setattr(StorageSpec, "capacity", room)

@@ -15,18 +15,14 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from helpers.building import build_all, make_blend, make_handoff, make_mappings
+from helpers.building import build_all, make_handoff, make_nanoset, make_pbin
 from helpers.s3_server import MEMORY, objects, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_assets.build import build
-from nanoset_core import load_nanoset
+from nanoset_core import StorageSpec, load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.stage import Key
-from nanoset_core.storage.location import StorageSpec
 
 
 def test_the_bucket_holds_what_a_local_root_would(stored, built_here):
@@ -54,9 +50,7 @@ def test_the_folders_of_nemos_index_files_are_in_the_bucket(local_copy, remote_p
         nemo = "samples: {train: 100, valid: 10, test: 5}\n    preset: nemo"
         file.write_text(file.read_text().replace("samples: {train: 400}", nemo))
         project = Project.open(file)
-        for split in SPLITS:
-            make_mappings(project, "pretrain", split)
-            make_blend(project, "pretrain", split)
+        make_nanoset(project, "pretrain")
         make_handoff(project, "pretrain")
     assert objects(filled) == outputs_of(local_copy)
     assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(filled))
@@ -144,9 +138,9 @@ def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(
     with monkeypatch.context() as patch:
         patch.setattr("nanoset_core.stages.pbin.make.put_dataset_as_pbin", cut_short)
         with pytest.raises(StorageError):
-            PBIN.make(Project.open(config, rebuild=True), Key("web"))
+            make_pbin(Project.open(config, rebuild=True), "web")
     assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}
-    PBIN.make(Project.open(config), Key("web"))
+    make_pbin(Project.open(config), "web")
     assert objects(filled) == before
 
 

@@ -14,19 +14,18 @@ from storage.conftest import total, with_root
 
 from helpers import s3_server
 from helpers.building import make_dataset, make_inventory, make_shards
+from helpers.inspecting import current_output, current_shards, verify_at
 from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
-from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import read_pieces
 
 CORPUS = "noise"
+DATASET = f"datasets/{CORPUS}"
+SHARDS = f"tokenized/{CORPUS}"
 SETTINGS = """\
 raw: raw
 root: data
@@ -126,7 +125,7 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     with Wire(place) as wire:
         made = make_dataset(project, CORPUS)
     size = made.files[BIN].size
-    tokens = current_shards(project, project.outputs.current("tokenized", CORPUS))
+    tokens = current_shards(project, CORPUS)
     sizes = [shard.files["tokens.bin"].size for shard in tokens]
     assert sizes[0] > s3_joining.LEAST_BYTES < sizes[1]
     assert size == sum(sizes)
@@ -137,7 +136,8 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     assert stored.keys() == wanted.keys() | {f"{dataset}/{BIN}.pieces"}
     different = {name for name in wanted if stored[name] != wanted[name]}
     assert different == {f"{dataset}/manifest.json"}
-    local = read_manifest(here.parent / "data" / dataset)
+    local = current_output(Project.open(here), DATASET)
+    assert local.digest == made.digest
     assert (made.recipe, made.facts) == (local.recipe, local.facts)
     assert (made.files[BIN].sha256, made.files[BIN].size) == (None, local.files[BIN].size)
     pieces = [
@@ -153,7 +153,7 @@ def test_another_machine_brings_it_checked(project, place, here):
     make_dataset(project, CORPUS)
     forget_copies(project)
     made = project.outputs.current("datasets", CORPUS)
-    assert verify_corpus_dataset(project, CORPUS).passed
+    assert verify_at(project, DATASET).passed
     assert (
         made.path(BIN).read_bytes()
         == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
@@ -167,7 +167,7 @@ def test_another_machine_brings_it_checked(project, place, here):
     with pytest.raises(StorageError, match="other bytes"):
         made.path(BIN)
     assert not (made.folder / BIN).exists()
-    found = verify_corpus_dataset(project, CORPUS, deep=True)
+    found = verify_at(project, DATASET, deep=True)
     (wrong,) = (finding for finding in found.findings if "other bytes" in finding.what)
     assert wrong.where == store.url(name)
     assert "of bytes 5,6" in wrong.found
@@ -187,7 +187,7 @@ def test_deep_verification_reads_each_token_once_and_keeps_none(
     size = made.files[BIN].size
     assert size > 6 << 20
     monkeypatch.setattr("nanoset_core.stages.dataset.verify.SAMPLED_DOCUMENTS", 0)
-    found = verify_corpus_dataset(small, CORPUS, deep=True)
+    found = verify_at(small, DATASET, deep=True)
     assert found.passed
     assert found.figures["tokens_read"] == made.facts["tokens"]
     assert total(one for one in ranges if one[0].endswith(BIN)) == size
@@ -204,14 +204,13 @@ def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, h
         store.fetch(found.name, local / "data" / found.name)
     twin = Project.open(local / here.name)
     assert twin.outputs.current("datasets", CORPUS).files == made.files
-    assert verify_corpus_dataset(twin, CORPUS, deep=True).passed
+    assert verify_at(twin, DATASET, deep=True).passed
     path = local / "data/datasets" / CORPUS / made.digest / BIN
     with path.open("r+b") as file:
         file.seek(7_345_678)
         file.write(b"\xff\xff")
     assert any(
-        "other bytes" in finding.what
-        for finding in verify_corpus_dataset(twin, CORPUS, deep=True).findings
+        "other bytes" in finding.what for finding in verify_at(twin, DATASET, deep=True).findings
     )
 
 
@@ -256,7 +255,7 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(
     collect(project)
     assert not names(place)
     make_dataset(project, CORPUS)
-    assert verify_corpus_dataset(project, CORPUS, deep=True).passed
+    assert verify_at(project, DATASET, deep=True).passed
 
 
 def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, monkeypatch):
@@ -270,8 +269,7 @@ def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, 
 
 
 def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
-    tokenized = project.outputs.current("tokenized", CORPUS)
-    shard = current_shards(project, tokenized)[1]
+    shard = current_shards(project, CORPUS)[1]
     name = project.outputs.access.name(shard.folder / "tokens.bin")
     store = project.outputs.access.store
     store.put(name, b"\0" * shard.files["tokens.bin"].size)
@@ -308,7 +306,7 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
     project = tokenize(config)
     with Wire(place) as wire:
         made = make_dataset(project, CORPUS)
-    shards = current_shards(project, project.outputs.current("tokenized", CORPUS))
+    shards = current_shards(project, CORPUS)
     (new,) = (
         shard.files["tokens.bin"].size
         for shard in shards
@@ -319,8 +317,8 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
     )
     wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
     assert s3_server.objects(place)[name] == wanted[name]
-    assert verify_corpus_dataset(project, CORPUS, deep=True).passed
-    assert verify_shards(project, CORPUS, deep=True).passed
+    assert verify_at(project, DATASET, deep=True).passed
+    assert verify_at(project, SHARDS, deep=True).passed
     old = {item.path for item in plan_gc(project).garbage}
     assert {item.path for item in collect(project).garbage} == old
     assert len({one.rpartition("/")[0] for one in names(place) if one.endswith(BIN)}) == 1
@@ -334,4 +332,4 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
     assert collect(project).size == made.files[BIN].size, (
         "shards that were made again dropped theirs again"
     )
-    assert verify_shards(project, CORPUS, deep=True).passed
+    assert verify_at(project, SHARDS, deep=True).passed

@@ -19,6 +19,7 @@ import pytest
 
 from helpers.building import build_all, make_inventory
 from helpers.command import invoke_nanoset
+from helpers.inspecting import corpus_names, files_named_by, inventory_of
 from helpers.s3_server import new_bucket, upload_raw
 from helpers.sample_project import (
     EOD,
@@ -40,8 +41,6 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
-from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
@@ -229,11 +228,9 @@ def test_a_folder_is_shared_by_files_as_on_this_machine(place, endpoint, tmp_pat
     def inventories(source: str) -> list[str]:
         config.write_text(text.replace("raw: raw", source))
         project = Project.open(config)
-        assert [len(scan_corpora(project).corpora[name].texts) for name in ("web", "web_rest")] == [
-            2,
-            2,
-        ]
-        return [make_inventory(project, name).digest for name in ("web", "web_rest")]
+        digests = [make_inventory(project, name).digest for name in ("web", "web_rest")]
+        assert [len(inventory_of(project, name).files) for name in ("web", "web_rest")] == [2, 2]
+        return digests
 
     here = inventories("raw: raw")
     assert inventories(f"raw: {place.url}") == here
@@ -475,8 +472,7 @@ def redirecting():
 def test_a_redirect_to_another_host_is_said(served, redirecting, caplog):
     redirecting.target = served.url
     (served.folder / "a.jsonl").write_text('{"text": "a"}\n')
-    inputs = resolve_inputs([f"{redirecting.url}/a.jsonl"])
-    assert [file.path for file in inputs.files] == ["a.jsonl"]
+    assert files_named_by(f"{redirecting.url}/a.jsonl") == ["a.jsonl"]
     assert (
         f"{redirecting.url} redirects to another host: what is read comes from {served.url}"
         in caplog.text
@@ -487,7 +483,7 @@ def test_a_redirect_that_may_not_be_followed_is_refused_before_it_is(redirecting
     monkeypatch.setattr(filesystems, "_is_private", lambda host: host == "169.254.169.254")
     redirecting.target = "http://169.254.169.254"
     with pytest.raises(StorageError, match="a redirect leads into a private network"):
-        resolve_inputs([f"{redirecting.url}/a.jsonl"])
+        files_named_by(f"{redirecting.url}/a.jsonl")
 
 
 @pytest.mark.parametrize(("source", "target", "reason"), [

@@ -20,21 +20,16 @@ import pytest
 
 from helpers import s3_server
 from helpers.building import build_all, make_inventory, make_shards
-from helpers.command import invoke_nanoset
+from helpers.command import invoke_nanoset, told_by
+from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
-from nanoset_core.cli.entry import message
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.bucket_copies import find_copies
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.stage import Key
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
@@ -125,9 +120,11 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
 
 
 def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
-    outputs = Project.open(remote_project()).outputs
-    dataset = outputs.current(DATASET.layout.folder, "web")
-    lineage, fetched, real = Lineage(dataset_of(outputs, dataset)), Counter[str](), S3Store.fetch
+    project = Project.open(remote_project())
+    dataset = project.outputs.current("datasets", "web")
+    lineage = lineage_of(project, dataset)
+    fetched: Counter[str] = Counter()
+    real = S3Store.fetch
     together = Barrier(len(lineage.shards), timeout=60)
 
     def fetch(store, name, target, **options):
@@ -181,7 +178,7 @@ def test_a_copy_that_was_cut_is_no_damage(remote_project, filled):
     copy = made.path(made.facts["file"])
     os.truncate(copy, copy.stat().st_size // 2)
     for deep in (False, True):
-        assert PBIN.verify(project, Key("web"), deep=deep).findings == []
+        assert verify_at(project, "packed/web", deep=deep).findings == []
 
 
 def test_copies_go_and_come_back(remote_project, make_project, there, filled):
@@ -231,10 +228,7 @@ def test_what_is_lost_is_named_by_its_place_in_the_bucket(
         if words not in ("diff web --json", "verify --json")
     ]
     said = [invoke_nanoset(words) for words in asked]
-    texts = [
-        one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output
-        for one in said
-    ]
+    texts = [told_by(outcome) for outcome in said]
     with contextlib.suppress(NanosetError):
         outputs = Project.open(config).outputs
         for name, split in (("pretrain", "train"), ("plain", "valid")):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 
 from helpers import s3_server
 from helpers.building import build_all
-from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.project import Project
-from nanoset_core.stages.webdataset.markers import read_markers, write_markers
-from nanoset_core.stages.webdataset.tars import TarFacts
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
@@ -77,22 +73,6 @@ def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(
     outputs.make_current(made)
     assert not asked
     assert made.digest in (outputs.access.store.read("datasets/web/current.json") or b"").decode()
-
-
-def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
-    access = FileAccess(tmp_path / "mirror", place)
-    folder = access.folder / "webdatasets/mix/version"
-    noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
-    tar = folder / f"{noted.stem}.tar"
-    folder.mkdir(parents=True)
-    tar.write_bytes(b"dead")
-    with pytest.raises(StorageError, match="other bytes than were written"):
-        access.send([tar], {tar: noted.sha256})
-    assert not s3_server.objects(place)
-    tar.write_bytes(b"good")
-    access.send([tar], {tar: noted.sha256})
-    write_markers(folder, [noted], "plan", access)
-    assert read_markers(folder, [0], "plan", access) == {0: noted}
 
 
 def test_what_was_not_sent_is_no_version(remote_project, place):

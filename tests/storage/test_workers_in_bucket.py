@@ -19,6 +19,7 @@ import pytest
 from helpers.building import build_all, make_inventory, make_shards
 from helpers.child_processes import wait_until
 from helpers.dask_cluster import Cluster, can_hide, running
+from helpers.inspecting import corpus_names
 from helpers.s3_server import objects, restore, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
@@ -28,7 +29,6 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store

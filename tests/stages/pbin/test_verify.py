@@ -1,17 +1,17 @@
 """Every kind of damage to a .pbin is found and named."""
 
+import hashlib
 import shutil
 
 import pytest
 
+from helpers.building import make_pbin
 from helpers.built_project import one, poke, whats
+from helpers.inspecting import verify_at
 from nanoset_core import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.stage import Key
-from nanoset_core.storage.atomic import sha256_file
 
 
 def pbin(project):
@@ -20,7 +20,7 @@ def pbin(project):
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_sound_pbin(project, deep):
-    report = PBIN.verify(project, Key("web"), deep=deep)
+    report = verify_at(project, "packed/web", deep=deep)
     assert report.findings == []
     assert report.figures["tokens_read"] == report.figures["tokens"]
 
@@ -31,7 +31,7 @@ def test_a_token_of_it_changed(copy):
     token = int(dataset.tokens[1234])
     poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
     for deep in (False, True):
-        (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
+        (finding,) = verify_at(project, "packed/web", deep=deep).errors
         assert finding.what == "a token is not that of the dataset"
         assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
         assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
@@ -42,7 +42,7 @@ def test_a_token_of_it_changed(copy):
 def test_the_dataset_is_gone(copy):
     project = copy()
     shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
-    report = PBIN.verify(project, Key("web"))
+    report = verify_at(project, "packed/web")
     assert report.passed
     assert "the dataset is missing or damaged: tokens were not compared with it" in whats(
         report, "warning"
@@ -56,7 +56,7 @@ def test_header_and_index_overwritten(copy, offset, data):
     project = copy()
     path = pbin(project)
     poke(path, offset % path.stat().st_size, data)
-    (finding,) = PBIN.verify(project, Key("web")).errors
+    (finding,) = verify_at(project, "packed/web").errors
     assert path.name in finding.where
     assert finding.remedy.startswith("delete ")
 
@@ -65,11 +65,11 @@ def test_cut_or_gone(copy):
     project = copy()
     path = pbin(project)
     path.write_bytes(path.read_bytes()[:-100])
-    assert whats(PBIN.verify(project, Key("web"))) == [
+    assert whats(verify_at(project, "packed/web")) == [
         "a file has another size than when it was written"
     ]
     path.unlink()
-    assert whats(PBIN.verify(project, Key("web"))) == ["a file is missing"]
+    assert whats(verify_at(project, "packed/web")) == ["a file is missing"]
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -84,12 +84,12 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
     assert path.stat().st_size == size
     if deep:  # as if nothing had a checksum
         monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
-    (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
+    (finding,) = verify_at(project, "packed/web", deep=deep).errors
     assert finding.what == "documents begin elsewhere than in the dataset"
     assert finding.where.startswith(f"{path}, byte ") or "web.pbin, byte " in finding.where
     write_pbin(path, documents[1:], token_bytes=token_bytes)
     monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
-    (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
+    (finding,) = verify_at(project, "packed/web", deep=deep).errors
     assert finding.what == "the index does not cover the tokens as it did when it was written"
     assert f"documents: {len(documents)}" in finding.expected
 
@@ -97,5 +97,7 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
 def test_a_large_pbin_has_a_digest(copy, monkeypatch):
     monkeypatch.setattr("nanoset_core.outputs.root.HASHED_BYTES", 0)
     project = copy()
-    manifest = PBIN.make(Project.open(project.config.file, rebuild=True), Key("web"))
-    assert manifest.files["web.pbin"].sha256 == sha256_file(pbin(project))
+    manifest = make_pbin(Project.open(project.config.file, rebuild=True), "web")
+    assert (
+        manifest.files["web.pbin"].sha256 == hashlib.sha256(pbin(project).read_bytes()).hexdigest()
+    )

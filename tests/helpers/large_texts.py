@@ -1,0 +1,52 @@
+"""A corpus with a large file, which storage cuts into pieces without reading it."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from helpers.sample_project import EOD, jsonl, sentences
+
+PIECE_BYTES = 6000
+"""Size of a piece, in tests."""
+WINDOW_BYTES = 256
+"""Bytes that are read around the end of a piece to find the end of a line, in tests."""
+CONFIG = f"""\
+raw: raw
+root: data
+tokenizer: {{path: tokenizer.json, eod: "{EOD}"}}
+documents: {{max_rejected_fraction: 0.5}}
+tokenization: {{append_eod: true, range_mib: 0.02, workers: 1}}
+nanosets:
+  plain: {{blend: web, sequence_length: 16, split: "1"}}
+storage: {{fingerprint: content}}
+"""
+LARGE = "large.jsonl"
+"""The large file of the corpus web."""
+
+
+def large_text() -> bytes:
+    """Return documents with bad lines between them; one line is longer than several pieces.
+
+    The last line does not end.
+    """
+    draw = random.Random(3)
+    lines = jsonl(sentences("web", 400)).splitlines()
+    for bad in (b"", b"{", b"[1]", b'{"no": "text"}', b"   ", b'{"text": "broken'):
+        for _ in range(12):
+            lines.insert(draw.randrange(len(lines)), bad)
+    lines.insert(150, json.dumps({"id": "long", "text": "word " * 4000}).encode())
+    return b"\n".join(lines)
+
+
+def write_project_of_large_text(folder: Path, tokenizer_file: Path) -> Path:
+    """Write a project with the large file; return its nanoset.yaml."""
+    (folder / "raw" / "web").mkdir(parents=True)
+    (folder / "raw" / "web" / LARGE).write_bytes(large_text())
+    (folder / "raw" / "web" / "small.jsonl").write_bytes(
+        jsonl(sentences("small", 5)) + b"\n" + b"[]\n"
+    )
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "nanoset.yaml").write_text(CONFIG)
+    return folder / "nanoset.yaml"
