@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import click
+import pytest
 from click.testing import CliRunner, Result
 
 from nanoset_core.cli import nanoset
@@ -40,3 +42,13 @@ def told_by(outcome: Result) -> str:
     if isinstance(outcome.exception, Exception):
         return outcome.output + message(outcome.exception)
     return outcome.output
+
+
+def hide_command(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    """Let `nanoset` behave as if one of its commands were not installed."""
+    get_command = nanoset.get_command
+
+    def get_others(context: click.Context, name: str) -> click.Command | None:
+        return None if name == hidden else get_command(context, name)
+
+    monkeypatch.setattr(nanoset, "get_command", get_others)

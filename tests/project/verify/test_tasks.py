@@ -1,16 +1,13 @@
 """Reports, and deep checks in parts that others do: the reports are those of one process."""
 
-import json
 import pickle
 import shutil
 
 import pytest
 
 from helpers.built_project import one, poke
-from nanoset_core.errors import FormatError, NanosetError
+from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
-from nanoset_core.stages.dataset import token_ranges as ranges
-from nanoset_core.stages.pbin import verify as packed
 from nanoset_core.stages.report import Parts, Report, runs
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
 
@@ -32,8 +29,8 @@ class Elsewhere:
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(ranges, "PART_BYTES", 2000)
-    monkeypatch.setattr(packed, "PART_BYTES", 2000)
+    monkeypatch.setattr("nanoset_core.stages.dataset.token_ranges.PART_BYTES", 2000)
+    monkeypatch.setattr("nanoset_core.stages.pbin.verify.PART_BYTES", 2000)
     monkeypatch.setattr(runs, "__defaults__", (5000,))
 
 
@@ -82,11 +79,6 @@ def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
     ]
 
 
-def test_runs():
-    assert [list(run) for run in runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
-    assert list(runs([])) == []
-
-
 def same(part):
     if part < 0:
         raise NanosetError("it is negative")
@@ -114,37 +106,3 @@ def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path
         ["it is negative"],
         [],
     ]
-
-
-def test_an_error_fails_and_a_warning_does_not():
-    report = Report("datasets/web")
-    report.warn("older than its files", None, None, None, "build")
-    assert report.passed
-    report.error("cut off", "a.bin", 3, 4, "build again")
-    assert not report.passed
-    assert [finding.what for finding in report.errors] == ["cut off"]
-    assert str(report.errors[0]) == (
-        "error: datasets/web: cut off\n  where: a.bin\n  found: 3\n  expected: 4\n  remedy: build again"
-    )
-
-
-def test_errors_of_ours_become_findings_and_others_do_not():
-    report = Report("x")
-    with report.catching("do this"):
-        raise FormatError("bad magic", where="a.idx", found="b", expected="c")
-    assert report.errors[0].remedy == "do this"
-    with pytest.raises(ZeroDivisionError), report.catching():
-        _ = 1 // 0
-    assert len(report.findings) == 1
-
-
-def test_as_json():
-    report = Report("x")
-    report.figures["tokens"] = 7
-    part = Report("x/y")
-    part.error("bad")
-    report.include(part)
-    value = json.loads(json.dumps(report.to_json()))
-    assert value["passed"] is False
-    assert value["figures"] == {"tokens": 7}
-    assert value["findings"][0]["output"] == "x/y"

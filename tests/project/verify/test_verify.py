@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import struct
 from collections import Counter
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from helpers.building import make_corpora
 from helpers.built_project import one, poke, whats
+from helpers.inspecting import node_at, verify_at
 from helpers.sample_project import jsonl, sentences
-from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.lineage import texts
+from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_output, verify_project
-from nanoset_core.sampling import cache
-from nanoset_core.stages import stage
-from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.inventory.verify import verify_inventory
-from nanoset_core.stages.mappings import verify as nanoset
-from nanoset_core.stages.mappings.verify import verify_blend, verify_mappings
-from nanoset_core.stages.report import live_manifest
-from nanoset_core.stages.shards.verify import verify_shards
-from nanoset_core.stages.webdataset import make as shuffling
-from nanoset_core.stages.webdataset import verify as webdataset
-from nanoset_core.stages.webdataset.stage import WEBDATASET
-from nanoset_core.stages.webdataset.verify import verify_webdataset
-from nanoset_core.storage.atomic import sha256_file
+
+
+def sha256_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def cache_file(project, name, split, part):
@@ -103,8 +92,9 @@ def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project,
         return real(outputs, folder, name)
 
     monkeypatch.setattr(OutputRoot, "current_version", current_version)
-    for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (WEBDATASET, "shuffled")):
-        assert stale_reasons(project, asset, stage.Key(subject)) == []
+    for address in ("nanosets/pretrain/handoff", "webdatasets/shuffled"):
+        node = node_at(address)
+        assert stale_reasons(project, node.stage, node.key) == []
     assert asked["datasets", "web"] == asked["datasets", "code"] == 2, "once for each of the two"
     assert max(asked.values()) == 2
 
@@ -167,8 +157,14 @@ def edited(old, new):
     return damage
 
 
-def of(check, *arguments):
-    return lambda project, deep: check(Project.open(project.config.file), *arguments, deep)
+def verified(address):
+    """Verify one output of a project, whose settings are read again."""
+    return lambda project, deep: verify_at(Project.open(project.config.file), address, deep=deep)
+
+
+def verified_corpus(project, deep):
+    """Verify all outputs of the corpus web together, as `nanoset verify` does."""
+    return verify_output(Project.open(project.config.file), "web", deep)
 
 
 def other_tokenizer(project):
@@ -183,12 +179,11 @@ def tars_gone_cut_and_changed(project):
     poke(tars[-1], 3000, b"\xff\xff\xff")
 
 
-SHARDS, INDEXED, CORPUS = (
-    of(verify_shards, "web"),
-    of(verify_corpus_dataset, "web"),
-    of(verify_output, "web"),
-)
-MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
+SHARDS = verified("tokenized/web")
+INDEXED = verified("datasets/web")
+CORPUS = verified_corpus
+MAPPINGS = verified("nanosets/pretrain/train/index_mappings")
+TARS = verified("webdatasets/shuffled")
 TAR, LIST, BIN = (
     "webdatasets/shuffled/*/shard-*.tar",
     "webdatasets/shuffled/*/manifest.jsonl",
@@ -342,9 +337,9 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
     path = project.config.raw_folder / "web/part-0/web-1.jsonl"
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
     if is_large:  # it is not hashed for a warning
-        monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
-        monkeypatch.setattr(texts.StoredPiece, "check", None)
-    report = verify_corpus_dataset(project, "web")
+        monkeypatch.setattr("nanoset_core.lineage.texts.MOST_HASHED_BYTES", 0)
+        monkeypatch.setattr("nanoset_core.lineage.texts.StoredPiece.check", None)
+    report = verify_at(project, "datasets/web")
     assert report.passed
     (what, _) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
@@ -353,7 +348,7 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
         != is_large
     )
     path.unlink()
-    (what, _) = whats(verify_corpus_dataset(project, "web"), "warning")
+    (what, _) = whats(verify_at(project, "datasets/web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
 
 
@@ -363,7 +358,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     (folder / "web/notes.txt").touch()
     (folder / "web/empty.jsonl").touch()
     (folder / "c4").mkdir()
-    report = verify_inventory(project, "web")
+    report = verify_at(project, "inventory/web")
     assert whats(report, "warning") == [
         "1 file is not read: 1 .txt (notes.txt)",
         "1 file is empty: empty.jsonl",
@@ -376,7 +371,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     assert (first.output, first.passed) == ("raw", True)
     assert whats(first, "warning") == ["a folder in which nothing is read: it is empty"]
     (folder / "web/dangling.jsonl").symlink_to("nowhere")
-    report = verify_inventory(project, "web")
+    report = verify_at(project, "inventory/web")
     assert report.passed
     assert report.findings[0].where.endswith("dangling.jsonl")
 
@@ -390,12 +385,12 @@ def test_documents_at_other_places_than_their_shards_say(copy):
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     manifest = idx.with_name("manifest.json")
     value = json.loads(manifest.read_bytes())
-    value["files"][idx.name]["sha256"] = sha256_file(idx)
+    value["files"][idx.name]["sha256"] = sha256_of(idx)
     del value["sha256"]
     manifest.write_text(json.dumps(value))
     what = "document 0 has another length than its shard says"
-    assert what in whats(verify_corpus_dataset(project, "web", deep=True))
-    assert what not in whats(verify_corpus_dataset(project, "web"))
+    assert what in whats(verify_at(project, "datasets/web", deep=True))
+    assert what not in whats(verify_at(project, "datasets/web"))
 
 
 # nanosets
@@ -417,17 +412,18 @@ def test_a_missing_index_file(copy):
     assert verify_output(project, "pretrain/train").passed
 
 
-@pytest.mark.parametrize("check", [verify_mappings, verify_blend])
-def test_a_note_in_which_one_value_changed(copy, check):
+@pytest.mark.parametrize(
+    ("output", "kind"), [("index_mappings", "GPTDataset"), ("blend", "BlendedDataset")]
+)
+def test_a_note_in_which_one_value_changed(copy, output, kind):
     project = copy()
-    kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
     for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(
         f"*-{kind}-train-nanoset.json"
     ):
         value = json.loads(note.read_bytes())
         value["made_from"]["description"] = "0" * 32
         note.write_text(json.dumps(value), encoding="utf-8")
-    report = check(project, "pretrain", "train")
+    report = verify_at(project, f"nanosets/pretrain/train/{output}")
     assert {finding.what for finding in report.errors} == {
         "the note of what index files were made from does not say what was planned, and what was written"
     }
@@ -447,7 +443,7 @@ def test_a_note_in_which_one_value_changed(copy, check):
 def test_samples_that_cannot_be_read(copy, part, entry, value):
     project = copy()
     change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
-    assert whats(verify_mappings(project, "plain", "train")) == [
+    assert whats(verify_at(project, "nanosets/plain/train/index_mappings")) == [
         "the index files don't fit the dataset"
     ]
 
@@ -460,7 +456,7 @@ def change_array(path, entry, value):
 
 def note_changed(project, path, part, output):
     """Let manifest and note say that a changed index file is the one that was written."""
-    sha256 = sha256_file(path)
+    sha256 = sha256_of(path)
     manifest = one(project, f"nanosets/{output}/*/manifest.json")
     facts = json.loads(manifest.read_bytes())["facts"]["cache_files"]
     facts[path.name]["sha256"] = sha256
@@ -479,15 +475,15 @@ def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
     path = cache_file(project, "plain", "train", f"{part}.npy")
     change_array(path, 2, np.load(path).reshape(-1)[4])
     note_changed(project, path, f"{part}.npy", "plain/train/index_mappings")
-    found = whats(verify_mappings(project, "plain", "train", deep=True))
+    found = whats(verify_at(project, "nanosets/plain/train/index_mappings", deep=True))
     assert found[0] == f"entry {row} of {part} is not what the plan gives"
 
 
 def test_large_index_files_are_not_built_again(copy, monkeypatch):
     project = copy()
-    monkeypatch.setattr(nanoset, "MAX_REBUILT_ENTRIES", 10)
-    monkeypatch.setattr(cache, "build_member_indices", None)
-    monkeypatch.setattr(cache, "build_blend_indices", pytest.fail)
+    monkeypatch.setattr("nanoset_core.stages.mappings.verify.MAX_REBUILT_ENTRIES", 10)
+    monkeypatch.setattr("nanoset_core.sampling.cache.build_member_indices", None)
+    monkeypatch.setattr("nanoset_core.sampling.cache.build_blend_indices", pytest.fail)
     report = verify_output(project, "pretrain/train", deep=True)
     assert report.passed
     assert report.figures["entries_not_rebuilt"] > 10
@@ -497,16 +493,16 @@ def test_a_blend_that_names_what_is_not_there(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
     change_array(path, 0, 10**6)
-    assert whats(verify_blend(project, "pretrain", "train")) == [
+    assert whats(verify_at(project, "nanosets/pretrain/train/blend")) == [
         "an entry of the blend leads nowhere"
     ]
     note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
     assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
-        verify_blend(project, "pretrain", "train", deep=True)
+        verify_at(project, "nanosets/pretrain/train/blend", deep=True)
     )
     path = cache_file(project, "pretrain", "train", "dataset_index.npy")
     change_array(path, 0, 7)
-    report = verify_blend(project, "pretrain", "train")
+    report = verify_at(project, "nanosets/pretrain/train/blend")
     assert report.errors[0].found.endswith(" of dataset 7")
 
 
@@ -518,27 +514,11 @@ def test_a_stale_cache(copy):
     idx = one(project, IDX.replace("web", "books"))
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
-    report = verify_mappings(project, "plain", "train")
+    report = verify_at(project, "nanosets/plain/train/index_mappings")
     assert whats(report) == [
         "index files are stale: the dataset is not the one that they were made from"
     ]
     assert report.errors[0].where == str(idx)
-
-
-# webdatasets
-
-
-def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, monkeypatch):
-    manifest, plan = shuffling.current_plan(project, "shuffled")
-    pad = project.tokenizer.max_id + 3
-    padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
-    monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded))
-    monkeypatch.setattr(
-        webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone"))
-    )
-    tars = live_manifest(project.outputs, "webdatasets", "shuffled")
-    found = webdataset._expected_contexts(project, tars, tars.recipe["parents"]["plan"], deep=True)
-    assert (found.greatest_id, found.plan) == (pad, None)
 
 
 def test_documents_of_another_length_than_before_are_a_warning(copy):
@@ -546,12 +526,12 @@ def test_documents_of_another_length_than_before_are_a_warning(copy):
     file = project.config.raw_folder / "code" / "more.jsonl"
     file.write_bytes(jsonl(sentences("more", 5)))
     make_corpora(project, "code")
-    report = verify_corpus_dataset(project, "code")
+    report = verify_at(project, "datasets/code")
     assert report.findings == []
     assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
     file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
     make_corpora(project, "code")
-    report = verify_corpus_dataset(project, "code")
+    report = verify_at(project, "datasets/code")
     assert report.passed
     assert whats(report, "warning") == ["documents have another length than in the version before"]
     assert "nanoset diff code" in report.findings[0].remedy

@@ -12,19 +12,15 @@ import pytest
 from project.versions.changing import build, change_web, rebuild
 
 from helpers.building import make_dataset
+from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
-from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.garbage import Policy
 from nanoset_core.project.gc import collect, folder_size, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.dataset.verify import verify_corpus_dataset
-from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.shards.verify import verify_shards
-from nanoset_core.storage import access
 
 DROP = "storage: {shards: drop}\n"
 
@@ -97,7 +93,7 @@ def test_what_builds_and_readers_find_is_the_same(dropped):
     project = build(dropped)
     assert tree(dropped / "data") == before
     dataset = project.outputs.current("datasets", "web")
-    assert Lineage(dataset_of(project.outputs, dataset)).origins([0])[0].id == "web-0"
+    assert lineage_of(project, dataset).origins([0])[0].id == "web-0"
 
 
 @pytest.mark.parametrize("collected_between", [True, False])
@@ -161,12 +157,12 @@ def test_damage_within_the_dataset_is_the_shards_too_and_is_not_copied_on(droppe
     with path.open("r+b") as file:
         file.seek(5)
         file.write(b"\xff")
-    found = verify_shards(project, "web", deep=True)
+    found = verify_at(project, "tokenized/web", deep=True)
     (wrong,) = (one for one in found.findings if "other bytes" in one.what)
     first = project.outputs.current("tokenized", "web").facts["shards"][0]
     assert first in wrong.remedy
     assert wrong.where == str(path)
-    assert not verify_corpus_dataset(project, "web", deep=True).passed
+    assert not verify_at(project, "datasets/web", deep=True).passed
     with pytest.raises(StorageError, match="tokens of shards are not those"):
         make_dataset(Project.open(config, rebuild=True), "web")
     assert not own_tokens(dropped)
@@ -207,7 +203,7 @@ def test_a_full_disk_keeps_tokens_and_is_cleared_of_the_rest(copy, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(access, "write_atomic", full)
+        patched.setattr("nanoset_core.storage.access.write_atomic", full)
         found = collect(project)
     assert not old.folder.exists()
     assert {item.path for item in found.left_alone if "No space left" in item.why} == set(

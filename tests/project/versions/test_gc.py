@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from project.versions.changing import build, change_web, rebuild
 
 from helpers.building import (
@@ -25,23 +24,17 @@ from helpers.building import (
     make_tars,
 )
 from helpers.child_processes import wait_until
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core import load_nanoset
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
-from nanoset_core.lineage.documents import Lineage
-from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project import gc as gc_module
 from nanoset_core.project.garbage import Garbage, GarbageCollection
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
-from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import make as shuffling
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.leases import leased
 
 
 def fresh_tree(folder):
@@ -106,8 +99,8 @@ def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
         if path.is_dir() and not path.is_symlink()
     }
     assert left == set(digests[1:])
-    dataset = read_manifest(folder / "data/datasets/web" / digests[1])
-    lineage = Lineage(dataset_of(project.outputs, dataset))
+    dataset = project.outputs.manifest_at(folder / "data/datasets/web" / digests[1])
+    lineage = lineage_of(project, dataset)
     documents = lineage.origins(range(dataset.facts["documents"]))
     assert [document.id for document in documents[-3:]] == ["one-0", "one-1", "one-2"]
 
@@ -135,13 +128,13 @@ def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):
     assert project.outputs.current("datasets", "web").digest != old.digest
     assert collect(project).garbage == ()
     assert (load_nanoset(folder / "data", "pretrain", "train").batch(range(50)) == samples).all()
-    assert Lineage(dataset_of(project.outputs, old)).origins([0])[0].id == "web-0"
+    assert lineage_of(project, old).origins([0])[0].id == "web-0"
 
 
 def test_what_a_running_build_works_on_stays(changed):
     project, folder = changed
     before = tree(folder / "data")
-    with leased(FileAccess(folder / "data"), ["web"]):
+    with leased_by_a_build(Project.open(folder / "nanoset.yaml"), "web"):
         found = collect(project)
     (reason,) = why(found, "shards/web")
     assert f"on {platform.node()}" in reason
@@ -306,7 +299,7 @@ def test_nothing_is_removed_while_it_cannot_be_told_what_has_to_stay(changed, da
             call(project, keep=0)
         assert named in f"{caught.value.where} {caught.value.found}"
     assert tree(folder / "data") == before
-    outcome = CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
+    outcome = invoke_nanoset(["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
     assert outcome.exit_code == 1
     assert collect(build(folder)).garbage, "a build makes again what was damaged"
 
@@ -327,7 +320,8 @@ def test_links_are_read_and_never_followed_to_remove(changed):
     assert {item.output.split("/")[0] for item in found.garbage} <= ours
     assert why(found, "datasets/web") == ["a symbolic link leads to it"]
     assert old.exists() or old in [item.path for item in found.garbage]
-    assert TOKENIZED.fault(project, Key("web"), project.outputs.current("tokenized", "web")) is None
+    shards = node_at("tokenized/web")
+    assert shards.stage.fault(project, shards.key, current_output(project, "tokenized/web")) is None
 
 
 @pytest.mark.parametrize(
@@ -440,9 +434,7 @@ def test_what_cannot_be_removed_is_reported(changed, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(gc_module, "_retract", refuse)
-        outcome = CliRunner().invoke(
-            nanoset, ["gc", "--yes", "--config", str(folder / "nanoset.yaml")]
-        )
+        outcome = invoke_nanoset(["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
     assert outcome.exit_code == 1
     assert "it cannot be removed: Permission denied" in outcome.output
     assert "removed: 0 versions" in outcome.output
@@ -473,24 +465,23 @@ def test_what_another_collection_removed_meanwhile_is_gone(changed, monkeypatch)
 def test_the_command_lists_first_and_removes_when_told(changed):
     _, folder = changed
     before = tree(folder / "data")
-    run = CliRunner().invoke
     config = ["--config", str(folder / "nanoset.yaml")]
-    listed = run(nanoset, ["gc", *config])
+    listed = invoke_nanoset(["gc", *config])
     assert listed.exit_code == 0, listed.output
     assert "datasets/web" in listed.output
     assert "nothing was removed yet: add --yes" in listed.output
-    planned = json.loads(run(nanoset, ["gc", "--json", *config]).output)
+    planned = json.loads(invoke_nanoset(["gc", "--json", *config]).output)
     assert planned["removed"] is False
     assert planned["bytes"] == sum(item["bytes"] for item in planned["garbage"]) > 0
     assert tree(folder / "data") == before
-    assert "removed: " in run(nanoset, ["gc", "--yes", *config]).output
+    assert "removed: " in invoke_nanoset(["gc", "--yes", *config]).output
     assert tree(folder / "data") == fresh_tree(folder)
-    assert "0 versions and files, 0 B" in run(nanoset, ["gc", *config]).output
+    assert "0 versions and files, 0 B" in invoke_nanoset(["gc", *config]).output
 
 
 def test_a_root_that_is_not_there_has_no_garbage(make_project):
     config = make_project()
-    assert CliRunner().invoke(nanoset, ["gc", "--yes", "--config", str(config)]).exit_code == 0
+    assert invoke_nanoset(["gc", "--yes", "--config", str(config)]).exit_code == 0
     assert not (config.parent / "data").exists()
 
 

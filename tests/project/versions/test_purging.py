@@ -15,13 +15,12 @@ import tarfile
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from helpers.building import make_columns, make_corpora, make_view, run_stages
-from helpers.inspecting import current_dataset
+from helpers.command import hide_command, invoke_nanoset
+from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purging
 from nanoset_core.project.project import Project
@@ -30,7 +29,6 @@ from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.purge_receipt import is_unfinished
 from nanoset_core.stages.mappings.run_before import versions_before
 from nanoset_core.stages.shards import purged
-from nanoset_core.storage.leases import leased
 
 SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
 CHANGES = {
@@ -233,7 +231,7 @@ def test_tokens_that_lie_in_datasets_only(project, tokenizer_file):
     file, root = project.config.file, project.config.root_folder
     file.write_text(file.read_text() + "storage: {shards: drop}\n")
     words = ["gc", "--yes", "--config", str(file)]
-    assert CliRunner().invoke(nanoset, words, catch_exceptions=False).exit_code == 0
+    assert invoke_nanoset(words, catch_exceptions=False).exit_code == 0
     assert not [*root.glob("shards/web/*/tokens.bin")]
     erase(Project.open(file))
     assert traces(root, windows(tokenizer_file)) == set()
@@ -269,29 +267,17 @@ def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
     (ids := project.config.file.with_name("ids.txt")).write_bytes(
         "\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode()
     )
-    said = (
-        CliRunner()
-        .invoke(nanoset, [*words, "--ids-file", str(ids)], catch_exceptions=False)
-        .output.replace("\n", "")
-    )
+    outcome = invoke_nanoset([*words, "--ids-file", str(ids)], catch_exceptions=False)
+    said = outcome.output.replace("\n", "")
     assert "secret.jsonl:2" in said
     assert "secret.jsonl:3" in said
     assert "no output holds a document with 2 of these ids, as 'nobody'" in said
     assert "add --yes to erase it" in said
-    there = nanoset.get_command
-    monkeypatch.setattr(
-        nanoset, "get_command", lambda *asked: None if asked[1] == "build" else there(*asked)
-    )
-    assert (
-        "`nanoset build` is not installed" in CliRunner().invoke(nanoset, [*words, "--yes"]).output
-    )
+    hide_command(monkeypatch, "build")
+    assert "`nanoset build` is not installed" in invoke_nanoset([*words, "--yes"]).output
     assert not (project.config.root_folder / purged.FOLDER).exists()
     assert outputs_of(project.config.file) == before
-    said = (
-        CliRunner()
-        .invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False)
-        .output
-    )
+    said = invoke_nanoset([*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
     assert said == "no output holds a document with one of these ids\n"
 
 
@@ -300,9 +286,7 @@ def run_command(project):
     """Run a command of the project; return what it printed."""
 
     def run(*words):
-        result = CliRunner().invoke(
-            nanoset, [*map(str, words), "--config", str(project.config.file)]
-        )
+        result = invoke_nanoset([*map(str, words), "--config", str(project.config.file)])
         return f"{result.output}{result.exception or ''}"
 
     return run
@@ -409,7 +393,7 @@ def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypa
 
 def test_during_a_build_nothing_is_changed_and_the_build_is_named(project):
     before = tree(project.config.root_folder)
-    with leased(project.outputs.access, ["books"], "books"):
+    with leased_by_a_build(project, "books"):
         during = tree(project.config.root_folder)
         with pytest.raises(StorageError) as caught:
             erase(project, how=pytest.fail)
@@ -427,7 +411,7 @@ def test_a_build_that_begins_during_a_purge_is_named_too(project):
 
         def build_and_begin_another(opened):
             build(opened)
-            held.enter_context(leased(project.outputs.access, ["web"], "web"))
+            held.enter_context(leased_by_a_build(project, "web"))
 
         with pytest.raises(StorageError, match="while a build is under way") as caught:
             erase(project, how=build_and_begin_another)

@@ -25,21 +25,14 @@ from helpers.building import (
     make_tars,
 )
 from helpers.command import invoke_nanoset
-from helpers.sample_project import jsonl, sentences, tree
-from nanoset_assets.asset_names import label_of
-from nanoset_core.cli.commands import status as status_tables
+from helpers.inspecting import graph_of, leased_by_a_build
+from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
 from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
-from nanoset_core.project.graph import REPLACED, graph_over
+from nanoset_core.project.graph import REPLACED
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.webdataset import make as shuffling
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import leased
 
 
 def status(folder):
@@ -111,7 +104,7 @@ def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
     said = invoke_nanoset(command).output
     assert "│ books " in said.partition("packed")[0]
     assert "not built yet, named below" not in said
-    monkeypatch.setattr(status_tables, "_UNBUILT_SHOWN", 0)
+    monkeypatch.setattr("nanoset_core.cli.commands.status._UNBUILT_SHOWN", 0)
     said = invoke_nanoset(command).output
     assert "corpus: 1 of 3 not built yet, named below" in said
     assert "missing: corpus books: not built yet" in said
@@ -356,7 +349,8 @@ def test_tars_are_counted_while_they_are_made(copy, monkeypatch):
     folder, asked = copy(), []
     with monkeypatch.context() as patch:
         patch.setattr(
-            shuffling, "is_group_written", lambda project, name, group: asked.append(group) or True
+            "nanoset_core.stages.webdataset.make.is_group_written",
+            lambda project, name, group: asked.append(group) or True,
         )
         assert not why(folder, "webdataset shuffled")
     assert not asked, "groups of a webdataset that is up to date are not looked at"
@@ -380,7 +374,7 @@ def test_bytes_are_told_as_soon_as_there_are_some(copy):
 
 def test_what_is_being_built_is_marked(copy):
     folder = copy()
-    with leased(FileAccess(folder / "data"), ["web"]):
+    with leased_by_a_build(Project.open(folder / "nanoset.yaml"), "web"):
         assert {label for label, row in status(folder).items() if row.busy} == {"corpus web"}
         assert states(folder) == {}
         change_web(folder)
@@ -432,11 +426,8 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
 
 def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
-    surveys = {
-        corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)
-    }
-    steps = graph_over(project, surveys).steps()
-    undone = {label_of(step.node) for step in steps if not step.done}
+    steps = graph_of(project).steps()
+    undone = [(step.node.stage.layout.folder, step.node.name) for step in steps if not step.done]
     expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}
     assert {
         label for label, row in status(folder).items() if row.state != "up to date"

@@ -4,11 +4,10 @@ import pytest
 
 from helpers.building import build_all, make_view
 from helpers.command import invoke_nanoset
-from helpers.inspecting import find_document
+from helpers.inspecting import find_document, leased_by_a_build
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.takedown import add_ids, holdings
 from nanoset_core.project.project import Project
-from nanoset_core.storage.leases import leased
 
 CHANGES = {
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n",
@@ -75,7 +74,7 @@ def test_during_a_build_the_command_names_it_and_what_to_do(project):
         str(project.config.file),
         "--no-build",
     ]
-    with leased(project.outputs.access, ["web"], "web"):
+    with leased_by_a_build(project, "web"):
         output = invoke_nanoset(words, catch_exceptions=False).output
     assert "notice: a build is under way, which may still take these documents: process " in output
     assert "makes web; run `nanoset build` once it has ended" in output
