@@ -3,7 +3,6 @@ import os
 import pickle
 import re
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import pytest
 
@@ -12,10 +11,6 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
-from nanoset_core.records.parsing import Parser
-from nanoset_core.records.settings import alternatives, bare, range_of, setting, settings
-from nanoset_core.sampling.presets import PRESETS
-from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.tokenizers.files import TokenizerFile
 
 GOLDEN = GOLDEN_FILES / "tokenization"
@@ -384,50 +379,6 @@ def test_a_mask_that_looks_for_end_tokens_is_refused_if_documents_have_none(tmp_
         tmp_path,
         nanoset(**{mask: "true"}) + "tokenization: {append_eod: false, special_tokens: add}\n",
     )
-
-
-def test_every_range_and_every_choice_is_checked():
-    ranges, choices = set(), set()
-    for one in settings(ProjectConfig):
-        name, hints = one.key.rpartition(".")[2], alternatives(one.hint)
-        between = next((found for found in map(range_of, hints) if found is not None), None)
-        good: tuple = ()
-        if get_origin(hints[0]) is Literal:
-            choices.add(one.key)
-            good, wrong = get_args(hints[0]), ("wrong",)
-        elif between is not None:
-            ranges.add(one.key)
-            ends = [end for end in (between.low, between.high) if end is not None]
-            good = tuple(map(bare(hints[0]), ends))
-            wrong = (good[0] - 1, *(end + 1 for end in good[1:]))
-        for value in good:
-            assert not [
-                found
-                for found in errors_of(one.section, {name: value})
-                if found.where == f"f: {name}"
-            ]
-        for value in wrong if good else ():
-            (error,) = (
-                found
-                for found in errors_of(one.section, {name: value})
-                if found.where == f"f: {name}"
-            )
-            assert error.what in ("this value is out of range", "this value is not known")
-            assert error.remedy
-    assert get_args(setting(NanosetSpec, "preset").hint) == tuple(PRESETS)
-    assert len(ranges) > 25
-    assert len(choices) > 10
-    assert {
-        "nanosets.<name>.max_epochs",
-        "webdatasets.<name>.memory_mib",
-        "tokenization.range_mib",
-    } <= ranges
-
-
-def errors_of(section, value):
-    parser = Parser("f")
-    parser.read(section, value, "")
-    return parser.errors
 
 
 def test_all_mistakes_come_at_once_with_their_lines(tmp_path):

@@ -3,18 +3,21 @@
 import json
 import re
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 from golden.megatron.cases import CASES, FOLDER, arrays, cases, name_of, rows
 
+from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.records.settings import setting
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.sampling.indices import build_member_indices
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.presets import PRESETS, get_preset
+from nanoset_core.stages.mappings.settings import NanosetSpec
 
 ROWS = rows("size_buffers")
 
@@ -202,3 +205,7 @@ def test_texts_without_identifiers(tmp_path, text):
     with pytest.raises(ConfigError, match="no tokenizer identifiers") as caught:
         read_identifiers(path, "here")
     assert str(path) in caught.value.found
+
+
+def test_a_nanoset_may_have_any_of_the_presets():
+    assert get_args(setting(NanosetSpec, "preset").hint) == tuple(PRESETS)

@@ -1,212 +1,31 @@
-"""Tables of others, joined by id: as a dictionary joins them, whatever hashes, files and types they
-have.
-"""
+"""Another team's tables are joined to the documents of a corpus, and views choose by them."""
 
 import json
 import re
 import shutil
 from collections import Counter
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import make_columns, make_corpora, make_view
-from helpers.inspecting import current_dataset
+from helpers.inspecting import current_dataset, current_output, node_at
 from helpers.sample_project import jsonl, outputs_of, write_corpus
-from nanoset_core.errors import InputError, NanosetError
+from nanoset_core.errors import InputError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
-from nanoset_core.sampling import hashing
-from nanoset_core.stages.attributes import id_index, lookup
+from nanoset_core.stages.attributes import lookup
 from nanoset_core.stages.attributes import make as attributes
-from nanoset_core.stages.attributes import tables as attribute_files
 from nanoset_core.stages.attributes.make import join_attributes
-from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.settings import COUNTS
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
-from nanoset_core.stages.attributes.tables import AttributeTables
-from nanoset_core.stages.columns.column_table import TABLE
-from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views import stage as views
-from nanoset_core.text.listing import stat_file
-from nanoset_core.text.values import MOST_BYTES
+from nanoset_core.stages.stage import Key
 
-HASHES = {
-    "as they are": lambda hashes: hashes,
-    "of three bits, in one part": lambda hashes: hashes & hashing.U64(7),
-    "of four bits, in many parts": lambda hashes: hashes & hashing.U64(0xF << 60),
-    "of no bit": lambda hashes: hashes & hashing.U64(0),
-}
-
-
-def read(folder, tables, **settings):
-    """Write tables to files and read them → (their lookup, names of columns)."""
-    for number, table in enumerate(tables):
-        folder.mkdir(exist_ok=True)
-        pq.write_table(table, folder / f"{number}.parquet", row_group_size=37)
-    (scratch := folder / "scratch").mkdir()
-    files = [stat_file(folder, f"{number}.parquet") for number in range(len(tables))]
-    given = {
-        "id": "id",
-        "columns": None,
-        "reserved": ("tokens", "kept"),
-        "setting": "attributes.web",
-    } | settings
-    schema = AttributeSchema(**given)
-    looked_up = AttributeTables(folder, files, schema).read(scratch, lambda _: None)
-    return looked_up, schema.names
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("hashes", HASHES)
-def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, seed):
-    real = hashing.hash_texts
-    monkeypatch.setattr(hashing, "hash_texts", lambda array: HASHES[hashes](real(array)))
-    monkeypatch.setattr(id_index, "_PART_BITS", 5)
-    for module in (id_index, lookup, attribute_files):
-        monkeypatch.setattr(module, "CHUNK_ROWS", 50)
-    random = np.random.default_rng(seed)
-    texts = ["", "é", "x" * 9, *(f"id-{number}" for number in range(200))]
-    rows = [
-        {
-            "id": None if random.random() < 0.05 else str(random.choice(texts)),
-            "score": None if random.random() < 0.3 else float(random.random()),
-            "topic": int(random.integers(-5, 5)),
-            "wide": int(random.integers(2**63 - 2, 2**63, dtype=np.uint64)),
-            "good": bool(random.integers(2)),
-            "words": str(random.choice(texts)) if number % 3 else None,
-            "late": number if number > 150 else None,
-            "last": f"row {number}" if number > 150 else None,
-        }
-        for number in range(int(random.integers(1, 300)))
-    ]
-    cuts = sorted(random.integers(0, len(rows) + 1, 2).tolist())
-    parts = [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    types = {
-        "id": pa.dictionary(pa.int32(), pa.string()),
-        "score": pa.float32(),
-        "topic": pa.int16(),
-    }
-    types |= {
-        "wide": pa.uint64(),
-        "good": pa.bool_(),
-        "words": pa.large_string(),
-        "last": pa.string(),
-    }
-    schemas = [
-        pa.schema(
-            types
-            | {"late": pa.int64() if any(row["late"] is not None for row in part) else pa.null()}
-        )
-        for part in parts
-    ]
-    looked_up, names = read(tmp_path / "files", list(map(pa.Table.from_pylist, parts, schemas)))
-    first, counts = {}, Counter(row["id"] for row in rows if row["id"] is not None)
-    for row in rows:
-        if row["id"] is not None:
-            first.setdefault(row["id"], row)
-    asked = [*map(str, random.choice([*texts, "nobody", "id-1x"], 400)), None]
-    found, several = looked_up.open().find(pa.array(asked, pa.string()))
-    assert [int(row) >= 0 for row in found] == [one in first for one in asked]
-    assert several.tolist() == [counts[one] > 1 for one in asked]
-    assert looked_up.count_unmatched() == len(first.keys() - set(asked))
-    columns = looked_up.open().take(found)
-    for name, column in zip(names, columns, strict=True):
-        expected = [first[one][name] if one in first else None for one in asked]
-        if name == "score":
-            expected = pa.array(expected, pa.float32()).cast(pa.float64()).to_pylist()
-        assert column.to_pylist() == expected, name
-
-
-ONE = pa.table({"id": ["a"], "score": [0.5]})
-CANNOT = {
-    "no id": (
-        [ONE.drop_columns("id")],
-        {},
-        "0.parquet: a table of attributes lacks a column; 'id'; found: score",
-    ),
-    "other id": ([ONE], {"id": "doc"}, "lacks a column; 'doc'; attributes.web.id"),
-    "not there": ([ONE], {"columns": ["gone"]}, "lacks a column; 'gone'; attributes.web.columns"),
-    "fewer": (
-        [ONE, ONE.drop_columns("score")],
-        {},
-        "1.parquet: a table of attributes lacks; 'score'",
-    ),
-    "more": (
-        [ONE, ONE.append_column("lang", [["en"]])],
-        {},
-        "1.parquet: tables; differ; 'lang'; 0.parquet: id, score",
-    ),
-    "type": (
-        [ONE, ONE.set_column(1, "score", [[1]])],
-        {},
-        "1.parquet: tables; 'score' of int64; double, as in",
-    ),
-    "kept": (
-        [ONE.append_column("kept", [[1]])],
-        {},
-        "0.parquet: documents have a column of this name already; 'kept'",
-    ),
-    "own": (
-        [ONE.append_column("tokens", [[1]])],
-        {},
-        "of this name already; 'tokens'; attributes.web.columns",
-    ),
-    "twice": ([ONE.append_column("score", [[1.0]])], {}, "differ; two columns 'score'"),
-    "id type": (
-        [ONE.set_column(0, "id", [[0.5]])],
-        {},
-        "ids are texts or whole numbers; 'id' of double",
-    ),
-    "no value": (
-        [ONE.append_column("raw", [[[b"\xff"]]])],
-        {},
-        "0.parquet: a column of attributes cannot be kept",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CANNOT)
-def test_tables_that_cannot_be_joined_are_named(tmp_path, case):
-    tables, settings, says = CANNOT[case]
-    with pytest.raises(NanosetError) as caught:
-        read(tmp_path / "files", tables, **settings)
-    assert [part for part in says.split("; ") if part not in str(caught.value)] == [], str(
-        caught.value
-    )
-
-
-def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_named(tmp_path):
-    values = {
-        "at": pa.array([0], pa.timestamp("s")),
-        "many": [[1, 2]],
-        "long": ["é" * 3000],
-        "id": [7],
-        "left": [0],
-    }
-    texts = {"at": ["now"], "many": [{"a": 1}], "long": [b"x"], "id": [8]}
-    looked_up, names = read(
-        tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"]
-    )
-    assert names == ["long", "many", "at"]
-    found, _ = looked_up.open().find(pa.array(["7"]))
-    long, many, at = (column[0].as_py() for column in looked_up.open().take(found))
-    assert len(long.encode()) > MOST_BYTES, "so that it is counted as left out"
-    assert (many, at) == ("[1,2]", "1970-01-01T00:00:00.000")
-    (tmp_path / "a.parquet").write_bytes(b'{"id": 1}\n')
-    schema = AttributeSchema("id", None, (), "attributes.web")
-    tables = AttributeTables(tmp_path, [stat_file(tmp_path, "a.parquet")], schema)
-    with pytest.raises(
-        NanosetError, match=r"a\.parquet: a table of attributes cannot be read\n.*plain text"
-    ):
-        tables.read(tmp_path, lambda _: None)
-
-
+WEB = Key("web")
 DOCUMENTS = 90
 SETTINGS = {
     "attributes": {"web": "scores"},
@@ -284,7 +103,7 @@ def changed(project, **settings):
 
 
 def test_views_choose_by_joined_columns_and_counts_are_told(project):
-    found = require(project, ATTRIBUTES, Key("web"))
+    found = current_output(project, "attributes/web")
     numbers = [n for n in range(DOCUMENTS) if n % 10 and n % 7]
     assert current_dataset(project, "good").facts["documents"] == sum(
         n % 4 >= 2 and n % 3 > 0 for n in numbers
@@ -304,12 +123,9 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
     assert [text.split(" ")[0] for text in warnings] == [
         str(facts[k]) for k in ("missing", "duplicates", "unmatched")
     ]
-    assert views.VIEW.inputs(project.config, Key("web", "plain")).keys() == {"dataset", "columns"}
-    assert views.VIEW.inputs(project.config, Key("web", "good")).keys() == {
-        "dataset",
-        "columns",
-        "attributes",
-    }
+    plain, good = (node_at(f"views/{name}", of="web") for name in ("plain", "good"))
+    assert plain.inputs(project.config).keys() == {"dataset", "columns"}
+    assert good.inputs(project.config).keys() == {"dataset", "columns", "attributes"}
     reports = {report.output: report for report in verify_project(project, ["web"], deep=True)}
     assert [finding.severity for finding in reports["attributes/web"].findings] == ["warning"] * 3
 
@@ -318,7 +134,7 @@ def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
     project, monkeypatch
 ):
     before = tables_of(project)
-    facts = require(project, ATTRIBUTES, Key("web")).facts
+    facts = current_output(project, "attributes/web").facts
     (project.config.file.parent / "raw" / "web" / "b.jsonl").write_bytes(
         jsonl(documents(DOCUMENTS, 5))
     )
@@ -338,19 +154,20 @@ def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
         pa.table({"id": ["d0"], "quality": [1.5]}),
         project.config.file.parent / "scores" / "0.parquet",
     )
-    assert "files" in stale_reasons(project, ATTRIBUTES, Key("web"))[0]
-    assert not stale_reasons(project, views.VIEW, Key("web", "plain"))
+    assert "files" in stale_reasons(project, ATTRIBUTES, WEB)[0]
+    plain = node_at("views/plain", of="web")
+    assert not stale_reasons(project, plain.stage, plain.key)
     join_attributes(project, "web")
     assert not before & {place for place in tables_of(project) if place.name in join_facts(project)}
     shutil.rmtree(project.config.file.parent / "scores")
     reasons = ATTRIBUTES.refusal(
-        project, Key("web"), ATTRIBUTES.recipe(project, Key("web"), {"tokenized": ""}), None
+        project, WEB, ATTRIBUTES.recipe(project, WEB, {"tokenized": ""}), None
     )
     assert "attributes.web.files" in reasons
 
 
 def join_facts(project):
-    return require(project, ATTRIBUTES, Key("web")).facts["shards"]
+    return current_output(project, "attributes/web").facts["shards"]
 
 
 @pytest.mark.parametrize(
@@ -362,16 +179,14 @@ def join_facts(project):
     ],
 )
 def test_policies_judge_what_was_made_and_make_nothing_again(project, monkeypatch, settings, says):
-    before, judged = require(project, ATTRIBUTES, Key("web")), changed(project, **settings)
+    before, judged = current_output(project, "attributes/web"), changed(project, **settings)
     if "id" not in settings:
         monkeypatch.setattr(attributes, "make_tables", None)
-        assert re.search(
-            says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, Key("web"), before)
-        )
-        wanted = ATTRIBUTES.recipe(judged, Key("web"), before.recipe["parents"])
+        assert re.search(says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, WEB, before))
+        wanted = ATTRIBUTES.recipe(judged, WEB, before.recipe["parents"])
         assert wanted.digest == before.digest
-        assert ATTRIBUTES.refusal(judged, Key("web"), wanted, None) == ATTRIBUTES.fault(
-            judged, Key("web"), before
+        assert ATTRIBUTES.refusal(judged, WEB, wanted, None) == ATTRIBUTES.fault(
+            judged, WEB, before
         )
         [*_, report] = verify_project(judged, ["web/attributes"])
         assert report.errors[0].remedy.split(" ")[-2].startswith("on_")
@@ -410,9 +225,11 @@ def test_the_same_bytes_in_a_bucket(made, tmp_path, bucket):
         bucket.put(f"given/{one.name}", one.read_bytes())
     file.write_text(json.dumps(settings))
     built(Project.open(file))
-    here = {name for name in outputs_of(made) if name.endswith(TABLE)}
+    here = {name for name in outputs_of(made) if name.endswith("columns.parquet")}
     tables = [
-        stored.name for stored in bucket.list("attribute_tables") if stored.name.endswith(TABLE)
+        stored.name
+        for stored in bucket.list("attribute_tables")
+        if stored.name.endswith("columns.parquet")
     ]
     contents = Counter(
         outputs_of(made)[name] for name in here if name.startswith("attribute_tables")

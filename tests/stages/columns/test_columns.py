@@ -6,22 +6,17 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import make_inventory, make_shards
+from helpers.columns import all_rows, column_types
+from helpers.inspecting import current_output
 from helpers.sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
-from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.columns import column_table
 from nanoset_core.stages.columns.make import keep_columns
 from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.shards import document_table
-from nanoset_core.stages.shards.make import DOCUMENTS
-from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views.conditions import without_dictionary
 
 ROWS = 16
 MIXED = [
@@ -97,24 +92,6 @@ def made(project):
     return tokenized
 
 
-def all_rows(project, tokenized, names):
-    """Every document's id and columns; → rows, after comparing row groups."""
-    found, aligned = [], columns_of(project, "web", tokenized, names)
-    for number, shard in enumerate(current_shards(project, tokenized)):
-        files, documents = aligned.open_tables(number), pq.ParquetFile(shard.path(DOCUMENTS))
-        assert {file.num_row_groups for file in files} == {documents.num_row_groups}
-        for group in range(documents.num_row_groups):
-            ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
-            values = aligned.read(files, group, names)
-            table = pa.table({name: without_dictionary(values[name]) for name in names})
-            assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
-            found += [
-                {"id": identity, **row}
-                for identity, row in zip(ids, table.to_pylist(), strict=True)
-            ]
-    return found
-
-
 def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer_file):
     broken = b'{"text": 1, "lang": "xx"}\n\n'
     lines = {name: rows(name, 90) for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst")}
@@ -145,12 +122,13 @@ def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer
                 }
                 expected.append({"id": row["id"], **values, "mixed": wide, "gone": None})
     assert all_rows(project, tokenized, names) == expected
-    facts = require(project, COLUMNS, Key("web")).facts
+    made_columns = current_output(project, "columns/web")
+    facts = made_columns.facts
     nulls = {name: sum(row[name] is None for row in expected) for name in names}
     assert {one["name"]: one["nulls"] for one in facts["columns"]} == nulls
     kinds = ["string", "double", "int", "string", "null"]
     assert [one["kind"] for one in facts["columns"]] == kinds
-    assert list(COLUMNS.show(project, require(project, COLUMNS, Key("web"))).warnings) != []
+    assert list(COLUMNS.show(project, made_columns).warnings) != []
 
 
 @pytest.mark.parametrize("range_mib", [0.001, 0.01, 64])
@@ -179,7 +157,7 @@ def test_values_do_not_depend_on_the_cut_into_shards(tmp_path, tokenizer_file, r
         {k: texts.get(k, {}).get(v, v) for k, v in line.items() if k != "text"} for line in lines
     ]
     assert all_rows(project, tokenized, names) == expected
-    assert [str(kind) for kind in columns_of(project, "web", tokenized, names).schema.types] == [
+    assert column_types(project, tokenized, names) == [
         "int64",
         "double",
         "string",
