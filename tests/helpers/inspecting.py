@@ -131,10 +131,15 @@ def verify_at(project: Project, address: str, *, deep: bool = False) -> Report:
     return node.stage.verify(project, node.key, deep=deep)
 
 
-def graph_of(project: Project) -> Graph:
-    """Return the graph of a project over its raw files as they are now."""
+def graph_of(project: Project, *names: str) -> Graph:
+    """Return the graph of a project over raw files as they are now.
+
+    Args:
+        names: The corpora that are looked at; by default all.
+    """
     inventories = {
-        corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)
+        corpus: inventory_recipe(survey_corpus(project, corpus))
+        for corpus in names or corpus_names(project)
     }
     return graph_over(project, inventories)
 

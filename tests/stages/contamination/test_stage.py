@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import make_corpora, make_mappings, make_view
+from helpers.inspecting import current_output, node_at
 from helpers.sample_project import WORDS, jsonl, outputs_of, write_corpus
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.gc import collect
@@ -20,8 +21,6 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.contamination import make as contamination
 from nanoset_core.stages.contamination.matches import MATCHES, summarize
 from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents
-from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.stage import Key, Node, require
 
 QUESTIONS = [
     "If two sailors walk 17 miles to the old harbour of Lisbon, how tired are their seven donkeys?",
@@ -86,7 +85,7 @@ def with_policy(project: Project, policy: str, blend: str = "web") -> Project:
 
 
 def found(project: Project) -> list[tuple[object, ...]]:
-    manifest = require(project, CONTAMINATION, Key("evals", "web"))
+    manifest = current_output(project, "contamination/evals/web")
     columns = ("document", "file", "line", "id", "evaluation_file", "evaluation_line")
     table = pq.read_table(manifest.path(MATCHES)).to_pylist()
     return [tuple(row[name] for name in columns) for row in table]
@@ -102,7 +101,7 @@ EXPECTED = [
 def test_files_and_lines_of_both_are_named(project):
     assert found(project) == EXPECTED
     assert contaminated_documents(project, "evals", "web").tolist() == [4, 17, 53]
-    first = require(project, CONTAMINATION, Key("evals", "web")).facts["first"][0]
+    first = current_output(project, "contamination/evals/web").facts["first"][0]
     assert first["share"] == 1.0
     assert first["words"].startswith("if two sailors walk 17 miles to the old harbour of lisbon")
 
@@ -126,13 +125,10 @@ def test_policies(project, policy, blend, says):
         assert report.errors[0].where.endswith("raw/web/0.jsonl:5")
         assert "100% of a.jsonl:1: 'if two sailors" in str(report.errors[0].found)
         assert "clean_of: [evals] instead of web" in str(report.errors[0].remedy)
-    gate = (
-        {"after evals of web": Node(CONTAMINATION, Key("evals", "web"))}
-        if policy == "block" and blend == "web"
-        else {}
-    )
-    inputs = mapping.INDEX_MAPPINGS.inputs(project.config, Key("plain", "train"))
-    assert {name: node for name, node in inputs.items() if node.stage is CONTAMINATION} == gate
+    search = node_at("contamination/evals/web")
+    gate = {"after evals of web": search} if policy == "block" and blend == "web" else {}
+    inputs = node_at("nanosets/plain/train/index_mappings").inputs(project.config)
+    assert {name: node for name, node in inputs.items() if node.stage is search.stage} == gate
     made = make_mappings(project, "plain", "train") if blend == "web" else None
     assert made is None or set(made.recipe["parents"]) == {"web"}, (
         "a gate is no part of what is made behind it"
@@ -259,7 +255,7 @@ def shared(boilerplate, tmp_path) -> Project:
 
 
 def made_of(project: Project):
-    return require(project, CONTAMINATION, Key("evals", "web"))
+    return current_output(project, "contamination/evals/web")
 
 
 def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shared):

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import struct
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from project.verify.conftest import write_sequences as write
 
 from helpers.built_project import poke
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.layout import HEADER, bin_path, idx_path
 from nanoset_core.stages.dataset import token_check
 from nanoset_core.stages.dataset import token_ranges as ranges_module
 from nanoset_core.stages.dataset import verify_pair as pair_module
@@ -28,7 +28,17 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceDigest
 
 EOD = 0
+HEADER_BYTES = 34
+"""Bytes before the lengths of sequences in an .idx file."""
 UNFRAMED = "a sequence does not begin and end with the tokens that it should"
+
+
+def idx_path(prefix):
+    return Path(f"{prefix}.idx")
+
+
+def bin_path(prefix):
+    return Path(f"{prefix}.bin")
 
 
 @pytest.fixture
@@ -76,20 +86,20 @@ def test_a_healthy_pair(prefix):
         (9, b"\x02", "unknown version"),
         (17, b"\x63", "unknown dtype code"),
         (18, b"\x07", "the file ends too early"),
-        (HEADER.size + 4, struct.pack("<i", -3), "sequence 1 has a negative length"),
-        (HEADER.size + 4 * 6 + 8, struct.pack("<q", 13), "sequence 1 has an impossible pointer"),
+        (HEADER_BYTES + 4, struct.pack("<i", -3), "sequence 1 has a negative length"),
+        (HEADER_BYTES + 4 * 6 + 8, struct.pack("<q", 13), "sequence 1 has an impossible pointer"),
         (
-            HEADER.size + 12 * 6,
+            HEADER_BYTES + 12 * 6,
             struct.pack("<q", 1),
             "the first document does not begin at sequence 0",
         ),
         (
-            HEADER.size + 12 * 6 + 8 * 3,
+            HEADER_BYTES + 12 * 6 + 8 * 3,
             struct.pack("<q", 1),
             "document 3 begins before the one in front of it",
         ),
         (
-            HEADER.size + 12 * 6 + 8 * 6,
+            HEADER_BYTES + 12 * 6 + 8 * 6,
             struct.pack("<q", 5),
             "the documents do not end at the last sequence",
         ),
@@ -103,7 +113,7 @@ def test_faults_of_the_idx(prefix, offset, data, what):
 
 
 def test_a_gap_between_sequences(prefix):
-    poke(idx_path(prefix), HEADER.size + 4, struct.pack("<i", 1))
+    poke(idx_path(prefix), HEADER_BYTES + 4, struct.pack("<i", 1))
     finding = only(verify_pair(prefix))
     assert (finding.what, finding.expected) == (
         "the .bin is not as long as its sequences",

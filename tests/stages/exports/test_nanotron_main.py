@@ -8,19 +8,16 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from stages.exports.test_stage import CHANGES, build
 
-from helpers.building import make_blend, make_handoff, make_mappings
+from helpers.building import make_blend, make_handoff, make_mappings, make_nanoset
+from helpers.exports import CHANGES, build_exports
+from helpers.inspecting import graph_of, node_at
 from helpers.sample_project import write_project
 from nanoset_core import load_config, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, StaleError
-from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.exports.make import make_export
-from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.stage import Key, Node
 
 S = 16
 NANOSETS = f"""\
@@ -47,11 +44,9 @@ def built(tmp_path_factory, tokenizer_file):
     file = write_project(tmp_path_factory.mktemp("smol") / "project", tokenizer_file, CONFIG)
     file.write_text(file.read_text().replace("nanosets:\n", NANOSETS))
     project = Project.open(file)
-    build(project)
+    build_exports(project)
     for name in ("smol", "alone", "in-order"):
-        for split in ("train", "valid", "test"):
-            make_mappings(project, name, split)
-            make_blend(project, name, split)
+        make_nanoset(project, name)
         make_handoff(project, name)
     return file
 
@@ -148,13 +143,11 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     shutil.rmtree(project.outputs.folder / "exports" / "web-ds")
     with pytest.raises(MissingError, match="web-ds"):
         make_handoff(project, "smol")
-    inventories = {name: inventory_recipe(survey_corpus(project, name)) for name in ("web", "code")}
-    nodes = list(graph_over(project, inventories).nodes())
-    inputs = TRAINER_FILES.inputs(project.config, Key("smol"))
+    nodes = list(graph_of(project, "web", "code").nodes())
+    handoff = node_at("nanosets/smol/handoff")
+    inputs = handoff.inputs(project.config)
     assert [*inputs][3:] == ["export of kept", "export of web"]
-    assert all(
-        nodes.index(one) < nodes.index(Node(TRAINER_FILES, Key("smol"))) for one in inputs.values()
-    )
+    assert all(nodes.index(one) < nodes.index(handoff) for one in inputs.values())
 
 
 @pytest.mark.parametrize(

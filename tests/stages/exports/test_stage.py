@@ -8,47 +8,25 @@ import numpy as np
 import pytest
 
 from helpers.building import make_corpora, make_view
-from helpers.inspecting import current_dataset
+from helpers.exports import CHANGES, NAMES, build_exports
+from helpers.inspecting import graph_of, read_dataset
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc import collect, plan_gc
-from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.exports.sample_files import SampleFiles
-from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.storage.atomic import sha256_file
 
-EXPORTS = """\
-views:
-  kept: {of: web, where: tokens < 100, repeat: 2.5, order: {seed: 3}}
-exports:
-  web-ds: {of: web, format: datatrove, tokenizer_name: some/name}
-  kept-ds: {of: kept, format: datatrove}
-  web-olmo: {of: web, format: olmo-core}
-  web-mds: {of: web, format: mds, sequence_length: 65}
-  kept-lit: {of: kept, format: litdata, sequence_length: 32}
-nanosets:
-"""
-CHANGES = {"nanosets:\n": EXPORTS}
-NAMES = ("web-ds", "kept-ds", "web-olmo", "web-mds", "kept-lit")
 ALL = ["*-ds", "*-olmo", "*-mds", "*-lit"]
-
-
-def build(project):
-    make_corpora(project, "web")
-    make_view(project, "kept")
-    return {name: make_export(project, name) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, tokenizer_file):
     file = write_project(tmp_path_factory.mktemp("exports") / "project", tokenizer_file, CHANGES)
-    build(Project.open(file))
+    build_exports(Project.open(file))
     return file
 
 
@@ -60,7 +38,7 @@ def project(whole, tmp_path):
 
 
 def tokens_of(project, name):
-    dataset = open_dataset(current_dataset(project, name))
+    dataset = read_dataset(project, name)
     return np.concatenate(dataset[0 : len(dataset)])
 
 
@@ -84,7 +62,7 @@ def test_tokens_are_those_of_the_dataset(whole):
 
 
 def stale(project):
-    graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
+    graph = graph_of(project, "web")
     return {
         node.key.subject
         for node in graph.nodes()
@@ -102,7 +80,7 @@ def test_after_an_append_and_a_changed_rule_only_what_changed_is_made(project):
     (file.parent / "raw/web/more.jsonl").write_bytes(jsonl(sentences("late", 5)))
     assert stale(Project.open(file)) == {*NAMES}
     before = {name: project.outputs.current("exports", name).digest for name in NAMES}
-    after = build(Project.open(file))
+    after = build_exports(Project.open(file))
     assert all(after[name].digest != before[name] for name in NAMES)
     collect(Project.open(file))
     assert all(
@@ -137,7 +115,7 @@ def test_end_tokens_within_documents_are_told(make_project):
     (file.parent / "raw" / "web").mkdir()
     (file.parent / "raw/web/a.jsonl").write_bytes(jsonl(rows))
     project = Project.open(file)
-    build(project)
+    build_exports(project)
     (report,) = verify_project(project, ["web-olmo"], deep=True)
     assert report.passed
     assert any("1 end tokens are inside documents" in one.what for one in report.findings)
@@ -150,7 +128,7 @@ def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
     make_corpora(other, "web")
     with pytest.raises(ConfigError, match="cannot read this dataset"):
         make_export(other, "web-ds")
-    graph = graph_over(other, {"web": inventory_recipe(survey_corpus(other, "web"))})
+    graph = graph_of(other, "web")
     (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
     said = node.stage.refusal(other, node.key, graph.recipe(node), None)
     assert "datatrove cannot read this dataset" in said
@@ -187,14 +165,14 @@ def test_samples_are_written_by_tasks_and_a_killed_build_keeps_its_files(project
     assert [one.passed for one in verify_project(project, ["web-mds"], deep=True)] == [True]
     assert made.facts["samples"] == -(-made.facts["tokens"] // 65)
     # by workers that end in another order
-    there = {name: sha256_file(made.path(name)) for name in made.files}
+    there = {name: made.path(name).read_bytes() for name in made.files}
     made.path("manifest.json").unlink()
     for name in list(there)[1::2]:
         (made.folder / name).unlink()
     monkeypatch.setattr(Project, "executor", Backwards())
     again = make_export(Project.open(project.config.file), "web-mds")
     assert again.files == made.files
-    assert {name: sha256_file(again.path(name)) for name in again.files} == there
+    assert {name: again.path(name).read_bytes() for name in again.files} == there
 
 
 class Backwards:

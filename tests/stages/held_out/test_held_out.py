@@ -9,20 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import make_corpora, make_view
-from helpers.sample_project import jsonl, sentences, write_corpus
+from helpers.inspecting import current_output, node_at, read_dataset
+from helpers.sample_project import SPLITS, jsonl, sentences, write_corpus
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out import hashes, make
 from nanoset_core.stages.held_out.hashes import document_hashes
 from nanoset_core.stages.held_out.make import compare_held_out
 from nanoset_core.stages.held_out.settings import SHARED
 from nanoset_core.stages.held_out.stage import HELD_OUT
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.stage import Key, Node, require
 
 BOTH = {"web": 0.5, "more": 0.5}
 SIDES = {"train": ["low", "more"], "valid": "high", "test": "test"}
@@ -88,7 +85,7 @@ def read_by(project: Project, name: str) -> list[set[tuple[int, bytes]]]:
         for corpus, member in zip(
             planned.corpora, planned.plan.members if planned.plan else (), strict=False
         ):
-            dataset = open_dataset(nanoset.dataset(corpus))
+            dataset = read_dataset(project, corpus)
             base = 1 << 40 if corpus == "more" else 0
             own |= {
                 (base + int(dataset.sequence_pointers[k]), dataset[k].tobytes())
@@ -146,13 +143,14 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
         "again",
     ]
     for name in NANOSETS:
-        inputs = mapping.INDEX_MAPPINGS.inputs(project.config, Key(name, "train"))
-        gate = {"after held_out": Node(HELD_OUT, Key(name))} if name == "sides" else {}
-        assert {key: node for key, node in inputs.items() if node.stage is HELD_OUT} == gate
-        assert (
-            Node(HELD_OUT, Key(name))
-            not in mapping.INDEX_MAPPINGS.inputs(project.config, Key(name, "valid")).values()
+        comparison = node_at(f"nanosets/{name}/held_out")
+        train, valid = (
+            node_at(f"nanosets/{name}/{split}/index_mappings").inputs(project.config)
+            for split in ("train", "valid")
         )
+        gate = {"after held_out": comparison} if name == "sides" else {}
+        assert {key: node for key, node in train.items() if node.stage is HELD_OUT} == gate
+        assert comparison not in valid.values()
     for name, severity in (("sides", "error"), ("views", "warning")):
         compare_held_out(project, name)
         [report] = verify_project(project, [f"{name}/held_out"])
@@ -161,9 +159,10 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
         assert "documents that are held out are in train" in finding.what
         assert finding.where.startswith("web/0.jsonl:")
         assert finding.found == "train reads it"
-    with_copies = require(project, HELD_OUT, Key("sides")).facts
+    with_copies = current_output(project, "nanosets/sides/held_out").facts
+    without = current_output(project, "nanosets/views/held_out").facts
     assert with_copies["copies"]
-    assert with_copies["shared"] == require(project, HELD_OUT, Key("views")).facts["shared"]
+    assert with_copies["shared"] == without["shared"]
 
 
 def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
@@ -188,7 +187,7 @@ def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
 
 
 def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project, monkeypatch):
-    dataset = open_dataset(NanosetContext(project, "parts").dataset("web"))
+    dataset = read_dataset(project, "web")
     whole = document_hashes(dataset, 0, 90)
     assert len(set(whole.tolist())) == 90
     monkeypatch.setattr(hashes, "_CHUNK_TOKENS", 100)
