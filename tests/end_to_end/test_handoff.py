@@ -41,7 +41,13 @@ from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
 
-MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+MASKS = (
+    "reset_position_ids",
+    "reset_attention_mask",
+    "eod_mask_loss",
+    "create_attention_mask",
+    "inter_document_masking",
+)
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "blend_per_split: {train: {web: 0.75, code: 0.25}, valid: books}\n    sequence_length: 16\n"
