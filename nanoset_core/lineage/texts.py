@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.documents import DocumentBatch, RowReader
+from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.endings import is_cuttable, is_table
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.lines import LineBlock, read_lines
@@ -28,6 +28,7 @@ from nanoset_core.text.pieces import (
 )
 from nanoset_core.text.record_batches import TooFarError
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.table_documents import RowReader
 from nanoset_core.text.tables import read_table
 
 MOST_LINE_BYTES = 64 << 20

@@ -270,7 +270,8 @@ class _LineSplitter:
         if not rest:
             return
 
-        *lines, tail = rest  # `first` and `lines` end in the chunk
+        tail = rest.pop()  # has no line end yet
+        lines = rest  # after the line that `first` completes
         longest = max(map(len, lines), default=0)
         if max(longest, self.held_bytes) <= self._max_line_bytes:
             yield self.release(len(lines) + 1, lines)

@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.text import pieces as stored_module
-from nanoset_core.text.documents import DocumentBatch, Reject, read_documents
+from nanoset_core.text.document_batch import DocumentBatch
+from nanoset_core.text.documents import read_documents
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.rejects import Reject
 
 Document = tuple[str, str | None, str, int, int]
 """text, id, file, line, offset"""

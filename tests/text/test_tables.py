@@ -7,7 +7,7 @@ import pytest
 
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import InputError
-from nanoset_core.text import documents as documents_module
+from nanoset_core.text import table_documents
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.tables import read_table
@@ -207,7 +207,7 @@ def test_rows_without_columns_are_counted(tmp_path, stored, as_file):
 @pytest.mark.parametrize(
     "error", [MemoryError("no room"), pa.ArrowMemoryError("malloc of size 5 failed")]
 )
-@pytest.mark.parametrize("place", ["texts_at", "_ids_at"])
+@pytest.mark.parametrize("place", ["texts_at", "ids_of"])
 def test_no_room_is_no_fault_of_the_file(
     tmp_path, stored, as_file, monkeypatch, kind, error, place
 ):
@@ -217,7 +217,7 @@ def test_no_room_is_no_fault_of_the_file(
         raise error
 
     piece = stored(*as_file(TABLE, kind))
-    monkeypatch.setattr(documents_module, place, fail)
+    monkeypatch.setattr(table_documents, place, fail)
     with pytest.raises(InputError, match="more memory than there is") as caught:
         read(tmp_path, piece)
     assert caught.value.where == str(tmp_path / piece.path)

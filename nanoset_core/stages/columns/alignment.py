@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.stages.shards.document_table import DocumentRows
-from nanoset_core.text.documents import DocumentBatch
+from nanoset_core.text.document_batch import DocumentBatch
 
 _POSITION_BITS = 43
 """Positions in files of up to 8 TiB."""

@@ -32,7 +32,8 @@ from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.documents import DocumentBatch, read_documents
+from nanoset_core.text.document_batch import DocumentBatch
+from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import SourceRange, cut_ranges
 
 

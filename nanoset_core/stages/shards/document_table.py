@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.text.documents import DocumentBatch
+from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.framing import Framed
-from nanoset_core.text.documents import DocumentBatch
+from nanoset_core.text.document_batch import DocumentBatch
 
 LENGTH_BINS = 32
 

@@ -29,7 +29,8 @@ from nanoset_core.stages.shards.framing import Framing, frame
 from nanoset_core.stages.shards.repeats import Repeats
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.documents import DocumentBatch, read_documents
+from nanoset_core.text.document_batch import DocumentBatch
+from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import Piece, SourceRange, too_large
 from nanoset_core.text.rejects import Reject
 from nanoset_core.tokenizers import distrust

@@ -21,7 +21,7 @@ import orjson
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import canonical_json, digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
-from nanoset_core.text.documents import DocumentBatch
+from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.pieces import Piece, SourceRange
 
 FOLDER = "purged"

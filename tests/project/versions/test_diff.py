@@ -20,7 +20,7 @@ from nanoset_core.project.diff import FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file, document_table
-from nanoset_core.text.documents import DocumentBatch
+from nanoset_core.text.document_batch import DocumentBatch
 
 
 def chain(folder, corpus="web"):

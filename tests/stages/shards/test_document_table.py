@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from nanoset_core.stages.shards import document_table
 from nanoset_core.stages.shards.document_table import FACT, LineNumbers, count_facts, place_in
-from nanoset_core.text.documents import DocumentBatch, read_documents
+from nanoset_core.text.document_batch import DocumentBatch
+from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 

@@ -1,0 +1,131 @@
+"""Some documents of a corpus, on their way from its files to the tokenizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.text.pieces import Piece
+from nanoset_core.text.rejects import Reject
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Consecutive documents, about a MiB of them, and what was met while they were read."""
+
+    texts: list[str] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+    """Index of each document's file in the files of the range."""
+    lines: list[int] = field(default_factory=list)
+    """1-based number of each document's line or row in its file, or in its piece if the lines of
+    the file have not been counted.
+    """
+    offsets: list[int] = field(default_factory=list)
+    """Byte offset of each document's line in the decompressed file; -1 for a row of a table."""
+    ids: list[str | None] = field(default_factory=list)
+    """Each document's own id, or None if it has none."""
+    columns: list[list[Any]] = field(default_factory=list)
+    """For each of several parts of the documents, in order: an Arrow array for each key that is
+    kept; see values.py.
+    """
+    rejects: list[Reject] = field(default_factory=list)
+    read_bytes: int = 0
+    """Decompressed bytes that were read, with line ends; of a row, those of its text."""
+    stored_bytes: int = 0
+    """Bytes of the stored files that were read since the previous batch. Those of a table count
+    when all its rows have been read.
+    """
+    zeroed: Counter[str] = field(default_factory=Counter)
+    """Number of documents of each table whose text contains many zero bytes in sequence."""
+    padding: Counter[str] = field(default_factory=Counter)
+    """Number of zero bytes after the members of each gzip file. They are legal, but also what an
+    interrupted download leaves behind.
+    """
+    counted: list[tuple[Piece, int]] = field(default_factory=list)
+    """Pieces of files whose lines had not been counted, now read to their ends, and the number of
+    their lines.
+    """
+    unkept_ids: Counter[str] = field(default_factory=Counter)
+    """Number of documents of each file whose id is not kept: its type has no usual text form, or it
+    is longer than 4,096 characters.
+    """
+    escaped_ids: Counter[str] = field(default_factory=Counter)
+    """Number of documents of each table whose id is bytes that are not UTF-8; such bytes are kept
+    as \\xNN.
+    """
+    escaped_values: int = 0
+    """Number of kept values that are bytes which are not UTF-8."""
+    purged: int = 0
+    """Number of documents that were left out; see SourceRange.without."""
+
+    @property
+    def faults(self) -> int:
+        """Number of files that could not be read to their end; each is one of the rejects."""
+        return sum(reject.is_fault for reject in self.rejects)
+
+    @property
+    def read_lines(self) -> int:
+        """Number of lines and rows, whether documents or rejects."""
+        return len(self.texts) + len(self.rejects) - self.faults + self.purged
+
+    def take(self, part: DocumentBatch, file: int) -> None:
+        """Append documents of one file of the range.
+
+        Args:
+            part: The documents. Its stored bytes, padding and counted pieces are not taken.
+            file: Index of the file.
+        """
+        self.texts += part.texts
+        self.files += [file] * len(part.texts)
+        self.lines += part.lines
+        self.offsets += part.offsets
+        self.ids += part.ids
+        self.columns += part.columns
+        self.rejects += part.rejects
+        self.read_bytes += part.read_bytes
+        self.purged += part.purged
+        self.zeroed.update(part.zeroed)
+        self.unkept_ids.update(part.unkept_ids)
+        self.escaped_ids.update(part.escaped_ids)
+        self.escaped_values += part.escaped_values
+
+    def leave_out(self, places: Collection[int]) -> None:
+        """Remove documents, such as those that a purge has erased.
+
+        The batch must be of one part of one file.
+
+        Args:
+            places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
+        """
+        kept: list[int] = []  # indices of the documents that stay
+        for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
+            place = line if offset < 0 else offset
+            if place not in places:
+                kept.append(index)
+        n_removed = len(self.texts) - len(kept)
+        if n_removed == 0:
+            return
+
+        self.texts = [self.texts[index] for index in kept]
+        self.lines = [self.lines[index] for index in kept]
+        self.offsets = [self.offsets[index] for index in kept]
+        self.ids = [self.ids[index] for index in kept]
+        rows = np.array(kept, np.int64)
+        self.columns = [_select_rows(arrays, rows) for arrays in self.columns]
+        self.purged += n_removed
+
+
+def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:
+    """Return some rows of each of some Arrow arrays."""
+    return [array.take(rows) for array in arrays]
+
+
+def counter_of(path: str, count: int) -> Counter[str]:
+    """Return a counter of one file, which is empty if the count is 0."""
+    if count == 0:
+        return Counter()
+    return Counter({path: count})

@@ -1,0 +1,194 @@
+"""Read the documents of Parquet and Arrow files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import InputError
+from nanoset_core.text.columns import ColumnTexts, RowProblem, column_at, locate, texts_at
+from nanoset_core.text.document_batch import DocumentBatch, counter_of
+from nanoset_core.text.json_values import NotJsonError
+from nanoset_core.text.parsing import Fields, NotADocumentError
+from nanoset_core.text.pieces import StoredPiece
+from nanoset_core.text.rejects import NO_OFFSET, Reject
+from nanoset_core.text.table_ids import TableIds, escaped_count, ids_of
+from nanoset_core.text.tables import read_table
+from nanoset_core.text.values import narrowed
+
+ZEROS = "\0" * 8
+"""Text with that many zero bytes in sequence is a sign of damage, which a table without checksums
+does not reveal otherwise.
+"""
+
+
+def read_table_documents(
+    stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool
+) -> Iterator[DocumentBatch]:
+    """Read the documents of a Parquet or Arrow file.
+
+    Args:
+        stored: The file.
+        fields: The columns of texts, ids and kept values.
+        max_text_bytes: Rows with longer texts are rejected.
+        verify: Check that the file has the size that the inventory says.
+
+    Raises:
+        FaultError: The file cannot be read to its end.
+        MissingError, InputError, SourceChangedError: See `read_table`.
+    """
+    reader = RowReader(stored.piece.path, fields, max_text_bytes)
+    expected_bytes = stored.piece.size if verify else None
+    return read_table(stored.path, reader.choose, reader.documents, expected_bytes)
+
+
+class RowReader:
+    """Converts the rows of one Parquet or Arrow file to documents.
+
+    A row is treated like the line that `import_parquet` writes for it: the document has the same
+    text and id, and the row is rejected if that line would be. Rows with text that is not UTF-8 are
+    rejected, too.
+
+    `read_table` calls `choose` and then `documents`.
+    """
+
+    def __init__(self, path: str, fields: Fields, max_text_bytes: int) -> None:
+        self._path = path
+        self._fields = fields
+        self._max_text_bytes = max_text_bytes
+        # Names that lead to the columns. Empty for a column that the file does not have.
+        self._text_names: list[tuple[str, ...]] = []
+        self._id_names: tuple[str, ...] = ()
+        self._kept_names: list[tuple[str, ...]] = []
+        # Why no row can be a document.
+        self._error: NotADocumentError | None = None
+
+    def choose(self, schema: Any) -> list[str]:
+        """Find the fields in the schema of the file, and return the columns to read.
+
+        No columns are read if no row can be a document; then the rows are only counted.
+        """
+        try:
+            self._text_names = [locate(schema, key, is_text=True) for key in self._fields.texts]
+        except NotADocumentError as error:
+            self._error = error
+            return []
+        self._id_names = _locate_optional(schema, self._fields.id)
+        self._kept_names = [_locate_optional(schema, key) for key in self._fields.kept]
+
+        columns = [*self._text_names, self._id_names, *self._kept_names]
+        paths = [".".join(names) for names in columns if names]
+        return list(dict.fromkeys(paths))
+
+    def documents(self, rows: Any, first_row: int) -> DocumentBatch:
+        """Return the documents of a record batch, and its other rows as rejects.
+
+        Args:
+            rows: A pyarrow.RecordBatch with the columns that `choose` returned.
+            first_row: 1-based number of its first row in the file.
+        """
+        if self._error is not None:
+            return self._all_rejected(rows.num_rows, first_row, self._error)
+
+        # A row is a document if it has a text in each of these columns.
+        columns = [texts_at(rows, names, self._max_text_bytes) for names in self._text_names]
+        problems = _problems_of_rows(columns)
+        kept_rows = [row for row in range(rows.num_rows) if row not in problems]
+        document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
+        texts_of_rows = cast(list[str], columns[0].texts)  # None only where there is a problem
+        texts = [texts_of_rows[row] for row in kept_rows]
+
+        batch = DocumentBatch(
+            texts=texts,
+            lines=[first_row + row for row in kept_rows],
+            offsets=[NO_OFFSET] * len(texts),
+            read_bytes=columns[0].n_bytes,
+            zeroed=counter_of(self._path, _count_zeroed(texts)),
+        )
+        for row, problem in sorted(problems.items()):
+            batch.rejects.append(Reject(self._path, first_row + row, NO_OFFSET, *problem))
+        self._add_ids(batch, rows, document_rows)
+        self._add_kept_values(batch, rows, document_rows)
+        return batch
+
+    def _all_rejected(self, n_rows: int, first_row: int, error: NotADocumentError) -> DocumentBatch:
+        """Reject all rows of a record batch for the same reason."""
+        batch = DocumentBatch()
+        for row in range(first_row, first_row + n_rows):
+            batch.rejects.append(Reject(self._path, row, NO_OFFSET, error.reason, error.detail, ""))
+        return batch
+
+    def _add_ids(self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]) -> None:
+        """Add the ids of the documents of a record batch."""
+        if self._id_names:
+            ids = ids_of(column_at(rows, self._id_names).take(document_rows))
+        else:
+            ids = TableIds([None] * len(document_rows))
+        batch.ids = ids.texts
+        batch.unkept_ids = counter_of(self._path, ids.n_unkept)
+        batch.escaped_ids = counter_of(self._path, ids.n_escaped)
+
+    def _add_kept_values(
+        self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]
+    ) -> None:
+        """Add the further values that are kept of the documents of a record batch."""
+        import pyarrow as pa
+
+        arrays: list[Any] = []
+        for names in self._kept_names:
+            if not names:
+                arrays.append(pa.nulls(len(document_rows)))
+                continue
+            column = column_at(rows, names)
+            arrays.append(self._narrowed(column, names).take(document_rows))
+            batch.escaped_values += escaped_count(column.take(document_rows))
+        if arrays:
+            batch.columns = [arrays]
+
+    def _narrowed(self, column: Any, names: tuple[str, ...]) -> Any:
+        """Return a column as one of the few types in which values are kept.
+
+        Raises:
+            InputError: Its values have no such form.
+        """
+        try:
+            return narrowed(column)
+        except NotJsonError as error:
+            raise InputError(
+                f"the column {'.'.join(names)!r} cannot be kept",
+                where=self._path,
+                found=error,
+                remedy="take it out of documents.columns",
+            ) from error
+
+
+def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
+    """Return the names that lead to a column, or none if the file does not have it."""
+    try:
+        return locate(schema, key)
+    except NotADocumentError:
+        return ()
+
+
+def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
+    """Return why rows are not documents, by row; if several texts are missing, for the first one.
+
+    Args:
+        columns: The columns in which a document must have texts.
+    """
+    problems: dict[int, RowProblem] = {}
+    for column in columns:
+        for row, problem in column.problems.items():
+            problems.setdefault(row, problem)
+    return problems
+
+
+def _count_zeroed(texts: list[str]) -> int:
+    """Return how many texts contain many zero bytes in sequence."""
+    # Search all texts at once first, which is much faster, and nearly always enough.
+    if ZEROS not in "\n".join(texts):
+        return 0
+    return sum(ZEROS in text for text in texts)
