@@ -1,245 +1,344 @@
-"""The `numpy` engine: BPE as array operations, with the ids of the `tokenizers` library."""
+"""The `numpy` engine: byte-pair encoding as array operations, with the ids of the library.
+
+Text goes through these steps, several megabytes at a time:
+
+1. **Units.** Each document is normalised if the tokenizer does so, and long ones are cut into units
+   (`units`). The few units that the engine's rules do not cover go to the reference.
+2. **Words.** The units are cut into words at once: pre-tokens of a split pattern (`splits`), or what
+   no merge joins if the tokenizer has no pattern (`characters`).
+3. **Lookup.** Nearly all words were met before, and a hash table has their tokens
+   (`pretoken_cache`).
+4. **Merging.** All unknown words are encoded together (`merges`), and remembered.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 from unicodedata import is_normalized
 
 import numpy as np
 
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
-from nanoset_core.tokenizers.engines.classes import SPACE_BYTE, ByteClassifier
-from nanoset_core.tokenizers.engines.merges import ByteMerger, PairRanks
+from nanoset_core.tokenizers.engines.classes import SEPARATOR_BYTE, SPACE_BYTE
+from nanoset_core.tokenizers.engines.merges import ByteMerger, Merger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
-from nanoset_core.tokenizers.engines.pretoken_cache import PADDING, Batch, PretokenCache
+from nanoset_core.tokenizers.engines.pretoken_cache import (
+    PADDING,
+    Batch,
+    EncodeLongWords,
+    PretokenCache,
+)
 from nanoset_core.tokenizers.engines.reference import Encoded, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenizers.engines.rules import Rules
-from nanoset_core.tokenizers.engines.splits import piece_starts
+from nanoset_core.tokenizers.engines.splits import PatternSplitter
 from nanoset_core.tokenizers.engines.units import UNIT_BYTES, FallbackText, cut, partition_units
 from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
-_FEW = 0.75
-"""Words per byte of width below which the reference is faster: merging takes rounds, whatever the
-number of words.
+_FEW_WORDS_PER_BYTE = 0.75
+"""Words, divided by the bytes of the longest, below which the reference is faster: merging takes as
+many rounds for one word as for many.
 """
-_SEPARATOR = b"\xff"
+_SEPARATOR = bytes([SEPARATOR_BYTE])
 
-Unit: TypeAlias = tuple[bytes, int, bool]
-"""UTF-8 of a piece of a document, the document's number, whether the piece is for the reference."""
-FindStarts: TypeAlias = Callable[[Bytes, bytes, bool], Bools]
-"""(bytes as an array, the same bytes, whether added tokens of spaces are looked for) → where words
-begin.
-"""
+
+class Unit(NamedTuple):
+    """A piece of a document that can be encoded on its own."""
+
+    text: bytes
+    """UTF-8, not empty."""
+    document: int
+    """Number of the document."""
+    is_fallback: bool
+    """Whether the piece has to be encoded by the reference."""
+
+
+class SplitTexts(NamedTuple):
+    """Texts that were cut into words."""
+
+    data: Bytes
+    """uint8, shape (n_bytes,): all texts, with a separator before and after each, and padding."""
+    starts: Ints
+    """int64, shape (n_words,): first byte of each word."""
+    lengths: Ints
+    """int64, shape (n_words,): bytes of each word."""
+    first_words: Ints
+    """int64, shape (n_texts,): index of each text's first word."""
 
 
 class NumpyEngine:
-    """Encodes by rules read from a `tokenizer.json`, and with the reference the little text that
-    they don't cover.
+    """Encodes by rules that were read from a `tokenizer.json`.
 
-    It may be called from several threads, one of which works at a time.
+    The little text that the rules do not cover is encoded by the reference. Several threads may
+    call the engine: one works at a time, and the others wait.
     """
 
-    name, package = "numpy", "nanoset-platform"
+    name = "numpy"
+    package = "nanoset-platform"
     helper = ""
 
     def __init__(
         self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None
     ) -> None:
-        """Prepare the tables; `words`: where the tokens of words are kept between runs."""
+        """Prepare the tables.
+
+        Args:
+            rules: The tokenizer's rules.
+            reference: The engine whose ids this one returns.
+            words: Where the tokens of words are saved for later processes; nowhere if None.
+        """
         self.reason = (
             f"{rules.described} recognised, same tokens as the tokenizers library on test texts"
         )
         self.version = installed_version(self.package)
         self.reference = reference
-        self._context_spans = rules.context_spans
-        self._form, self._leaves_documents = rules.form, rules.leaves_documents
-        tokens = [token.encode() for token in rules.added_tokens]
-        self._fallback_text = FallbackText(tokens, rules.forbidden_bytes, rules.context_spans)
-        self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
-        self._starts = _splitter(rules)
-        vocabulary, ranks = rules.vocabulary, PairRanks(*rules.vocabulary.merges.T)
-        merger = (
-            CharacterMerger(vocabulary, ranks)
-            if self._signs
-            else ByteMerger(vocabulary.byte_tokens, ranks)
-        )
-        by_reference = reference.encode_pieces if self._signs else reference.encode_words
-
-        def encode(words: Bytes) -> FlatLists:
-            if len(words) < _FEW * words.shape[1]:
-                return by_reference([word.tobytes().rstrip(b"\0") for word in words])
-            return merger.merge_words(words)
-
-        self._pretokens = PretokenCache(
-            encode,
-            by_reference,
-            partial(_seed, rules, merger),
-            words or Knowledge("words", "", None),
-        )
+        self._rules = rules
         self._lock = threading.Lock()
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises as `Engine.encode`."""
-        with self._lock:
-            lengths = np.zeros(len(texts), np.int64)
-            parts = [np.empty(0, np.int32)]
-            for units in self._units(texts):
-                ids, counts = self._encode_units(units)
-                np.add.at(
-                    lengths, np.array([document for _, document, _ in units], np.int64), counts
-                )
-                parts.append(ids)
-            return Encoded(np.concatenate(parts), lengths.astype(np.int32))
+        added_tokens = [token.encode() for token in rules.added_tokens]
+        self._fallback_text = FallbackText(added_tokens, rules.forbidden_bytes, rules.context_spans)
 
-    def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
-        """Tell whether texts are cut into pre-tokens as the library does, where there is a split
-        pattern.
-        """
-        return self._signs is not None or all(
-            self.piece_begins(text) == [begin for _, (begin, _) in reference.split(text)]
-            for text in texts
-            if text.encode() not in self._context_spans
+        vocabulary = rules.vocabulary
+        ranks = PairRanks(*vocabulary.merges.T)
+        # Of the added tokens that repeat one character, by the character's byte.
+        longest_runs = {ord(character): max(ids) for character, ids in rules.runs.items()}
+        self._splitter: PairSplitter | PatternSplitter
+        self._merger: Merger
+        self._encode_by_reference: EncodeLongWords
+        if isinstance(rules.split, SpaceSigns):
+            self._splitter = PairSplitter(vocabulary, rules.split, longest_runs)
+            self._merger = CharacterMerger(vocabulary, ranks)
+            self._encode_by_reference = reference.encode_pieces
+        else:
+            longest_spaces = longest_runs.get(SPACE_BYTE, 0)
+            self._splitter = PatternSplitter(rules.split, rules.classes, longest_spaces)
+            self._merger = ByteMerger(vocabulary.byte_tokens, ranks)
+            self._encode_by_reference = reference.encode_words
+
+        self._pretokens = PretokenCache(
+            self._encode_words,
+            self._encode_by_reference,
+            self._seed,
+            words or Knowledge("words", "", None),
         )
 
-    def piece_begins(self, text: str) -> list[int]:
-        """Return where the pre-tokens of a text begin, in characters; added tokens are not looked
-        for.
-        """
-        buffer = _SEPARATOR + text.encode() + _SEPARATOR
-        data = np.frombuffer(buffer, np.uint8)
-        is_character = (data & 0xC0) != 0x80
-        return np.flatnonzero(self._starts(data, buffer, False)[1:-2][is_character[1:-1]]).tolist()
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents.
 
-    def _units(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
-        """Yield the units of all documents in order, about BATCH_BYTES at a time; none is empty."""
-        units: list[Unit] = []
+        Raises:
+            InputError: A text is not valid Unicode (a lone surrogate).
+            EncodingError: The reference fails on a text.
+        """
+        with self._lock:
+            lengths = np.zeros(len(texts), np.int64)
+            ids_by_batch = [np.empty(0, np.int32)]
+            for units in self._batches(texts):
+                ids, unit_lengths = self._encode_units(units)
+                documents = np.array([unit.document for unit in units], np.int64)
+                np.add.at(lengths, documents, unit_lengths)
+                ids_by_batch.append(ids)
+            return Encoded(np.concatenate(ids_by_batch), lengths.astype(np.int32))
+
+    def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
+        """Return whether texts are cut into the same pre-tokens as by the library.
+
+        Always True for tokenizers without a split pattern: nothing in the library corresponds to
+        the words of this engine.
+        """
+        if isinstance(self._rules.split, SpaceSigns):
+            return True
+        for text in texts:
+            if text.encode() in self._rules.context_spans:
+                continue
+            expected = [start for _, (start, _) in reference.split(text)]
+            if self.pretoken_starts(text) != expected:
+                return False
+        return True
+
+    def pretoken_starts(self, text: str) -> list[int]:
+        """Return at which characters of a text pre-tokens start, without looking for added tokens."""
+        buffer = _SEPARATOR + text.encode() + _SEPARATOR
+        data = np.frombuffer(buffer, np.uint8)  # (n_bytes,)
+        if isinstance(self._splitter, PatternSplitter):
+            is_start = self._splitter.starts(data, has_added_tokens=False)
+        else:
+            is_start = self._splitter.starts(data)
+
+        # Leave out the separators, and count characters instead of bytes.
+        is_first_byte = (data & 0xC0) != 0x80
+        is_start_of_character = is_start[1:-2][is_first_byte[1:-1]]  # (n_characters,)
+        starts: list[int] = np.flatnonzero(is_start_of_character).tolist()
+        return starts
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
+        """Yield the units of all documents in order, about BATCH_BYTES at a time."""
+        batch: list[Unit] = []
         size = 0
-        for begin, end in slices(texts, UNIT_BYTES):
+        for unit in self._units(texts):
+            batch.append(unit)
+            size += len(unit.text)
+            if size >= BATCH_BYTES:
+                yield batch
+                batch = []
+                size = 0
+        if batch:
+            yield batch
+
+    def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
+        """Yield the units of all documents in order."""
+        for start, stop in slices(texts, UNIT_BYTES):
             try:
-                encoded = [text.encode() for text in texts[begin:end]]
+                encoded = [text.encode() for text in texts[start:stop]]
             except UnicodeEncodeError as error:
                 raise not_unicode(texts) from error
-            some = _SEPARATOR.join(encoded) in self._fallback_text
-            for document, data in enumerate(encoded, begin):
-                for piece, is_fallback in self._partition(
-                    texts[document], data, some and data in self._fallback_text
-                ):
+
+            # One search through all documents is enough if none has text for the reference.
+            is_any_mixed = _SEPARATOR.join(encoded) in self._fallback_text
+            for document, data in enumerate(encoded, start):
+                is_mixed = is_any_mixed and data in self._fallback_text
+                for piece, is_fallback in self._partition(texts[document], data, is_mixed):
                     if piece:
-                        units.append((piece, document, is_fallback))
-                        size += len(piece)
-                    if size >= BATCH_BYTES:
-                        yield units
-                        units, size = [], 0
-        yield units
+                        yield Unit(piece, document, is_fallback)
 
     def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
-        """Yield (piece, whether it is for the reference) of a document; `data`: its UTF-8,
-        `is_mixed`: some is.
+        """Yield (piece, whether it is for the reference) of a document.
+
+        Args:
+            text: The document.
+            data: The document in UTF-8.
+            is_mixed: Whether it contains text for the reference.
         """
-        if self._form and not text.isascii() and not is_normalized(self._form, text):
-            # By units, within which alone characters compose: the library takes some 40 bytes for
-            # each of a text.
-            units = (piece.decode() for piece in cut(data, UNIT_BYTES))
-            normal = b"".join(self.reference.normalise(piece).encode() for piece in units)
+        form = self._rules.form
+        if form is not None and not text.isascii() and not is_normalized(form, text):
+            normal = self._normalised(data)
             if is_mixed or normal in self._fallback_text:
-                # an added token may lie across a cut, or come and go, once the text is normalised
+                # An added token may lie across a cut, or appear or vanish, once the text is
+                # normalised.
                 yield data, True
                 return
             data = normal
+
         if not is_mixed:
-            prepared = data if self._signs is None else self._signs.prepared(data)
-            yield from ((piece, False) for piece in cut(prepared, UNIT_BYTES))
-        elif self._leaves_documents:
+            for piece in cut(self._prepared(data), UNIT_BYTES):
+                yield piece, False
+        elif self._rules.leaves_documents:
             yield data, True
         else:
             for piece, is_fallback in partition_units(data, self._fallback_text):
-                yield (
-                    piece if is_fallback or self._signs is None else self._signs.prepared(piece),
-                    is_fallback,
-                )
+                yield (piece if is_fallback else self._prepared(piece)), is_fallback
+
+    def _normalised(self, data: bytes) -> bytes:
+        """Return the normal form of a UTF-8 text."""
+        # By units, because characters do not compose across cuts: the library takes some 40 bytes
+        # of memory for each byte of a text.
+        pieces = []
+        for piece in cut(data, UNIT_BYTES):
+            pieces.append(self.reference.normalise(piece.decode()).encode())
+        return b"".join(pieces)
+
+    def _prepared(self, text: bytes) -> bytes:
+        """Return a text with a space for each ▁, if the tokenizer writes spaces as ▁."""
+        split = self._rules.split
+        return split.prepared(text) if isinstance(split, SpaceSigns) else text
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
-        encoded = self._encode_pure([text for text, _, is_fallback in units if not is_fallback])
-        texts = [text.decode() for text, _, is_fallback in units if is_fallback]
-        if not texts:
+        """Return the tokens of all units, concatenated, and the number of tokens of each."""
+        encoded = self._encode_texts([unit.text for unit in units if not unit.is_fallback])
+        fallback_texts = [unit.text.decode() for unit in units if unit.is_fallback]
+        if not fallback_texts:
             return encoded
-        asked = self.reference.encode(texts)
-        return interleave(np.array([is_fallback for *_, is_fallback in units]), asked, encoded)
+        is_fallback = np.array([unit.is_fallback for unit in units])
+        return interleave(is_fallback, self.reference.encode(fallback_texts), encoded)
 
-    def _encode_pure(self, texts: list[bytes]) -> FlatLists:
-        """Encode units without anything for the reference."""
+    def _encode_texts(self, texts: list[bytes]) -> FlatLists:
+        """Return the tokens of texts that contain nothing for the reference."""
         batch = Batch()
-        firsts = [np.zeros(0, np.int64)]  # first word of each unit
-        for begin, end in slices(texts, UNIT_BYTES):
-            data, begins, lengths, first = self._split(texts[begin:end])
-            firsts.append(first + batch.size)
-            self._pretokens.look_up(data, begins, lengths, batch)
-        ids, counts = self._pretokens.tokens(batch)
-        if not texts:
-            return ids, counts
-        return ids, np.add.reduceat(counts, np.concatenate(firsts))
+        first_words = [np.zeros(0, np.int64)]  # index of the first word of each text
+        for start, stop in slices(texts, UNIT_BYTES):
+            split = self._split(texts[start:stop])
+            first_words.append(split.first_words + batch.size)
+            self._pretokens.look_up(split.data, split.starts, split.lengths, batch)
 
-    def _split(self, texts: list[bytes]) -> tuple[Bytes, Ints, Ints, Ints]:
-        """Cut texts into words → (their bytes, and padding; begins and lengths of words; each
-        text's first word).
+        ids, word_lengths = self._pretokens.tokens(batch)
+        if not texts:
+            return ids, word_lengths
+        return ids, np.add.reduceat(word_lengths, np.concatenate(first_words))
+
+    def _split(self, texts: list[bytes]) -> SplitTexts:
+        """Cut texts into words.
+
+        Two texts, "a b" and "cd", with `|` for separators:
+
+            buffer         | a _ b | c d |
+            position       0 1 2 3 4 5 6 7
+            is_start       x x x . x x . x x     (the splitter treats separators as words)
+            starts           1 2     5
+            lengths          1 2     2
+            first_words      0       2
         """
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
-        buffer = padded[: len(padded) - PADDING]
         data = np.frombuffer(padded, np.uint8)
-        starts = self._starts(data[: len(buffer)], buffer, True)
-        separators = np.cumsum([0] + [len(text) + 1 for text in texts])
-        starts[separators] = False
-        begins = np.flatnonzero(starts[:-1])
-        lengths = np.empty_like(begins)
-        np.subtract(begins[1:], begins[:-1], out=lengths[:-1])
-        lengths[-1:] = separators[-1] - begins[-1:]
-        first = np.searchsorted(begins, separators[:-1] + 1)
-        lengths[first[1:] - 1] -= 1  # the separator after each text's last word
-        return data, begins, lengths, first
+        is_start = self._splitter.starts(data[: len(padded) - PADDING])
+
+        # Separators are no words.
+        separators = np.cumsum([0] + [len(text) + 1 for text in texts])  # (n_texts + 1,)
+        is_start[separators] = False
+        starts = np.flatnonzero(is_start[:-1])
+
+        # A word ends where the next one starts; the last word of a text ends at the separator.
+        lengths = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+        lengths[-1:] = separators[-1] - starts[-1:]
+        first_words = np.searchsorted(starts, separators[:-1] + 1)
+        lengths[first_words[1:] - 1] -= 1
+        return SplitTexts(data, starts, lengths, first_words)
+
+    def _encode_words(self, words: Bytes) -> FlatLists:
+        """Return the tokens of zero-padded words, uint8, shape (n_words, width)."""
+        n_words, width = words.shape
+        if n_words < _FEW_WORDS_PER_BYTE * width:
+            return self._encode_by_reference([word.tobytes().rstrip(b"\0") for word in words])
+        return self._merger.merge_words(words)
+
+    def _seed(self, pretokens: PretokenCache) -> None:
+        """Add the first words of a cache: runs of a repeated character, and the vocabulary."""
+        for character, ids in self._rules.runs.items():
+            lengths = np.array(sorted(ids), np.int64)
+            starts = np.cumsum(lengths) - lengths
+            data = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
+            tokens = np.array([ids[length] for length in sorted(ids)], np.int32)
+            pretokens.learn_tokens(data, starts, lengths, tokens)
+
+        vocabulary = self._rules.vocabulary
+        lengths = vocabulary.lengths
+        starts = np.cumsum(lengths) - lengths
+        data = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
+        if self._rules.whole_words:
+            pretokens.learn_tokens(data, starts, lengths, vocabulary.ids)
+        else:
+            pretokens.learn(data, starts, lengths, self._merger.merge_words)
 
 
-def interleave(mask: Bools, where: FlatLists, elsewhere: FlatLists) -> Encoded:
-    """Put two runs of lists back in order: the next list of `where` for each True of `mask`."""
+def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
+    """Put lists of tokens that were encoded separately back into their common order.
+
+    Args:
+        mask: bool, shape (n_lists,): which lists are among `if_true`.
+        if_true: Those lists, in order.
+        if_false: The other lists, in order.
+    """
+    true_ids, true_lengths = if_true
+    false_ids, false_lengths = if_false
     lengths = np.empty(len(mask), np.int32)
-    lengths[mask], lengths[~mask] = where[1], elsewhere[1]
-    of_where = np.repeat(mask, lengths)
-    ids = np.empty(len(of_where), np.int32)
-    ids[of_where], ids[~of_where] = where[0], elsewhere[0]
+    lengths[mask] = true_lengths
+    lengths[~mask] = false_lengths
+
+    is_from_true = np.repeat(mask, lengths)  # (n_tokens,)
+    ids = np.empty(len(is_from_true), np.int32)
+    ids[is_from_true] = true_ids
+    ids[~is_from_true] = false_ids
     return Encoded(ids, lengths)
-
-
-def _splitter(rules: Rules) -> FindStarts:
-    longest = {ord(character): max(runs) for character, runs in rules.runs.items()}
-    if isinstance(rules.split, SpaceSigns):
-        pairs = PairSplitter(rules.vocabulary, rules.split, longest)
-        return lambda data, buffer, runs: pairs.starts(data)
-    pattern, classifier, spaces = (
-        rules.split,
-        ByteClassifier(rules.classes),
-        longest.get(SPACE_BYTE, 0),
-    )
-    return lambda data, buffer, runs: piece_starts(
-        data, *classifier.classify(buffer), pattern, spaces if runs else 0
-    )
-
-
-def _seed(rules: Rules, merger: CharacterMerger | ByteMerger, pretokens: PretokenCache) -> None:
-    """Teach the added tokens of runs of one character and the words of the vocabulary."""
-    for character, runs in rules.runs.items():
-        lengths = np.array(sorted(runs), np.int64)
-        text = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
-        tokens = np.array([runs[length] for length in sorted(runs)], np.int32)
-        pretokens.learn_tokens(text, np.cumsum(lengths) - lengths, lengths, tokens)
-    words = rules.vocabulary
-    data = np.append(words.data, np.zeros(PADDING, np.uint8))
-    begins = np.cumsum(words.lengths) - words.lengths
-    if rules.whole_words:
-        pretokens.learn_tokens(data, begins, words.lengths, words.ids)
-    else:
-        pretokens.learn(data, begins, words.lengths, merger.merge_words)

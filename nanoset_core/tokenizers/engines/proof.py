@@ -1,5 +1,7 @@
-"""Texts that a wrong engine should get wrong, and the comparison of engines on them before one is
-used.
+"""Canary texts, on which engines are compared with the reference before they are used.
+
+A canary is a text that a wrong engine is likely to get wrong: characters of every class next to each
+other, long runs, contractions, combining marks, the tokenizer's own added tokens and vocabulary.
 """
 
 from __future__ import annotations
@@ -8,22 +10,24 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, product
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import category, combining
 
 import numpy as np
 
 from nanoset_core.tokenizers.engines.reference import Engine
+from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
 from nanoset_core.tokenizers.files.tokenizer_json import token_bytes
 
-_WORDS = 1 << 14
+_VOCABULARY_WORDS = 1 << 14  # about so many of a vocabulary
 _WORDS_OF_A_TEXT = 200
+_CHARACTERS_OF_A_TEXT = 500
 _LONGEST_RUN = 70
-_LONG_WORDS = (64, 65, 255, 256, 300, 3000)
-_ASSIGNED = ((0, 0x34000), (0xE0000, 0xE0200))
-_LONG_RUN_OF_ONE_KIND = 1000
+_LONG_WORDS = (64, 65, 255, 256, 300, 3000)  # characters
+_ASSIGNED = ((0, 0x34000), (0xE0000, 0xE0200))  # code points: what is beyond is private or nothing
+_LONG_RUN_OF_ONE_CATEGORY = 1000  # code points
 _PRIVATE_STEP = 0x1000
-_UTF8_BOUNDS = (0x80, 0x800, 0x10000)
+_UTF8_BOUNDS = (0x80, 0x800, 0x10000)  # from these code points on, one byte more
 _KINDS = "aAé1٣½中あー가。'’ſ/-_ \n\r\t\xa0\u3000\u0301\u200d🎉▁<"
 """One of each kind that split patterns, normal forms and SentencePiece's spaces tell apart."""
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l", "")
@@ -31,117 +35,195 @@ _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "r
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return the texts of the added tokens of a parsed `tokenizer.json`."""
-    return [
-        token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")
-    ]
+    tokens = tokenizer.get("added_tokens") or []
+    return [token["content"] for token in tokens if token.get("content")]
 
 
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
-    own = []
-    # alone; in words, at both edges, doubled, beside white space, all but whole
+    """Return every canary for a parsed `tokenizer.json`, whatever its kind."""
+    texts = list(_common_canaries())
     for token in added_tokens(tokenizer):
-        own.append(token)
-        own.append(
-            f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"
+        texts.append(token)
+        # In a word, at both edges of one, doubled, next to white space, and all but complete.
+        texts.append(
+            f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t"
+            f"{token[1:]}x {token[:-1]}中{token}"
         )
-    return [*_texts_for_all(), *own, *_vocabulary(tokenizer)]
+    texts += _vocabulary_texts(tokenizer)
+    return texts
 
 
 def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Return the numbers of the texts for which two engines give different tokens."""
-    ours, theirs = engine.encode(texts), reference.encode(texts)
-    if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
+    """Return the indices of the texts for which two engines give different tokens."""
+    encoded = engine.encode(texts)
+    expected = reference.encode(texts)
+    has_same_lengths = np.array_equal(encoded.lengths, expected.lengths)
+    if has_same_lengths and np.array_equal(encoded.ids, expected.ids):
         return []
-    pairs = zip(ours.lists(), theirs.lists(), strict=True)
-    return [number for number, (here, there) in enumerate(pairs) if not np.array_equal(here, there)]
+
+    pairs = zip(encoded.lists(), expected.lists(), strict=True)
+    return [index for index, (ids, other) in enumerate(pairs) if not np.array_equal(ids, other)]
 
 
 @cache
-def _texts_for_all() -> tuple[str, ...]:
-    points = (point for low, high in _ASSIGNED for point in range(low, high))
-    assigned = {point: kind for point in points if (kind := category(chr(point))) != "Cs"}
-    del assigned[0]  # with which a text would be left to the reference
-    # first and last character of each category, of each length in UTF-8
-    ends: dict[tuple[str, int], list[int]] = {}
-    for point, kind in assigned.items():
-        ends.setdefault((kind, bisect_right(_UTF8_BOUNDS, point)), [point, point])[1] = point
-    samples = [chr(point) for point in sorted({point for pair in ends.values() for point in pair})]
-    pairs = ("".join(first + second for second in samples) for first in samples)
-    triples = (
-        "".join(first + second + third for third in _KINDS)
-        for first, second in product(_KINDS, repeat=2)
-    )
-    # Where the library's Unicode is newer than Python's, it changes or sorts a character that
-    # Python does not know; here each is behind the mark that sorts behind all others.
-    unknown = _together("a\u0345", [point for point, kind in assigned.items() if kind == "Cn"])
-    contractions = map(
-        "".join, product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X"))
-    )
-    return (*triples, *pairs, *_points(assigned), *unknown, *_marks(), *_runs(), *contractions)
+def _common_canaries() -> tuple[str, ...]:
+    """Return the canaries that do not depend on the tokenizer."""
+    categories = _categories()
+    unassigned = [point for point, name in categories.items() if name == "Cn"]
+    texts = [
+        *_triples_of_kinds(),
+        *_pairs_of_categories(categories),
+        *_texts_of_all_characters(categories),
+        # If the library's Unicode is newer than Python's, it changes or sorts characters that
+        # Python does not know. Each follows the mark that is sorted behind all others.
+        *_after_prefix("a\u0345", unassigned),
+        *_texts_of_marks(),
+        *_texts_of_runs(),
+        *_texts_of_long_words(),
+        *("", "\0", "a\0b", "\tx y", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"),
+        *_texts_of_contractions(),
+    ]
+    return tuple(texts)
 
 
-def _together(before: str, points: Sequence[int]) -> Iterator[str]:
-    """Yield texts of characters, each behind the same."""
-    yield from (
-        "".join(before + chr(point) for point in points[i : i + 500])
-        for i in range(0, len(points), 500)
-    )
+def _categories() -> dict[int, str]:
+    """Return code point → category of all characters in the planes that are assigned."""
+    categories = {}
+    for start, stop in _ASSIGNED:
+        for point in range(start, stop):
+            name = category(chr(point))
+            if name != "Cs":  # surrogates are no characters
+                categories[point] = name
+    del categories[0]  # a text with it would be left to the reference
+    return categories
 
 
-def _points(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield every character but those within long runs of one category, behind others; and some of
-    all planes.
+def _triples_of_kinds() -> Iterator[str]:
+    """Yield texts in which any three kinds of characters follow each other."""
+    for first, second in product(_KINDS, repeat=2):
+        yield "".join(first + second + third for third in _KINDS)
+
+
+class _Ends(NamedTuple):
+    """The first and the last code point of a group."""
+
+    first: int
+    last: int
+
+
+def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
+    """Yield texts in which any two categories of characters, of any size in UTF-8, follow each other.
+
+    The first and the last character of each category and size represent it.
     """
-    edges = [
+    ends: dict[tuple[str, int], _Ends] = {}
+    for point, name in categories.items():
+        key = (name, bisect_right(_UTF8_BOUNDS, point))
+        first = ends[key].first if key in ends else point
+        ends[key] = _Ends(first, point)
+
+    points = set()
+    for group in ends.values():
+        points.update(group)
+    characters = [chr(point) for point in sorted(points)]
+    for first_character in characters:
+        yield "".join(first_character + second for second in characters)
+
+
+def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
+    """Yield texts of all characters after a letter and a space, and of some after other characters.
+
+    Of a long run of code points of one category (ideographs), the ends represent it. Of the planes
+    beyond, one code point in 4,096 does.
+    """
+    points_beyond = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
         0x10FFFF,
     ]
-    points = [*edges]
-    for _, run in groupby(categories, categories.__getitem__):
-        members = list(run)
-        edges += members[:2] + members[-2:]
-        points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
-    for beside, some in (("a", points), (" ", points), ("!", edges), ("中", edges)):
-        yield from _together(beside, some)
+    points = list(points_beyond)
+    edges = list(points_beyond)
+    for _, run in groupby(categories, key=categories.__getitem__):
+        run_points = list(run)
+        run_edges = run_points[:2] + run_points[-2:]
+        edges += run_edges
+        points += run_points if len(run_points) < _LONG_RUN_OF_ONE_CATEGORY else run_edges
+
+    yield from _after_prefix("a", points)
+    yield from _after_prefix(" ", points)
+    yield from _after_prefix("!", edges)
+    yield from _after_prefix("中", edges)
 
 
-def _marks() -> Iterator[str]:
-    """Yield two marks of each combining class behind one another on a letter, in every order."""
-    ordered = sorted(filter(combining, map(chr, range(0x300, 0x1F000))), key=combining)
-    groups = [list(group) for _, group in groupby(ordered, combining)]
-    marks = [mark for group in groups for mark in {group[0], group[-1]}]
-    yield from (" ".join(f"e{first}{second}" for second in marks) for first in marks)
+def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
+    """Yield texts of characters, each of which follows the same prefix."""
+    for start in range(0, len(points), _CHARACTERS_OF_A_TEXT):
+        some = points[start : start + _CHARACTERS_OF_A_TEXT]
+        yield "".join(prefix + chr(point) for point in some)
 
 
-def _runs() -> Iterator[str]:
+def _texts_of_marks() -> Iterator[str]:
+    """Yield texts in which a letter has two combining marks: of any two classes, in any order.
+
+    Normal forms sort marks by their combining class.
+    """
+    characters = map(chr, range(0x300, 0x1F000))
+    by_class = sorted(filter(combining, characters), key=combining)
+    marks: list[str] = []
+    for _, group in groupby(by_class, combining):
+        members = list(group)
+        marks += {members[0], members[-1]}
+    for first in marks:
+        yield " ".join(f"e{first}{second}" for second in marks)
+
+
+def _texts_of_runs() -> Iterator[str]:
+    """Yield runs of one character, of any length up to _LONGEST_RUN."""
     for character in " \n\t\r1=-a'Aé中\u0308":
-        yield "x".join(character * size for size in range(1, _LONGEST_RUN))
-        yield "".join(character * size + " \n" for size in range(1, _LONGEST_RUN))
-    for size in _LONG_WORDS:
-        yield "a" * size
-        yield "".join(chr(97 + place * place % 26) for place in range(size))
-        yield "".join(chr(0x4E00 + place * 7919 % 20_000) for place in range(size))
-    yield from ("", "\0", "a\0b", "\tx y", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd")
+        runs = [character * length for length in range(1, _LONGEST_RUN)]
+        yield "x".join(runs)
+        yield "".join(run + " \n" for run in runs)
 
 
-def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield words from all over the vocabulary, apart and together; each needs its merges."""
-    vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
-    entries = (
-        list(vocabulary) if isinstance(vocabulary, Mapping) else [entry[0] for entry in vocabulary]
-    )
-    words = [_readable(entry) for entry in entries[:: max(1, len(entries) // _WORDS)]]
-    for begin in range(0, len(words), _WORDS_OF_A_TEXT):
-        some = words[begin : begin + _WORDS_OF_A_TEXT]
+def _texts_of_long_words() -> Iterator[str]:
+    """Yield words around the lengths at which engines treat them differently."""
+    for length in _LONG_WORDS:
+        yield "a" * length
+        yield "".join(chr(ord("a") + index * index % 26) for index in range(length))
+        yield "".join(chr(0x4E00 + index * 7919 % 20_000) for index in range(length))
+
+
+def _texts_of_contractions() -> Iterator[str]:
+    """Yield contractions, and what resembles one, in different surroundings."""
+    before = ("", " ", "I", "\n", "Ab1")
+    after = ("", "x", " ", "X")
+    for parts in product(before, "'’", _CONTRACTIONS, after):
+        yield "".join(parts)
+
+
+def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield words from all over the vocabulary, each of which needs its merges.
+
+    They are in lines of their own, and some of them also without anything between them.
+    """
+    model = tokenizer.get("model") or {}
+    vocabulary = model.get("vocab") or {}
+    if isinstance(vocabulary, Mapping):
+        entries = list(vocabulary)
+    else:  # a unigram model: [entry, score] pairs
+        entries = [entry[0] for entry in vocabulary]
+
+    step = max(1, len(entries) // _VOCABULARY_WORDS)
+    words = [_readable(entry) for entry in entries[::step]]
+    for start in range(0, len(words), _WORDS_OF_A_TEXT):
+        some = words[start : start + _WORDS_OF_A_TEXT]
         yield "\n".join(some)
         yield "".join(some[::7])
 
 
 def _readable(entry: str) -> str:
-    """Return the text of an entry of a byte-level vocabulary, or of one with SentencePiece's
-    spaces.
-    """
+    """Return the text of an entry of a vocabulary, byte-level or with ▁ for spaces."""
     data = token_bytes(entry)
-    return entry.replace("▁", " ") if data is None else data.decode(errors="ignore")
+    if data is None:
+        return entry.replace(SPACE_SIGN, " ")
+    return data.decode(errors="ignore")

@@ -53,6 +53,7 @@ from nanoset_core.tokenizers.engines.classes import (
     RUN,
     SPACE,
     SPACE_BYTE,
+    ByteClassifier,
 )
 from nanoset_core.tokenizers.engines.contractions import (
     ANY_CASE,
@@ -62,6 +63,39 @@ from nanoset_core.tokenizers.engines.contractions import (
 )
 from nanoset_core.tokenizers.engines.letter_case import resolve_case
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
+
+
+class PatternSplitter:
+    """Cuts text into the pre-tokens of a split pattern."""
+
+    def __init__(self, pattern: SplitPattern, classes: Bytes, longest_run: int) -> None:
+        """Prepare the tables.
+
+        Args:
+            pattern: How to split.
+            classes: The class of every code point, uint8, shape (0x110000,).
+            longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is
+                none.
+        """
+        self._pattern = pattern
+        self._classifier = ByteClassifier(classes)
+        self._longest_run = longest_run
+
+    def starts(self, data: Bytes, *, has_added_tokens: bool = True) -> Bools:
+        """Return at which bytes of a text pre-tokens start.
+
+        Args:
+            data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
+                them.
+            has_added_tokens: Whether added tokens of spaces are found before splitting, as in
+                encoding. Otherwise, the text is only split.
+
+        Returns:
+            bool, shape (n_bytes + 1,); the last value is True.
+        """
+        byte_classes, wide_spaces = self._classifier.classify(data.tobytes())
+        longest_run = self._longest_run if has_added_tokens else 0
+        return piece_starts(data, byte_classes, wide_spaces, self._pattern, longest_run)
 
 
 def piece_starts(

@@ -1,78 +1,98 @@
-"""Documents as units: stretches of text that can be encoded on their own, and by which engine.
+"""Divide documents into units: stretches of text that can be encoded on their own.
 
-A document is cut only where every known split pattern begins a piece, where no characters compose,
-and where no accepted added token can lie across; so its tokens are those of its units. Thus a long
-document needs no more memory than a short one, and what the numpy engine leaves to the reference
-(zero bytes, text of added tokens, unnormalised text) is a few lines and not the whole document.
+A document is cut only where every known split pattern starts a piece, where no characters compose,
+and where no accepted added token can lie across the cut. So the tokens of a document are those of
+its units. This has two uses:
+
+- A long document takes no more memory than a short one.
+- Some text is left to the reference engine: zero bytes, added tokens, text whose split depends on
+  what precedes it. This is then a few lines, and not the whole document.
 """
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nanoset_core.tokenizers.engines.patterns import NO_SPANS, ContextSpans
 
 Form = Literal["NFC", "NFKC"]
 """Normal forms that engines know."""
 UNIT_BYTES = 1 << 19
-"""Longer documents are cut into units of little more than this."""
+"""Longer documents are cut into units of slightly more than this."""
 _FALLBACK_BYTES = 1 << 11
-_IN_WORDS = frozenset(b" abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
+"""Stretches of about this size go to the reference, if they contain text for it."""
+_COMMON_BYTES = frozenset(b" abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_MAX_DEPTH = 50  # of groups within groups: Python compiles these by recursion
 
 SAFE_CUT = re.compile(
+    # an ASCII letter or digit, before white space
     rb"[A-Za-z0-9](?=[ \t\n\r])"
+    # a longer character that is no white space for certain, before a space or tab
     rb"|(?:[\xc3-\xdf][\x80-\xbf]|[\xe0\xe4-\xef][\x80-\xbf]{2})(?=[ \t])"
+    # hiragana, katakana or an ideograph, before 。 or ，
     rb"|(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\xa1-\xbf]|\xe3\x83[\x80-\xba]|[\xe5-\xe8][\x80-\xbf]{2})"
     rb"(?=\xe3\x80\x82|\xef\xbc\x8c)"
 )
-"""Text may be cut at the end of a match: after a letter or digit before white space, after any
-character known to be no white space before a space or tab, and after kana and ideographs before a
-full stop or comma of theirs."""
+"""Text in UTF-8 may be cut at the end of a match."""
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
-    """Tell whether no merge goes across a cut, given the code points on both sides of merges."""
-    return not any(
-        SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs
-    )
+    """Return whether text may be cut, for a tokenizer without a split pattern.
+
+    Args:
+        boundary_pairs: The two code points on both sides of each merge.
+    """
+    for left, right in boundary_pairs:
+        joined = chr(left) + chr(right)
+        if SAFE_CUT.search(joined.encode()) is not None:
+            return False
+    return True
+
+
+class _Hint(NamedTuple):
+    """What a text contains if it contains one of several tokens that begin in the same way."""
+
+    byte: int
+    """One byte of the prefix. It is searched for first, since a search for one byte is much faster
+    than one for several.
+    """
+    prefix: bytes
+    """What these tokens begin with."""
 
 
 class AddedTokens:
-    """Finds texts that hold an added token."""
+    """Finds texts that contain an added token."""
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
-        """tokens: In UTF-8."""
-        self._any = re.compile(any_of(tokens))
-        groups = groupby(sorted(tokens), operator.itemgetter(0))
-        hints = [_shared(list(group)) for _, group in groups]
-        # A byte is looked for much faster than two: one that is seldom in words, as the second of
-        # "<|".
-        self._hints = [
-            (next((byte for byte in hint[::-1] if byte not in _IN_WORDS), hint[-1]), hint)
-            for hint in hints
-        ]
+        """Prepare the search.
+
+        Args:
+            tokens: In UTF-8, none of them empty.
+        """
+        self._pattern = re.compile(any_of(tokens))
+        self._hints = []
+        for group in _groups_by_first_byte(tokens):
+            prefix = _common_prefix(group)
+            self._hints.append(_Hint(_rarest_byte(prefix), prefix))
 
     def __contains__(self, data: bytes) -> bool:
-        """Tell whether a text does."""
-        return (
-            any(byte in data and hint in data for byte, hint in self._hints)
-            and self._any.search(data) is not None
-        )
+        """Return whether a UTF-8 text contains an added token."""
+        for byte, prefix in self._hints:
+            if byte in data and prefix in data:
+                return self._pattern.search(data) is not None
+        return False
 
     def find(self, texts: Sequence[bytes]) -> list[int]:
-        """Return the numbers of the texts that do, in order."""
-        may = [
-            number
-            for byte, hint in self._hints
-            for number, data in enumerate(texts)
-            if byte in data and hint in data
-        ]
-        return [number for number in sorted({*may}) if self._any.search(texts[number])]
+        """Return the indices of the UTF-8 texts that contain an added token, ascending."""
+        candidates = set()
+        for byte, prefix in self._hints:
+            for index, data in enumerate(texts):
+                if byte in data and prefix in data:
+                    candidates.add(index)
+        return [index for index in sorted(candidates) if self._pattern.search(texts[index])]
 
 
 class FallbackText:
@@ -84,79 +104,121 @@ class FallbackText:
         forbidden_bytes: bytes,
         context_spans: ContextSpans = NO_SPANS,
     ) -> None:
-        """Take the texts of added tokens; bytes without a token, and zero; hard text of a pattern."""
-        self._added = AddedTokens(added_tokens)
-        self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
+        """Prepare the search.
+
+        Args:
+            added_tokens: In UTF-8.
+            forbidden_bytes: Zero, and the bytes without a token.
+            context_spans: Text that array operations cannot split.
+        """
+        self._added_tokens = AddedTokens(added_tokens)
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
+        self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._context_spans = context_spans
 
     def __contains__(self, data: bytes) -> bool:
-        """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent
-        spans.
-        """
-        return self._forbids(data) or data in self._context_spans or data in self._added
+        """Return whether a UTF-8 text contains something for the reference."""
+        return (
+            self._has_forbidden_byte(data)
+            or data in self._context_spans
+            or data in self._added_tokens
+        )
 
-    def _forbids(self, data: bytes) -> bool:
+    def _has_forbidden_byte(self, data: bytes) -> bool:
+        # A search for each byte is faster if there are few: most vocabularies have all but zero.
         if len(self._forbidden) <= 2:
             return any(byte in data for byte in self._forbidden)
         return bool(data.translate(None, self._allowed))
 
 
-def any_of(strings: Collection[bytes], depth: int = _DEEPEST) -> bytes:
-    """Return a regular expression that is somewhere in a text if one of the strings is; b"(?!)" for
-    none.
+def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
+    """Return a regular expression that a text matches if it contains one of some strings.
 
-    It is a trie: beginnings that strings share come once, so that looking at a place takes a few
-    steps and not one for each string.
+    It is a trie: prefixes that strings share occur once, so that a mismatch takes a few steps and
+    not one for each string. "<pad>", "<eos>" and "[x]" give `<(?:eos>(?:)|pad>(?:))|\\[x\\](?:)`.
+
+    Args:
+        strings: If there are none, the expression matches nothing.
+        depth: Levels of the trie; strings below these are listed in full.
     """
-    if b"" in strings or not strings:
-        return b"" if strings else b"(?!)"
-    if not depth:
+    if not strings:
+        return b"(?!)"
+    if b"" in strings:
+        return b""  # one of the strings is a prefix of all others: matching it is enough
+    if depth == 0:
         return b"|".join(map(re.escape, strings))
+
     branches = []
-    for _, members in groupby(sorted(strings), operator.itemgetter(0)):
-        group = list(members)
-        shared = _shared(group)
-        rest = any_of({string[len(shared) :] for string in group}, depth - 1)
-        branches.append(re.escape(shared) + b"(?:%b)" % rest)
+    for group in _groups_by_first_byte(strings):
+        prefix = _common_prefix(group)
+        remainders = {string[len(prefix) :] for string in group}
+        branches.append(re.escape(prefix) + b"(?:%b)" % any_of(remainders, depth - 1))
     return b"|".join(branches)
 
 
-def _shared(strings: list[bytes]) -> bytes:
+def _groups_by_first_byte(strings: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the strings that begin with the same byte, sorted, in the order of these bytes."""
+    for _, group in groupby(sorted(strings), lambda string: string[0]):
+        yield list(group)
+
+
+def _common_prefix(strings: list[bytes]) -> bytes:
     """Return what all strings begin with."""
-    first, last = min(strings), max(strings)
-    return first[
-        : next(
-            (place for place, byte in enumerate(first) if last[place : place + 1] != bytes([byte])),
-            None,
-        )
-    ]
+    # What the first and the last string in sorted order share, all others share.
+    first = min(strings)
+    last = max(strings)
+    length = 0
+    while length < len(first) and first[length] == last[length]:
+        length += 1
+    return first[:length]
+
+
+def _rarest_byte(prefix: bytes) -> int:
+    """Return a byte of a prefix that few texts contain: the last one that is in no word.
+
+    In "<|", that is the second.
+    """
+    for byte in reversed(prefix):
+        if byte not in _COMMON_BYTES:
+            return byte
+    return prefix[-1]
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
-    """Yield pieces of a text of about `size` bytes, or more where it cannot be cut safely."""
-    begin = 0
-    while len(text) - begin > size:
-        match = SAFE_CUT.search(text, begin + size)
+    """Yield consecutive pieces of a text, of about `size` bytes each.
+
+    A piece is longer if the text cannot be cut safely there.
+
+    Args:
+        text: UTF-8.
+        size: Bytes of each piece but the last one, at least.
+    """
+    start = 0
+    while len(text) - start > size:
+        match = SAFE_CUT.search(text, start + size)
         if match is None:
             break
-        yield text[begin : match.end()]
-        begin = match.end()
-    yield text[begin:]
+        yield text[start : match.end()]
+        start = match.end()
+    yield text[start:]
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Yield (piece, whether it is for the reference) of a text that holds something for the
-    reference.
+    """Yield (piece, whether it is for the reference) of a text that contains something for it.
+
+    Small stretches of the text are examined one by one; neighbours of the same kind are joined, up
+    to UNIT_BYTES.
     """
-    run: list[bytes] = []
-    size, kind = 0, False
+    unit: list[bytes] = []
+    unit_size = 0
+    is_unit_fallback = False
     for piece in cut(text, _FALLBACK_BYTES):
         is_fallback = piece in fallback_text
-        if run and (is_fallback != kind or size >= UNIT_BYTES):
-            yield b"".join(run), kind
-            run, size = [], 0
-        run.append(piece)
-        size += len(piece)
-        kind = is_fallback
-    yield b"".join(run), kind
+        if unit and (is_fallback != is_unit_fallback or unit_size >= UNIT_BYTES):
+            yield b"".join(unit), is_unit_fallback
+            unit = []
+            unit_size = 0
+        unit.append(piece)
+        unit_size += len(piece)
+        is_unit_fallback = is_fallback
+    yield b"".join(unit), is_unit_fallback

@@ -58,12 +58,12 @@ def test_text_is_cut_where_nothing_merges_and_only_there(known):
     expected = [
         place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in joined
     ]
-    assert NumpyEngine(knowledge, reference).piece_begins(text) == expected
+    assert NumpyEngine(knowledge, reference).pretoken_starts(text) == expected
     assert len(expected) < len(text)
 
 
 def test_runs_of_added_tokens_are_cut_every_so_many(known):
-    assert NumpyEngine(*known["gemma"]).piece_begins("a\n\n\n\n\n\t\t") == [0, 1, 5, 6]
+    assert NumpyEngine(*known["gemma"]).pretoken_starts("a\n\n\n\n\n\t\t") == [0, 1, 5, 6]
 
 
 @pytest.mark.parametrize("change", ["no byte", "a byte merges"])

@@ -37,7 +37,7 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(numpy_engine, "UNIT_BYTES", 60)
     monkeypatch.setattr(numpy_engine, "BATCH_BYTES", 300)
     monkeypatch.setattr(units, "_FALLBACK_BYTES", 12)
-    monkeypatch.setattr(numpy_engine, "_FEW", 0)
+    monkeypatch.setattr(numpy_engine, "_FEW_WORDS_PER_BYTE", 0)
 
 
 def assert_same_for_any_text(known, kinds, hard_texts):
