@@ -27,7 +27,7 @@ from faults.uses import USES, Use, commands, make_world
 
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
-from nanoset_core.stages.shards import preprocess
+from nanoset_core.stages.shards import preprocess_ranges
 
 HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
 NOISE = (
@@ -143,7 +143,9 @@ class Attempt:
             os.chdir(self.folder)
             cache = str(self.folder / "cache")
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
-            preprocess.RANGE_BYTES = 1 << 12  # so that there is work for more than one process
+            preprocess_ranges.MIN_RANGE_BYTES = (
+                1 << 12
+            )  # so that there is work for more than one process
             prepare()
             main(words)
 

@@ -84,12 +84,9 @@ def command(
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
-    from nanoset_core.stages.shards.preprocess import (
-        RANGE_BYTES,
-        PreprocessOptions,
-        own_rejects,
-        preprocess,
-    )
+    from nanoset_core.stages.shards.preprocess import is_rejects_of_call, preprocess
+    from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+    from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
     from nanoset_core.tokenizers.encoders import describe_encoders
     from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
 
@@ -104,14 +101,14 @@ def command(
     end = named_end(tokenizer, end_token(tokenizer, options["eod"])) if append_eod else None
     options["eod"] = end and end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
-    found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
+    found = resolve_inputs(inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     with progress_reported_to(lambda told: echo(told.name, err=True)):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
         echo(f"documents end with {end}", err=True)
     size = sum(file.size for file in found.files)
-    workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
+    workers = min(settings.workers or available_processors(), 1 + size // MIN_RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
         run = partial(
             preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor

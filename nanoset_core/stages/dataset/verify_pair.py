@@ -21,7 +21,7 @@ from nanoset_core.outputs.recorded import read_record
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_ranges, token_ranges
 from nanoset_core.stages.report import Parts, Report, Run, run_here
-from nanoset_core.stages.shards.preprocess import MANIFEST_ENDING
+from nanoset_core.stages.shards.preprocess_options import RECORD_ENDING
 from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
@@ -196,9 +196,7 @@ def verify_prefix(
                     remedy,
                 )
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error(
-            "lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy
-        )
+        report.error("lines are not accounted for", f"{prefix}{RECORD_ENDING}", None, None, remedy)
     return report
 
 
@@ -206,6 +204,6 @@ def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
     """Return what `nanoset tokenize` recorded about a pair; an empty mapping if another tool made
     it.
     """
-    record = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
+    record = read_record(prefix.with_name(prefix.name + RECORD_ENDING)) or {}
     is_ours = record.get("nanoset") == 1 and "facts" in record
     return record if is_ours else {}

@@ -28,7 +28,8 @@ from nanoset_core.stages.pbin.conversion import (
     write_dataset_as_pbin,
 )
 from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
-from nanoset_core.stages.shards.preprocess import Preprocessed, PreprocessOptions, preprocess
+from nanoset_core.stages.shards.preprocess import preprocess
+from nanoset_core.stages.shards.preprocess_options import Preprocessed, PreprocessOptions
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.working_copies import downloaded, work_folder

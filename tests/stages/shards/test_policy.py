@@ -15,7 +15,8 @@ from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.losses import Listing, Losses, RejectPolicy, SettingNames
-from nanoset_core.stages.shards.preprocess import PreprocessOptions, preprocess
+from nanoset_core.stages.shards.preprocess import preprocess
+from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
 from nanoset_core.text.rejects import RejectOptions
 
 

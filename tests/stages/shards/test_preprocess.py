@@ -17,9 +17,10 @@ from helpers.sample_project import EOD, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.stages.shards import preprocess as preprocess_module
+from nanoset_core.stages.shards import preprocess_ranges
 from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
-from nanoset_core.stages.shards.preprocess import PreprocessOptions, preprocess
+from nanoset_core.stages.shards.preprocess import preprocess
+from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.files import tokenizer_path
 
@@ -106,8 +107,8 @@ def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
         "import sys\n"
         "from nanoset_core.cli import main\n"
         "from nanoset_core.execution import processes\n"
-        "from nanoset_core.stages.shards import preprocess\n"
-        "preprocess.RANGE_BYTES = 1500\n"
+        "from nanoset_core.stages.shards import preprocess_ranges\n"
+        "preprocess_ranges.MIN_RANGE_BYTES = 1500\n"
         "processes._Pool.run = lambda pool, *given, run=processes._Pool.run: print('in a pool') or run(pool, *given)\n"
         "main(sys.argv[1:])"
     )
@@ -133,7 +134,7 @@ def test_a_plain_file_of_any_name_is_cut_for_the_workers(
     folder, tmp_path, tokenizer_file, monkeypatch
 ):
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 1500)
-    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 1500)
+    monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 1500)
     data = (
         (folder / "part-2.jsonl").read_bytes()
         + (folder / "part-10.jsonl").read_bytes()
@@ -185,7 +186,7 @@ def test_what_is_left_behind(folder, tmp_path, tokenizer_file):
 
 
 def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, monkeypatch):
-    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 2000)
     inputs, settings = resolve_inputs([folder]), options(tokenizer_file)
     made = []
 

@@ -13,7 +13,7 @@ import numpy as np
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.tar_input import passed_over_text
 from nanoset_core.stages.shards.inputs import files_of
-from nanoset_core.stages.shards.preprocess import PreprocessOptions
+from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInput, ShuffleInputs

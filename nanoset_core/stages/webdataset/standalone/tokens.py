@@ -15,7 +15,8 @@ from nanoset_core.formats.tars.tar_input import (
     survey_tars,
 )
 from nanoset_core.stages.shards.inputs import files_of
-from nanoset_core.stages.shards.preprocess import Preprocessed, preprocess
+from nanoset_core.stages.shards.preprocess import preprocess
+from nanoset_core.stages.shards.preprocess_options import Preprocessed
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions, text_options

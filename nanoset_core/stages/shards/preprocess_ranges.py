@@ -1,0 +1,69 @@
+"""Cut input files into ranges, the units of work of `preprocess`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from nanoset_core.execution.progress import Meter, ProgressCallback
+from nanoset_core.stages.shards.inputs import InputFiles
+from nanoset_core.storage.location import RemoteFolder
+from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.fingerprints import fingerprint, hash_parts
+from nanoset_core.text.listing import FileStat
+from nanoset_core.text.pieces import Piece, SourceRange, deal_parts
+
+MIN_RANGE_BYTES = 4 << 20
+MAX_RANGE_BYTES = 64 << 20
+_N_RANGES = 64
+"""Ranges of an input of medium size. The number must not depend on that of the workers: a call that
+was killed can be continued with any number, and finds the ranges that are finished.
+"""
+
+
+class InputRanges:
+    """The ranges of input files, in document order.
+
+    Files are read and hashed as their ranges are needed, while earlier ranges are tokenized. All
+    ranges are kept, so that several iterations read the files once.
+    """
+
+    def __init__(self, inputs: InputFiles, listener: ProgressCallback) -> None:
+        self.size = sum(stat.size for stat in inputs.files)
+        """Stored bytes of all files."""
+        self._inputs = inputs
+        self._meter = Meter(listener, "hash", "input", self.size)
+        self._known: list[SourceRange] = []
+        self._pieces: list[Piece] = []
+
+        range_bytes = min(max(self.size // _N_RANGES, MIN_RANGE_BYTES), MAX_RANGE_BYTES)
+        self._unread = deal_parts(self._read_parts(range_bytes), range_bytes)
+
+    def __iter__(self) -> Iterator[SourceRange]:
+        yield from self._known
+        for source in self._unread:
+            self._known.append(source)
+            yield source
+
+    def pieces(self) -> list[Piece]:
+        """Return the pieces of all files, in document order, with digests as in inventories."""
+        for _ in self:  # the pieces are known once all files have been read
+            pass
+        return self._pieces
+
+    def _read_parts(self, part_bytes: int) -> Iterator[Piece]:
+        """Yield the parts of all files, and collect their pieces."""
+        for stat in self._inputs.files:
+            for part in self._parts_of(stat, part_bytes):
+                self._meter.advance(part.size)
+                yield part
+
+    def _parts_of(self, stat: FileStat, part_bytes: int) -> Iterable[Piece]:
+        """Return the parts of a file, and collect its pieces."""
+        folder = self._inputs.folder
+        if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
+            # An object that is not cut has its ETag as digest, so that it is downloaded once.
+            parts = fingerprint(replace(folder, by_etag=True), stat)
+            self._pieces += parts
+            return parts
+        return hash_parts(folder, stat, part_bytes, self._pieces.append)
