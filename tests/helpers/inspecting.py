@@ -14,6 +14,7 @@ from nanoset_core import MMapIndexedDataset
 from nanoset_core.lineage import explain, find, webdataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import SampleOrigin
+from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, graph_over
@@ -155,6 +156,11 @@ def leased_by_a_build(project: Project, *names: str) -> AbstractContextManager[N
 def lineage_of(project: Project, manifest: Manifest) -> Lineage:
     """Return the lineage of a dataset's documents: where each one comes from."""
     return Lineage(dataset_of(project, manifest))
+
+
+def documents_held(project: Project, ids: Sequence[str]) -> dict[str, int]:
+    """Return how many of the documents with these ids each output holds, by the output's label."""
+    return {holding.output: holding.documents for holding in holdings(project, ids)}
 
 
 def explain_sample(project: Project, nanoset: str, split: str, sample: int) -> SampleOrigin:

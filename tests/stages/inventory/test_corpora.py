@@ -13,7 +13,7 @@ import pytest
 
 from helpers.building import make_dataset, make_shards, run_stages
 from helpers.command import invoke_nanoset
-from helpers.inspecting import current_dataset, explain_sample, find_document
+from helpers.inspecting import current_dataset, explain_sample, find_document, node_at, verify_at
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.gc import plan_gc
@@ -21,24 +21,17 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
 from nanoset_core.stages.inventory.make import (
     current_inventory,
     make_inventory,
     remembered_inventory,
-    survey_corpus,
 )
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.inventory.verify import verify_inventory
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.repeats import LOOK
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.shards.verify import verify_shards
-from nanoset_core.stages.stage import Key
-from nanoset_core.text.contents import Contents
 
 CORPORA = """\
 corpora:
@@ -152,12 +145,11 @@ def test_other_corpora_keep_their_digests(project, copy):
     before = copy("")
     inventory, _ = current_inventory(project, "web")
     parents = {"inventory": inventory.digest}
-    for stage in (TOKENIZED, DATASET):
+    for folder in ("tokenized", "datasets"):
         for corpus in ("web", "web_title"):
-            same = stage.recipe(before, Key(corpus), parents) == stage.recipe(
-                project, Key(corpus), parents
-            )
-            assert same == (corpus == "web")
+            node = node_at(f"{folder}/{corpus}")
+            recipes = [node.stage.recipe(one, node.key, parents) for one in (before, project)]
+            assert (recipes[0] == recipes[1]) == (corpus == "web")
     options = token_options(project, "code")
     assert (options["text_key"], options["id_key"]) == ("content", "sha")
 
@@ -348,7 +340,7 @@ def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
     web = next(row for row in project_status(project) if row.name == "web")
     assert (web.state, web.warnings) == ("up to date", (told,))
-    assert [finding.found for finding in verify_shards(project, "web").findings] == [told]
+    assert [finding.found for finding in verify_at(project, "tokenized/web").findings] == [told]
 
 
 def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
@@ -397,23 +389,11 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     (told,) = web.warnings
     text = "50.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.24"
     assert told == f"{text}: {LOOK}"
-    (finding,) = verify_corpus_dataset(project, "web").warnings
+    (finding,) = verify_at(project, "datasets/web").warnings
     assert (finding.what, finding.remedy) == (text, LOOK)
     file.write_text(file.read_text().replace("0.24", "0.6"))
-    assert not verify_corpus_dataset(Project.open(file), "web").findings
+    assert not verify_at(Project.open(file), "datasets/web").findings
     assert not next(row for row in project_status(Project.open(file)) if row.name == "web").warnings
-
-
-def test_files_are_added_up_once_for_all(make_project, monkeypatch):
-    project = Project.open(make_project())
-    sizes, real = list[int](), Contents.size
-    monkeypatch.setattr(
-        Contents, "size", property(lambda contents: sizes.append(real.fget(contents)) or sizes[-1])
-    )
-    taken = survey_corpus(project, "web")
-    assert len(taken.files) == 4
-    assert {*sizes} == {sum(piece.size for piece in taken.pieces)}
-    assert len(sizes) <= 2, "not again for each file"
 
 
 def blended(folder, blend, corpora="", raw_links=()):

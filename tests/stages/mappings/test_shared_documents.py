@@ -8,34 +8,30 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sampling.slow_corpora import slow_coverage
 
 from helpers.building import make_corpora, make_packs, make_view
-from helpers.inspecting import current_dataset
-from helpers.sample_project import write_project
+from helpers.command import invoke_nanoset
+from helpers.inspecting import current_dataset, dataset_of, lineage_of
+from helpers.packs import plan_packs
+from helpers.sample_project import SPLITS, write_project
 from nanoset_assets.ui.mappings import split_metadata
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
-from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.sampling.coverage import MemberCoverage
-from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.sampling.planned import MemberPlan
-from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset import dataset as dataset_module
-from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.mappings import shared_documents
-from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.shared_documents import count_copies
-from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
-from nanoset_core.stages.packs.stage import planned_packs
+from nanoset_core.stages.mappings.stage import (
+    BLENDED,
+    INDEX_MAPPINGS,
+    write_blended,
+    write_mappings,
+)
 
 CHANGES = {
     "nanosets:\n": """\
@@ -98,8 +94,9 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
     """Return the corpus of a dataset, and the copies of each (document, token) in some of its
     sequences.
     """
-    dataset = dataset_of(project.outputs, current_dataset(project, member))
-    lineage = Lineage(dataset)
+    manifest = current_dataset(project, member)
+    dataset = dataset_of(project, manifest)
+    lineage = lineage_of(project, manifest)
     origins = lineage.origins(range(dataset.unpacked.manifest.facts["documents"]))
     copies = Counter()
     for document, origin in enumerate(origins):
@@ -114,8 +111,10 @@ class CountedMember(NamedTuple):
     """A dataset of a blend, with every copy of every token that it contains."""
 
     name: str
-    plan: MemberPlan
-    coverage: MemberCoverage
+    plan: Any
+    """Its `MemberPlan`."""
+    coverage: Any
+    """Its `MemberCoverage`."""
     copies: Counter
 
     @property
@@ -146,7 +145,7 @@ def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
     blended, blend, cells, sequences, monkeypatch
 ):
     monkeypatch.setattr(shared_documents, "_CELLS", cells)
-    monkeypatch.setattr(dataset_module, "SEQUENCES_AT_ONCE", sequences)
+    monkeypatch.setattr("nanoset_core.stages.dataset.dataset.SEQUENCES_AT_ONCE", sequences)
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")
 
@@ -186,9 +185,8 @@ def test_packs_that_are_not_built_share_the_documents_that_they_will_hold(built,
     context = NanosetContext(project, "pretrain")
     expected = context.corpora(context.plan("train"))
     shutil.rmtree(project.outputs.folder / "packs")
-    reader = LengthReader(project.outputs.access)
-    planned = {name: planned_packs(project, name, reader) for name in project.config.packs}
-    unbuilt = NanosetContext(project, "pretrain", reader, planned)
+    packs = plan_packs(project)
+    unbuilt = NanosetContext(project, "pretrain", packs.reader, packs.manifests)
     assert unbuilt.corpora(unbuilt.plan("train")) == expected
 
 
@@ -204,16 +202,14 @@ def test_a_token_of_a_truncated_document_has_a_copy_only_where_it_was_kept():
 
 
 def run(project: Project, *arguments: str):
-    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(
-        nanoset, [*arguments, "-c", str(project.config.file)]
-    )
-    return outcome
+    words = [*arguments, "-c", str(project.config.file)]
+    return invoke_nanoset(words, env={"COLUMNS": "300"})
 
 
 def make_train(project: Project) -> None:
-    mapping.write_mappings(project, "pretrain", "train")
+    write_mappings(project, "pretrain", "train")
     if project.nanoset("pretrain").is_blended:
-        mapping.write_blended(project, "pretrain", "train")
+        write_blended(project, "pretrain", "train")
 
 
 def test_plan_status_and_ui_give_the_same_numbers(blended):

@@ -10,35 +10,33 @@ import numpy as np
 import pytest
 
 from helpers.building import (
-    finish_webdataset,
-    make_blend,
     make_corpora,
+    make_derived_pbin,
     make_handoff,
     make_held_out,
-    make_mappings,
-    make_shuffle_plan,
-    make_tars,
+    make_nanoset,
     make_view,
+    make_webdataset,
 )
 from helpers.command import invoke_nanoset
-from helpers.inspecting import current_dataset, explain_context, explain_sample, find_document
+from helpers.inspecting import (
+    current_dataset,
+    dataset_of,
+    documents_held,
+    explain_context,
+    explain_sample,
+    find_document,
+    read_dataset,
+)
+from helpers.packs import plan_packs
 from helpers.sample_project import write_project
 from nanoset_assets.ui.packs import packs_metadata
-from nanoset_core import ProjectConfig, iterate_shard, load_nanoset
-from nanoset_core.errors import ConfigError
-from nanoset_core.lineage.takedown import holdings
+from nanoset_core import iterate_shard, load_nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.project.requested_corpora import check_requested_corpora
-from nanoset_core.project.settings import config_from
 from nanoset_core.project.verify import verify_project
-from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.packs import verify as packs_check
 from nanoset_core.stages.packs.pieces import PIECES_FILE, open_pieces
-from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
-from nanoset_core.stages.pbin.stage import PBIN_DERIVED
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.packs.stage import PACKS, make_packs
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
@@ -47,7 +45,6 @@ CHANGES = {
     "    corpora: [web, code, books]\n": "    corpora: [some, code]\n    packing: {tail: carry}\n",
     "groups: 3": "groups: 1",
 }
-PLAIN = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "</s>"}}
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +56,10 @@ def built(tmp_path_factory, tokenizer_file) -> Path:
     make_view(project, "some")
     for name in project.config.packs:
         make_packs(project, name)
-    for split in ("train", "valid", "test"):
-        make_mappings(project, "pretrain", split)
-        make_blend(project, "pretrain", split)
+    make_nanoset(project, "pretrain")
     make_handoff(project, "pretrain")
-    make_shuffle_plan(project, "shuffled")
-    make_tars(project, "shuffled", 0)
-    finish_webdataset(project, "shuffled")
-    PBIN_DERIVED.make(project, Key("cut"))
+    make_webdataset(project, "shuffled")
+    make_derived_pbin(project, "cut")
     return file
 
 
@@ -78,9 +71,9 @@ def project(built) -> Project:
 def test_every_document_is_in_packs_of_its_corpus_or_view(project):
     for name, spec in project.config.packs.items():
         manifest = current_dataset(project, name)
-        packs = open_dataset(manifest)
+        packs = read_dataset(project, name)
         rows = np.stack(open_pieces(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
-        base = dataset_of(project.outputs, manifest).unpacked.sequences
+        base = dataset_of(project, manifest).unpacked.sequences
         for document in range(len(base)):
             own = [
                 packs[pack][at : at + n]
@@ -105,9 +98,7 @@ def test_tars_over_packs_count_the_padding_that_they_hold(built, tmp_path):
     project = Project.open(file)
     for name in project.config.packs:
         make_packs(project, name)
-    make_shuffle_plan(project, "shuffled")
-    make_tars(project, "shuffled", 0)
-    manifest = finish_webdataset(project, "shuffled")
+    manifest = make_webdataset(project, "shuffled")
 
     pad = project.special("pad")
     rows = [
@@ -130,15 +121,16 @@ def test_plans_packs_before_they_are_built(built, project, tmp_path):
     shutil.copytree(built.parent, tmp_path / "project")
     shutil.rmtree(tmp_path / "project/data/packs")
     shutil.rmtree(tmp_path / "project/data/nanosets")
-    unbuilt, reader = Project.open(tmp_path / "project/nanoset.yaml"), LengthReader()
+    unbuilt = Project.open(tmp_path / "project/nanoset.yaml")
+    plans = plan_packs(unbuilt)
     for name, one in made.items():
-        planned = planned_packs(unbuilt, name, reader)
+        planned = plans.manifests[name]
         unknown = [key for key, value in planned.facts.items() if value is None]
         assert unknown == (["cut_documents", "cut_tokens", "pieces"] if "carry" in name else [])
         assert (planned.digest, planned.facts) == (one.digest, one.facts | dict.fromkeys(unknown))
-        lengths, _ = reader.read(str(planned.folder / planned.facts["prefix"]))
-        assert np.array_equal(lengths, open_dataset(one).sequence_lengths)
-    assert planned_packs(project, "cut", reader) == made["cut"]
+        lengths, _ = plans.reader.read(str(planned.folder / planned.facts["prefix"]))
+        assert np.array_equal(lengths, read_dataset(project, name).sequence_lengths)
+    assert plan_packs(project, "cut").manifests["cut"] == made["cut"]
 
     def told(config: Path, *options: str) -> str:
         return invoke_nanoset(["map", "pretrain", "--plan", "-c", str(config), *options]).output
@@ -156,7 +148,7 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     first = {
         tuple(one[:32].tolist())
         for name in ("web-32", "some-packs-32")
-        for one in open_dataset(current_dataset(project, name))[:]
+        for one in read_dataset(project, name)[:]
     }
     assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
     found = explain_sample(project, "pretrain", "train", 5)
@@ -167,9 +159,7 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     for piece in found.pieces:
         assert piece.origin.corpus == "web"
         (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
-        whole = open_dataset(current_dataset(project, "web"))[
-            int(piece.origin.id.partition("-")[2])
-        ]
+        whole = read_dataset(project, "web")[int(piece.origin.id.partition("-")[2])]
         tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
         assert np.array_equal(tokens, whole[low : low + len(tokens)])
         assert high - low == end - begin
@@ -201,7 +191,7 @@ def test_every_context_is_one_pack_and_is_explained(project):
 def test_what_is_truncated_is_told(project):
     manifest = current_dataset(project, "cut")
     assert manifest.facts["dropped_tokens"] > 0
-    held = {one.output: one.documents for one in holdings(project, ["web-3", "web-4", "web-5"])}
+    held = documents_held(project, ["web-3", "web-4", "web-5"])
     assert held["packs web-32"] == held["corpus web"] == 3
     assert held["packs cut"] == held["view some"]
     assert held["webdataset shuffled"] == held["packs some-packs-33-carry"]
@@ -266,7 +256,7 @@ def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
     make_corpora(stored, "web")
     make_view(stored, "some")
     for name in ("cut", "some-packs-33-carry"):
-        planned = planned_packs(stored, name, LengthReader())
+        planned = plan_packs(stored, name).manifests[name]
         made, here = make_packs(stored, name), current_dataset(project, name)
         assert planned.facts["packs"] == made.facts["packs"]
         assert (made.digest, made.facts) == (here.digest, here.facts)
@@ -275,164 +265,3 @@ def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
             assert bucket.sha256(f"packs/{name}/{made.digest}/{own}") == here.files[own].sha256
     (report,) = verify_project(stored, ["cut/packs"], deep=True)
     assert report.passed, report.findings
-
-
-def settings(**more: object) -> ProjectConfig:
-    return config_from(PLAIN | more, Path("/there/nanoset.yaml"))
-
-
-def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
-    one = {
-        "sequence_length": 64,
-        "packing": {"tail": "carry"},
-        "blend": {"web": 2, "code": 1},
-        "max_epochs": {"web": 3},
-    }
-    two = {
-        "sequence_length": 64,
-        "packing": {"tail": "carry"},
-        "blend_per_split": {"train": "web", "valid": ["held"]},
-    }
-    tars = {
-        "corpora": {"web": 1, "code": 0.5},
-        "sequence_length": 65,
-        "bos": True,
-        "packing": {"tail": "carry"},
-    }
-    own = {"own": {"of": "web", "length": 64, "tail": "carry"}}
-    tokenizer = PLAIN["tokenizer"] | {"bos": "<s>"}
-    mixed = {
-        "sequence_length": 64,
-        "packing": {},
-        "mix": {"code": 1, "texts": {"share": 2, "mix": {"web": {}}}},
-    }
-    mixed = settings(nanosets={"mixed": mixed}).nanosets["mixed"]
-    assert mixed.mixture.corpora == tuple(mixed.blend) == ("code-packs-64", "web-packs-64")
-    config = settings(
-        nanosets={"one": one, "two": two},
-        webdatasets={"tars": tars},
-        packs=own,
-        tokenizer=tokenizer,
-    )
-    assert [*config.packs] == ["own", "code-packs-64-carry", "held-packs-64-carry"]
-    assert config.nanosets["one"].blend == {"own": 2, "code-packs-64-carry": 1}
-    assert config.nanosets["one"].max_epochs == {"own": 3}
-    assert config.nanosets["two"].blend_per_split == {
-        "train": "own",
-        "valid": ("held-packs-64-carry",),
-    }
-    assert config.webdatasets["tars"].corpora == {"own": 1, "code-packs-64-carry": 0.5}
-    assert [*PACKS.keys(config, ())] == [
-        Key("web", "own"),
-        *(Key(one, f"{one}-packs-64-carry") for one in ("code", "held")),
-    ]
-    assert config.trains_on("code")
-    with pytest.raises(ConfigError, match="entry of `packs` share a name"):
-        check_requested_corpora(config, ["web", "code", "held", "own"])
-
-
-PACKED = {"sequence_length": 64, "packing": {}}
-PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
-REFUSED = [
-    ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
-    (
-        {"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}},
-        "packs are made from a corpus or view",
-    ),
-    (
-        {"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}},
-        "a view is of a corpus or of another view",
-    ),
-    (
-        {"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}},
-        "packs and a corpus or view share a name",
-    ),
-    (
-        {"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}},
-        "packs of another length",
-    ),
-    (
-        {"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}},
-        "named as well as its packs",
-    ),
-    (
-        {"nanosets": {"n": PACKED | {"mix": {"web-packs-64": {"mix": {"code": {}}}, "web": {}}}}},
-        "a group has the same name as the packs",
-    ),
-    (
-        {"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}},
-        "named as well as its packs",
-    ),
-    (
-        {
-            "packs": {"web-packs-64": {"of": "a", "length": 64}},
-            "nanosets": {"n": PACKED | {"blend": "web"}},
-        },
-        "are others",
-    ),
-    (
-        {"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
-        "corpus or view share a",
-    ),
-    (
-        {"views": {"v" * 128: {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "v" * 128}}},
-        "up to 128 letters",
-    ),
-    (
-        {
-            "nanosets": {
-                "n": PACKED | {"blend": "web"},
-                "m": {"sequence_length": 9, "blend": "web-packs-64"},
-            }
-        },
-        "samples of 9",
-    ),
-    (
-        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["p"], "sequence_length": 65}}},
-        "packs of another length",
-    ),
-    (
-        {
-            "packs": PACKS_OF_64,
-            "exports": {"e": {"of": "p", "format": "mds", "sequence_length": 65}},
-        },
-        "packs of another",
-    ),
-    (
-        {"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "datatrove"}}},
-        "would drift across packs",
-    ),
-    (
-        {
-            "nanosets": {
-                "n": {
-                    "sequence_length": 64,
-                    "blend": "web",
-                    "packing": {},
-                    "preset": "nanotron-main",
-                }
-            }
-        },
-        "would drift across packs",
-    ),
-    (
-        {
-            "packs": PACKS_OF_64,
-            "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}},
-        },
-        "would shift them against the packs",
-    ),
-    (
-        {
-            "tokenization": {"preset": "tokshuf", "append_eod": True},
-            "webdatasets": {"w": {"corpora": ["web"], "preset": "tokshuf", "packing": {}}},
-        },
-        "cuts each file on its own",
-    ),
-]
-
-
-@pytest.mark.parametrize(("more", "what"), REFUSED, ids=[what for _, what in REFUSED])
-def test_packs_that_samples_would_not_be_are_refused(more, what):
-    with pytest.raises(ConfigError, match=what):
-        settings(**more)

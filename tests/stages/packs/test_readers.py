@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from loading.test_nemo import nemo_builder
-from stages.packs.test_writing import write_packs
 
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from helpers.nemo import nemo_builder
+from helpers.packs import write_packs
+from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.stages.packs.make import PackingRules
 

@@ -11,15 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
+from helpers.packs import write_packs, write_view
+from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.sampling.packing import assignment
 from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.stages.packs import make as writing
 from nanoset_core.stages.packs import pieces as table_module
-from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
-from nanoset_core.stages.packs.pieces import PieceTable
-from nanoset_core.stages.views.writing import write_view_idx
+from nanoset_core.stages.packs.make import PackingRules
 
 PAD = 65_535
 
@@ -36,15 +34,6 @@ def write_dataset(prefix: Path, seed: int) -> list[np.ndarray]:
     return documents
 
 
-def write_packs(
-    source: Path, target: Path, rules: PackingRules
-) -> tuple[MMapIndexedDataset, PieceTable, PackWriter]:
-    writer = PackWriter(MMapIndexedDataset(source), rules, "packs")
-    bin_path(target).write_bytes(b"".join(writer.blocks(target.with_suffix(".parquet"))))
-    write_pack_idx(idx_path(target), writer.dataset.dtype, writer.counts.packs, rules.pieces.length)
-    return MMapIndexedDataset(target), PieceTable(target.with_suffix(".parquet")), writer
-
-
 @pytest.mark.parametrize("is_view", [False, True], ids=["corpus", "view"])
 @pytest.mark.parametrize("long", ["fragment", "truncate"])
 @pytest.mark.parametrize("tail", ["pad", "carry"])
@@ -53,12 +42,7 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     documents, source = write_dataset(tmp_path / "all", 3), tmp_path / "all"
     if is_view:
         chosen = np.random.default_rng(8).integers(0, len(documents), 200)
-        (tmp_path / "view.bin").hardlink_to(tmp_path / "all.bin")
-        write_view_idx(
-            tmp_path / "view.idx",
-            read_idx(tmp_path / "all.idx"),
-            lambda: [chosen[:90], chosen[90:]],
-        )
+        write_view(tmp_path / "all", tmp_path / "view", chosen[:90], chosen[90:])
         documents, source = [documents[number] for number in chosen], tmp_path / "view"
     packs, table, writer = write_packs(
         source, tmp_path / "packs", PackingRules(PieceRule(64, long), tail, PAD, 5)
