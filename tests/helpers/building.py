@@ -30,6 +30,11 @@ from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as webdataset
 
 
+def open_project(config: Path, *, rebuild: bool = False) -> Project:
+    """Open the project of a nanoset.yaml; with `rebuild` its outputs are made even if they exist."""
+    return Project.open(config, rebuild=rebuild)
+
+
 def build_all(config: Path) -> Project:
     """Open a project and build every output that its settings ask for."""
     project = Project.open(config)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from nanoset_core import MMapIndexedDataset
+from nanoset_core import MMapIndexedDataset, ProjectConfig
 from nanoset_core.lineage import explain, find, webdataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import SampleOrigin
@@ -19,7 +19,7 @@ from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.stages import datasets
+from nanoset_core.stages import datasets, stage
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.inventory import corpora
@@ -113,11 +113,11 @@ def node_at(address: str, *, of: str = "") -> Node:
         of: The corpus of a view or of packs, which their address does not name.
     """
     folder, _, name = address.partition("/")
-    stage = stage_of(folder, name)
-    assert stage is not None, f"no stage has outputs at {address}"
-    key = stage.layout.key_of(name)
+    found = stage_of(folder, name)
+    assert found is not None, f"no stage has outputs at {address}"
+    key = found.layout.key_of(name)
     assert key is not None
-    return Node(stage, replace(key, subject=key.subject or of))
+    return Node(found, replace(key, subject=key.subject or of))
 
 
 def current_output(project: Project, address: str) -> Manifest:
@@ -130,6 +130,12 @@ def verify_at(project: Project, address: str, *, deep: bool = False) -> Report:
     """Verify one output, without those that `nanoset verify` would verify with it."""
     node = node_at(address)
     return node.stage.verify(project, node.key, deep=deep)
+
+
+def settings_warnings(config: ProjectConfig, address: str, *, of: str = "") -> list[str]:
+    """Return what is allowed in the settings of an output but rarely intended."""
+    node = node_at(address, of=of)
+    return list(stage.settings_warnings(node.stage, config, node.key))
 
 
 def graph_of(project: Project, *names: str) -> Graph:

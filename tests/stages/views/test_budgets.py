@@ -6,16 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.building import make_corpora
+from helpers.building import make_corpora, open_project
+from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, write_project
 from nanoset_assets.ui.views import view_metadata
-from nanoset_core.cli import nanoset
-from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts, salted
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.facts import GAPS, gap_warnings
@@ -93,14 +91,14 @@ LONG = 4000
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, tokenizer_file) -> Project:
+def project(tmp_path_factory, tokenizer_file):
     """A project with some books among short documents, and budgets that end at the first book."""
     budgets = "views:\n  small: {of: web, tokens: 3e4}\n  large: {of: web, tokens: 6e4}\n  inner: {of: small, tokens: 500}\n"
     folder = tmp_path_factory.mktemp("budgets") / "project"
     file = write_project(folder, tokenizer_file, {"nanosets:\n": f"{budgets}nanosets:\n"})
     books = [{"id": f"book-{number}", "text": "word " * LONG * 20} for number in range(8)]
     (folder / "raw/web/books.jsonl").write_bytes(jsonl(books))
-    project = Project.open(file)
+    project = open_project(file)
     make_corpora(project, "web")
     for name in project.config.views:
         views.make_view(project, name)
@@ -128,7 +126,7 @@ def test_the_remedy_fills_the_budget(project):
     )
     other = project.config.file.parent / "remedy.yaml"
     other.write_text(remedy)
-    view = views.make_view(Project.open(other), "filled")
+    view = views.make_view(open_project(other), "filled")
     assert view.facts["tokens"] > 0.99 * 5e3
     assert GAPS not in view.facts
 
@@ -157,9 +155,9 @@ def test_a_view_of_an_earlier_version_is_warned_of_without_the_document(project)
 
 def test_the_command_and_the_page_warn_too(project):
     arguments = ["view", "small", "-c", str(project.config.file)]
-    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(nanoset, arguments)
+    outcome = invoke_nanoset(arguments, env={"COLUMNS": "300"})
     assert "its budget of 30,000 tokens holds" in outcome.output
-    found = json.loads(CliRunner().invoke(nanoset, [*arguments, "--json"]).stdout)
+    found = json.loads(invoke_nanoset([*arguments, "--json"]).stdout)
     assert found[GAPS] == current_dataset(project, "small").facts[GAPS]
     summary = view_metadata(project, current_dataset(project, "small"))["summary"].md_str
     assert "its budget of 30,000 tokens holds" in summary

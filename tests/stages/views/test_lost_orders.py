@@ -5,13 +5,9 @@ import json
 import pytest
 
 from helpers.command import invoke_nanoset
+from helpers.inspecting import settings_warnings
 from nanoset_core import load_config
 from nanoset_core.project.orders import sorting_of
-from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.packs.stage import PACKS
-from nanoset_core.stages.stage import Key
-from nanoset_core.stages.views.stage import VIEW
-from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN
 
 CONFIG = """\
 raw: raw
@@ -43,7 +39,7 @@ def config(make_project):
 
 
 def warnings_of(config):
-    return list(TRAINER_FILES.settings_warnings(config, Key("pretrain")))
+    return settings_warnings(config, "nanosets/pretrain/handoff")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +112,7 @@ def test_a_trainer_that_reads_in_order_is_not_warned_of(config):
 def test_tars_of_a_sorted_view_are_warned_of(config):
     others = "webdatasets: {tars: {corpora: [top, code]}}"
 
-    (warning,) = SHUFFLE_PLAN.settings_warnings(config(others=others), Key("tars"))
+    (warning,) = settings_warnings(config(others=others), "shuffle_plans/tars")
 
     assert "shuffled into the tars" in warning
 
@@ -125,7 +121,7 @@ def test_packs_of_a_sorted_view_are_warned_of_and_are_in_no_order(config):
     loaded = config(more=", packing: {}")
     (name,) = loaded.packs
 
-    assert "order of their own" in next(iter(PACKS.settings_warnings(loaded, Key("web", name))))
+    assert "order of their own" in settings_warnings(loaded, f"packs/{name}", of="web")[0]
     assert sorting_of(loaded.views, name) is None
     assert warnings_of(loaded) == []
 
@@ -134,7 +130,7 @@ def test_packs_of_a_sorted_view_are_warned_of_and_are_in_no_order(config):
 def test_a_budget_beside_an_order_is_warned_of_since_it_does_not_follow_it(config, budget):
     views = f"  top: {{of: web, {budget}, order: {{by: tokens, descending: true}}}}"
 
-    (warning,) = VIEW.settings_warnings(config(views), Key("web", "top"))
+    (warning,) = settings_warnings(config(views), "views/top", of="web")
 
     assert f"views.top.{budget.partition(':')[0]}" in warning
     assert 'where: "tokens >=' in warning
@@ -144,8 +140,8 @@ def test_a_budget_of_the_view_above_is_named_by_its_own_key(config):
     views = "  some: {of: web, tokens: 1e3}\n  top: {of: some, order: {by: tokens}}"
     loaded = config(views)
 
-    assert "views.some.tokens" in next(iter(VIEW.settings_warnings(loaded, Key("web", "top"))))
-    assert list(VIEW.settings_warnings(loaded, Key("web", "some"))) == []
+    assert "views.some.tokens" in settings_warnings(loaded, "views/top", of="web")[0]
+    assert settings_warnings(loaded, "views/some", of="web") == []
 
 
 def test_status_warns_before_anything_is_built(config):

@@ -5,115 +5,47 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from helpers.building import (
-    finish_webdataset,
-    make_blend,
     make_columns,
     make_corpora,
+    make_derived_pbin,
     make_held_out,
-    make_mappings,
-    make_shuffle_plan,
-    make_tars,
+    make_nanoset,
+    make_webdataset,
 )
 from helpers.command import invoke_nanoset
-from helpers.inspecting import current_dataset, explain_sample, find_document
-from helpers.sample_project import jsonl, outputs_of, sentences, write_corpus
-from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+from helpers.inspecting import (
+    current_dataset,
+    explain_sample,
+    find_document,
+    graph_of,
+    node_at,
+    read_dataset,
+    verify_at,
+)
+from helpers.sample_project import jsonl, outputs_of, sentences, write_corpus, write_project
+from helpers.views import CHANGES, DROPPED, origins, texts_of
+from nanoset_core import merge_indexed_datasets
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.formats.indexed.stream import Stream
-from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.gc import collect
-from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
 from nanoset_core.project.view_diff import diff_views
-from nanoset_core.stages.columns.stage import COLUMNS
-from nanoset_core.stages.columns.verify import verify_columns
-from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
-from nanoset_core.stages.pbin.stage import PBIN_DERIVED
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key, Node
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import plan_view
 from nanoset_core.stages.views.verify import verify_view
-from nanoset_core.stages.webdataset.gathering import gather
-from nanoset_core.stages.webdataset.plan import plan_shuffle
-from nanoset_core.stages.webdataset.plan_settings import PlanSettings
-from nanoset_core.stages.webdataset.sources import TokenSource
-
-VIEWS = """\
-views:
-  kept: {of: web, exclude: "drop/*.txt", split: {keep: [0.1, 1]}}
-  held: {of: web, split: {keep: [0, 0.1]}}
-  some: {of: kept, tokens: 5e3, repeat: 2.5, order: {seed: 3}}
-pbin: [some]
-nanosets:
-"""
-CHANGES = {
-    "nanosets:\n": VIEWS,
-    "blend: {web: 0.7, code: 0.3}": "blend: {some: 0.7, code: 0.3}",
-    "corpora: [web, code, books]": "corpora: [code, some]",
-}
-DROPPED = ("web-3", "web-5", "web-100")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory, tokenizer_file) -> Path:
-    """A project with views that are built, and nothing after them; not to be written to."""
-    from helpers.sample_project import write_project
-
-    file = write_project(tmp_path_factory.mktemp("views") / "project", tokenizer_file, CHANGES)
-    (file.parent / "drop").mkdir()
-    (file.parent / "drop" / "1.txt").write_text(
-        "# a request of May\n" + "\n".join(DROPPED) + "\nnobody\n"
-    )
-    project = Project.open(file)
-    make_corpora(project)
-    for name in project.config.views:
-        views.make_view(project, name)
-    return file
-
-
-@pytest.fixture
-def project(built, tmp_path) -> Project:
-    """A copy of it."""
-    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
-    return Project.open(tmp_path / "project" / "nanoset.yaml")
-
-
-def texts_of(dataset: MMapIndexedDataset) -> list[bytes]:
-    return [tokens.tobytes() for tokens in dataset[0 : len(dataset)]]
-
-
-def opened(project: Project, name: str) -> MMapIndexedDataset:
-    return open_dataset(current_dataset(project, name))
-
-
-def copied(project: Project, name: str, folder: Path) -> Path:
-    """The dataset that a view stands for, with its tokens written out."""
-    view = opened(project, name)
-    with MMapIndexedDatasetBuilder(folder / name, view.dtype) as builder:
-        for number in range(len(view)):
-            builder.add_documents(view[number], np.array([len(view[number])]), np.array([1]))
-    return folder / name
 
 
 def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(project):
-    web, kept = opened(project, "web"), current_dataset(project, "kept")
+    web, kept = read_dataset(project, "web"), current_dataset(project, "kept")
     idx, binary = (kept.folder / f"{kept.facts['prefix']}.{end}" for end in ("idx", "bin"))
     assert idx.stat().st_size == 34 + 20 * kept.facts["documents"] + 8
     assert binary.read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
-    parts = [texts_of(opened(project, name)) for name in ("kept", "held")]
+    parts = [texts_of(read_dataset(project, name)) for name in ("kept", "held")]
     ids = {text: number for number, text in enumerate(texts_of(web))}
     chosen = [{ids[text] for text in part} for part in parts]
     assert chosen[0].isdisjoint(chosen[1])
@@ -128,63 +60,32 @@ def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(proj
 
 
 def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(
-    built, tmp_path, monkeypatch
+    project_with_views, tmp_path, monkeypatch
 ):
-    dataset = current_dataset(Project.open(built), "kept")
+    dataset = current_dataset(Project.open(project_with_views), "kept")
     assert os.stat(dataset.folder / f"{dataset.facts['prefix']}.bin").st_nlink == 4
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
-    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    shutil.copytree(project_with_views.parent, tmp_path / "project", symlinks=True)
     project = Project.open(tmp_path / "project" / "nanoset.yaml")
     shutil.rmtree(project.outputs.folder / "views")
     again = views.make_view(project, "held")
     assert (again.folder / f"{again.facts['prefix']}.bin").is_symlink()
-    assert texts_of(opened(project, "held")) == texts_of(opened(Project.open(built), "held"))
+    assert texts_of(read_dataset(project, "held")) == texts_of(
+        read_dataset(Project.open(project_with_views), "held")
+    )
     assert again.damage() is None
 
 
-def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(project, tmp_path):
-    view = Path(opened(project, "some").prefix)
-    whole = copied(project, "some", tmp_path)
-    for name, prefix in (("view", view), ("whole", whole)):
-        write_dataset_as_pbin(prefix, tmp_path / f"{name}.pbin", end_token=5)
-    assert (tmp_path / "view.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
-    pbin = PBIN_DERIVED.make(project, Key("some"))
-    assert pbin.facts["tokens"] == current_dataset(project, "some").facts["tokens"]
-    code = TokenSource.of_dataset("code", Path(opened(project, "code").prefix))
-    for settings in (
-        {"tail": "drop", "sequence_length": 33},
-        {"tail": "pad", "pad_id": 1, "sequence_length": 100},
-        {"tail": "carry", "sequence_length": 77},
-        {"tail": "drop", "sequence_length": 7, "bos_id": 2},
-    ):
-        rows = []
-        for prefix in (view, whole):
-            sources = [TokenSource.of_dataset("some", prefix), code]
-            plan = plan_shuffle(sources, PlanSettings(**settings))
-            rows.append(
-                gather(
-                    sources, plan.table, np.random.default_rng(0).permutation(plan.table.contexts)
-                )
-            )
-        assert np.array_equal(*rows), settings
-
-
 def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
-    for split in ("train", "valid", "test"):
-        make_mappings(project, "pretrain", split)
-        make_blend(project, "pretrain", split)
-    make_shuffle_plan(project, "shuffled")
-    for group in range(3):
-        make_tars(project, "shuffled", group)
-    finish_webdataset(project, "shuffled")
-    PBIN_DERIVED.make(project, Key("some"))
+    make_nanoset(project, "pretrain")
+    make_webdataset(project, "shuffled")
+    make_derived_pbin(project, "some")
     make_held_out(project, "pretrain")
     reports = list(
         verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True)
     )
-    options = [
-        TRAINER_FILES.recipe(project, Key(name), {}).options for name in ("pretrain", "plain")
-    ]
+    handoffs = [node_at(f"nanosets/{name}/handoff") for name in ("pretrain", "plain")]
+    options = [node.stage.recipe(project, node.key, {}).options for node in handoffs]
     assert [one.get("views") for one in options] == [["some"], None], (
         "a handoff without views stays as it is"
     )
@@ -215,14 +116,11 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
 
 def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
     def stale() -> set[str]:
-        inventories = {
-            name: inventory_recipe(survey_corpus(project, name)) for name in corpus_names(project)
-        }
-        graph = graph_over(project, inventories)
+        graph = graph_of(project)
         return {
             name
             for name in project.config.views
-            if graph.stale_reasons(Node(views.VIEW, Key("web", name)))
+            if graph.stale_reasons(node_at(f"views/{name}", of="web"))
         }
 
     assert stale() == set()
@@ -239,17 +137,17 @@ def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
 
 
 def test_an_append_keeps_documents_on_their_sides_and_gc_keeps_what_views_point_at(project):
-    before = [set(texts_of(opened(project, name))) for name in ("kept", "held")]
+    before = [set(texts_of(read_dataset(project, name))) for name in ("kept", "held")]
     folder = project.config.file.parent / "raw" / "web"
     shutil.copy(folder / "part-0" / "web-0.jsonl", folder / "web-9.jsonl")
     data = (folder / "web-9.jsonl").read_text().replace("web ", "more ").replace('"web-', '"more-')
     (folder / "web-9.jsonl").write_text(data)
     make_corpora(project, "web")
     collect(project)
-    assert [set(texts_of(opened(project, name))) for name in ("kept", "held")] == before
+    assert [set(texts_of(read_dataset(project, name))) for name in ("kept", "held")] == before
     for name, texts in zip(("kept", "held"), before, strict=True):
         views.make_view(project, name)
-        assert texts < set(texts_of(opened(project, name)))
+        assert texts < set(texts_of(read_dataset(project, name)))
 
 
 def test_two_versions_of_a_view_are_compared(project):
@@ -297,7 +195,7 @@ def test_two_versions_of_a_view_are_compared(project):
 
 def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_path):
     with pytest.raises(FormatError, match=r"back to back"):
-        merge_indexed_datasets([opened(project, "some").prefix], tmp_path / "merged")
+        merge_indexed_datasets([read_dataset(project, "some").prefix], tmp_path / "merged")
 
 
 def test_a_damaged_view_is_found(project):
@@ -312,30 +210,14 @@ def test_a_damaged_view_is_found(project):
     ]
 
 
-def test_ranges_of_a_stream_are_those_of_a_loop(project):
-    view = opened(project, "some")
-    tokens = np.concatenate(view[0 : len(view)])
-    stream, rng = Stream(view), np.random.default_rng(1)
-    assert stream.tokens == len(tokens)
-    starts = rng.integers(0, len(tokens), 200)
-    lengths = np.minimum(rng.integers(0, 300, 200), len(tokens) - starts)
-    begins, counts = stream.ranges(starts, lengths)
-    found = np.concatenate([view.tokens[b : b + c] for b, c in zip(begins, counts, strict=True)])
-    assert np.array_equal(
-        found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)])
-    )
-
-
-def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
-    from helpers.sample_project import write_project
-
-    here = outputs_of(built)
+def test_the_same_bytes_in_a_bucket(project_with_views, tmp_path, bucket):
+    here = outputs_of(project_with_views)
     root = {
         "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
     }
-    tokenizer = built.parent / "tokenizer.json"
+    tokenizer = project_with_views.parent / "tokenizer.json"
     file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
-    shutil.copytree(built.parent / "drop", file.parent / "drop")
+    shutil.copytree(project_with_views.parent / "drop", file.parent / "drop")
     project = Project.open(file)
     make_corpora(project, "web")
     for name in ("kept", "held", "some"):
@@ -346,7 +228,9 @@ def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
     }
     for name in (name for name in found if name.endswith((".idx", ".bin"))):
         assert bucket.sha256(name) == here[name], name
-    assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
+    assert texts_of(read_dataset(project, "some")) == texts_of(
+        read_dataset(Project.open(project_with_views), "some")
+    )
 
 
 def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_files(project):
@@ -361,11 +245,6 @@ def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_fi
     views.make_view(again, "some")
     lines = [place.file for place in origins(again, "some")]
     assert lines == sorted(lines, reverse=True)
-
-
-def origins(project: Project, name: str):
-    dataset = current_dataset(project, name)
-    return Lineage(dataset_of(project.outputs, dataset)).origins(range(dataset.facts["documents"]))
 
 
 @pytest.mark.parametrize(
@@ -392,7 +271,7 @@ def test_what_a_view_would_choose_is_told_before_it_is_built(project):
     shutil.rmtree(project.outputs.folder / "views")
     planned = plan_view(project, "some").facts
     assert views.make_view(project, "some").facts["steps"] == planned["steps"]
-    assert TOKENIZED.layout.folder in os.listdir(project.outputs.folder)
+    assert "tokenized" in os.listdir(project.outputs.folder)
 
 
 def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file, monkeypatch):
@@ -432,14 +311,14 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         for n, row in enumerate(rows)
         if row["quality"] >= 3 and row["lang"] == "en"
     )
-    stored = texts_of(opened(project, "web"))
-    assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]
+    stored = texts_of(read_dataset(project, "web"))
+    assert texts_of(read_dataset(project, "good")) == [stored[number] for _, number in chosen]
     assert verify_view(project, "web", "good").passed
-    assert verify_columns(COLUMNS, project, "web", deep=True).findings == []
-    graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
-    node = Node(views.VIEW, Key("web", "good"))
+    assert verify_at(project, "columns/web", deep=True).findings == []
+    graph = graph_of(project, "web")
+    node = node_at("views/good", of="web")
     assert not graph.stale_reasons(node)
-    assert Node(COLUMNS, Key("web")) in node.direct_inputs(project.config)
+    assert node_at("columns/web") in node.direct_inputs(project.config)
     text = file.read_text()
     file.write_text(text.replace("quality >= 3", "grade >= 3"))
     with pytest.raises(ConfigError, match="no such column"):
