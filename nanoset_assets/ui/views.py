@@ -33,7 +33,7 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     # Ids of lists that no document has, and rules that chose less than they ask for.
     warnings: list[str] = []
     for key, count in facts["missing_ids"].items():
-        warnings.append(f"**{count:,} ids of {code(key)} are of no document.**")
+        warnings.append(f"**{count:,} ids of {code(key)} match no document.**")
     for gap in gap_warnings(facts, manifest.name):
         warnings.append(bold_text(gap))
 

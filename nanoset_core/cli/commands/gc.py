@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sized
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,14 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
-from nanoset_core.cli.terminal import print_json, print_rows
+from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.project.garbage import GarbageCollection
+    from nanoset_core.project.garbage import Garbage, GarbageCollection
+    from nanoset_core.project.project import Project
 
-_SHOWN = 50
+_MAX_SHOWN = 50
 """Outputs in the table."""
 
 
@@ -37,86 +38,126 @@ _SHOWN = 50
     type=NumberRange(0),
     metavar="DAYS",
 )
-@flag("--unfinished", "Also outputs that an interrupted build had finished.")
+@flag("--unfinished", "Also remove outputs that an interrupted build had finished.")
 @flag("--no-locks", "Has no effect any more; kept for old scripts.", expose_value=False)
-@flag("--copies", "Instead: this machine's cached copies of a bucket's outputs.")
+@flag("--copies", "Instead, remove this machine's cached copies of a bucket's outputs.")
 @JSON_OPTION
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
-    """List, or with --yes remove, old versions of outputs and index files that nothing needs any
-    more.
+    """List old versions of outputs that nothing needs any more; with --yes, remove them.
 
-    Kept are the current version of every output and all that it was made from or points at, what a
-    running build works on, and every file that nanoset did not make. What is removed can be built
-    again.
+    The current version of every output is kept, together with everything that it was made from or
+    refers to. So is what a running build works on, and every file that nanoset did not make.
+    Whatever is removed can be built again.
     """
-    from nanoset_core.project.bucket_copies import find_copies
-    from nanoset_core.project.gc import collect, folder_size, plan_gc
+    from nanoset_core.project.gc import collect, plan_gc
     from nanoset_core.project.project import Project
 
     project = Project.open(config)
     if copies:
-        there = find_copies(project, remove=yes)
-        size, paths = sum(there.values()), [str(path) for path in there]
-        if as_json:
-            print_json({"removed": yes, "bytes": size, "copies": paths})
-        else:
-            _print_total(
-                f"{len(there):,} copies of files in the bucket, {format_bytes(size)}", yes, there
-            )
+        _clear_copies(project, is_removal=yes, as_json=as_json)
         return
-    found = (collect if yes else plan_gc)(project, **policy)
+
+    collection = collect(project, **policy) if yes else plan_gc(project, **policy)
     if as_json:
-        items = [
-            {"path": str(item.path), "output": item.output, "kind": item.kind, "bytes": item.size}
-            for item in found.garbage
-        ]
-        left = [{"path": str(item.path), "why": item.why} for item in found.left_alone]
-        paths = list(map(str, found.unfinished))
-        print_json(
-            {
-                "removed": yes,
-                "bytes": found.size,
-                "garbage": items,
-                "left_alone": left,
-                "unfinished": paths,
-            }
-        )
+        print_json({"removed": yes, **_to_json(collection)})
     else:
-        _print_collection(found)
-        counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
-        if found.unfinished:
-            size = (
-                0 if yes else sum(folder_size(path) for path in found.unfinished if path.exists())
-            )
-            owners = "" if yes else f" ({format_bytes(size)}), of processes that have ended"
-            counted += f"; {format_count(len(found.unfinished), 'unfinished output')}{owners}"
-        _print_total(counted, yes, found.garbage or found.unfinished)
-    if any(item.refused for item in found.left_alone):
+        _print_collection(collection, is_removed=yes)
+    if any(item.refused for item in collection.left_alone):
         sys.exit(1)
 
 
-def _print_total(counted: str, is_done: bool, there: Sized) -> None:
-    echo(f"{'removed' if is_done else 'to be removed'}: {counted}")
-    if there and not is_done:
+def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
+    """List, or remove, the copies that this machine keeps of a bucket's outputs."""
+    from nanoset_core.project.bucket_copies import find_copies
+
+    size_by_path = find_copies(project, remove=is_removal)
+    size = sum(size_by_path.values())
+    if as_json:
+        paths = [str(path) for path in size_by_path]
+        print_json({"removed": is_removal, "bytes": size, "copies": paths})
+        return
+    copies = f"{len(size_by_path):,} copies of files in the bucket, {format_bytes(size)}"
+    _print_total(copies, is_removed=is_removal, is_empty=not size_by_path)
+
+
+def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
+    """Print how much was removed, or would be; and in the second case, how to remove it."""
+    if is_removed:
+        echo(f"removed: {text}")
+        return
+    echo(f"to be removed: {text}")
+    if not is_empty:
         echo("nothing was removed yet: add --yes to remove it")
 
 
-def _print_collection(found: GarbageCollection) -> None:
-    """Print a table of the outputs with most to remove, and what was left alone and why."""
-    outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
-    rows = [
-        {
-            "output": output,
-            "versions": (versions := sum(item.kind in ("version", "unfinished") for item in items)),
-            "files": len(items) - versions,
-            "size": format_bytes(sum(item.size for item in items)),
-        }
-        for output, items in outputs[:_SHOWN]
-    ]
-    print_rows(rows)
-    if len(outputs) > _SHOWN:
-        echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
-    for item in found.left_alone:
+def _to_json(collection: GarbageCollection) -> dict[str, Any]:
+    """Return what is removed, and what is not, as plain values."""
+    garbage: list[dict[str, Any]] = []
+    for item in collection.garbage:
+        garbage.append(
+            {
+                "path": str(item.path),
+                "output": item.output,
+                "kind": item.kind,
+                "bytes": item.size,
+            }
+        )
+    left_alone: list[dict[str, str]] = []
+    for kept in collection.left_alone:
+        left_alone.append({"path": str(kept.path), "why": kept.why})
+    return {
+        "bytes": collection.size,
+        "garbage": garbage,
+        "left_alone": left_alone,
+        "unfinished": [str(path) for path in collection.unfinished],
+    }
+
+
+def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> None:
+    """Print what is removed, what is left alone and why, and the total."""
+    _print_outputs(collection)
+    for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
-    if found.unseen is not None:
-        echo(found.unseen)
+    if collection.unseen is not None:
+        echo(collection.unseen)
+
+    total = f"{len(collection.garbage):,} versions and files, {format_bytes(collection.size)}"
+    if collection.unfinished:
+        total += f"; {format_count(len(collection.unfinished), 'unfinished output')}"
+        if not is_removed:
+            size = format_bytes(_size_of_folders(collection.unfinished))
+            total += f" ({size}), of processes that have ended"
+    is_empty = not collection.garbage and not collection.unfinished
+    _print_total(total, is_removed=is_removed, is_empty=is_empty)
+
+
+def _size_of_folders(folders: Sequence[Path]) -> int:
+    from nanoset_core.project.gc import folder_size
+
+    return sum(folder_size(folder) for folder in folders if folder.exists())
+
+
+def _print_outputs(collection: GarbageCollection) -> None:
+    """Print a table of the outputs, those with the most bytes to remove first."""
+    items_by_output = collection.by_output()
+    outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
+    rows: list[Row] = []
+    for output in outputs[:_MAX_SHOWN]:
+        items = items_by_output[output]
+        n_versions = sum(item.kind in ("version", "unfinished") for item in items)
+        rows.append(
+            {
+                "output": output,
+                "versions": n_versions,
+                "files": len(items) - n_versions,
+                "size": format_bytes(_size(items)),
+            }
+        )
+    print_rows(rows)
+    n_unlisted = len(outputs) - len(rows)
+    if n_unlisted:
+        echo(f"… and {format_count(n_unlisted, 'smaller output')} (--json lists all)")
+
+
+def _size(items: Sequence[Garbage]) -> int:
+    return sum(item.size for item in items)

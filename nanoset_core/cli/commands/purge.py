@@ -12,14 +12,15 @@ import click
 from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
-from nanoset_core.cli.terminal import print_rows
-from nanoset_core.records.text import format_bytes
+from nanoset_core.cli.terminal import Row, print_rows
+from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.purge_plan import PurgePlan
 
-_SHOWN = 50
+_MAX_SHOWN = 50
+"""Documents, versions and ids that are listed."""
 
 
 @click.command("purge", short_help="Erase documents from all outputs.")
@@ -39,29 +40,35 @@ def command(
     corpora: tuple[str, ...],
     yes: bool,
 ) -> None:
-    """Erase the documents of these IDS: from shards, datasets and tables, and with every version
-    made of them.
+    """Erase the documents with these IDS from all outputs.
 
-    Without --yes nothing is changed, and what would be erased is listed. The raw text is yours: its
-    lines are named, and left out from now on, but not touched. Nothing is tokenized again; a
-    receipt says what was erased and what is there instead.
+    They are erased from shards, datasets and tables; all versions of other outputs that were made
+    from them are erased, too. Nothing is tokenized again. Without --yes, nothing is changed, and
+    the command lists what it would erase.
+
+    Your raw text is not modified: the command lists the lines that hold the documents, and later
+    builds skip these lines. A receipt says what was erased, and which versions replace it.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.project.purge import purge
     from nanoset_core.project.purge_plan import plan_purge
     from nanoset_core.project.purge_receipt import is_unfinished
 
-    wanted = list(dict.fromkeys(filter(None, [*ids, *ids_file])))
-    if not wanted:
+    all_ids = [identity for identity in dict.fromkeys([*ids, *ids_file]) if identity]
+    if not all_ids:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     project = Project.open(config)
-    plan = plan_purge(project, wanted, corpora)
-    if not plan.documents and not is_unfinished(project, wanted, corpora):
+    plan = plan_purge(project, all_ids, corpora)
+    if not plan.documents and not is_unfinished(project, all_ids, corpora):
         echo("no output holds a document with one of these ids")
-        _print_erased(project, wanted)
+        _print_erased(project, all_ids)
         return
-    _print_plan(project, plan)
-    print_copies(project, wanted, corpora, fate="not erased")
+
+    _print_documents(project, plan)
+    _print_versions(plan)
+    _print_unknown_ids(plan)
+    _print_totals(plan)
+    print_copies(project, all_ids, corpora, fate="not erased")
     if not yes:
         echo("nothing was erased yet: add --yes to erase it")
         return
@@ -74,33 +81,58 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
     from nanoset_core.outputs.erasures import erasure_of_id
     from nanoset_core.stages.shards.purged import id_digest
 
-    for identity in ids[:_SHOWN]:
+    for identity in ids[:_MAX_SHOWN]:
         erasure = erasure_of_id(project.outputs.access, id_digest(identity))
         if erasure is not None:
             echo(f"{identity}: {erasure}")
 
 
-def _print_plan(project: Project, plan: PurgePlan) -> None:
-    rows = [
-        {
-            "document": row.id,
-            "raw text": str(folder / f"{row.file}:{row.line}"),
-            "tokens": f"{row.tokens:,}",
-        }
-        for corpus, found in plan.current.items()
-        for folder in [project.config.corpus_folder(corpus)]
-        for row in found
-    ]
-    print_rows(rows[:_SHOWN])
-    if len(rows) > _SHOWN:
-        echo(f"… and {len(rows) - _SHOWN:,} documents more")
-    print_rows(
-        [{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]]
-    )
-    known = {row.id for found in plan.documents.values() for row in found}
-    if unknown := [one for one in plan.ids if one not in known]:
-        echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
-    size = format_bytes(sum(one.size for one in plan.versions))
-    echo(
-        f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them"
-    )
+def _print_documents(project: Project, plan: PurgePlan) -> None:
+    """Print a table of the documents that would be erased, with their lines in the raw text."""
+    rows: list[Row] = []
+    for corpus, documents in plan.current.items():
+        folder = project.config.corpus_folder(corpus)
+        for document in documents[: _MAX_SHOWN - len(rows)]:
+            rows.append(
+                {
+                    "document": document.id,
+                    "raw text": str(folder / f"{document.file}:{document.line}"),
+                    "tokens": f"{document.tokens:,}",
+                }
+            )
+    print_rows(rows)
+    n_unlisted = _document_count(plan) - len(rows)
+    if n_unlisted:
+        echo(f"… and {format_count(n_unlisted, 'more document')}")
+
+
+def _print_versions(plan: PurgePlan) -> None:
+    """Print a table of the versions that would be erased."""
+    rows: list[Row] = []
+    for version in plan.versions[:_MAX_SHOWN]:
+        rows.append({"version": version.path, "size": format_bytes(version.size)})
+    print_rows(rows)
+
+
+def _print_unknown_ids(plan: PurgePlan) -> None:
+    """Print how many ids no document has, with the first of them."""
+    known_ids: set[str | None] = set()
+    for documents in plan.documents.values():
+        known_ids.update(document.id for document in documents)
+    unknown_ids = [identity for identity in plan.ids if identity not in known_ids]
+    if unknown_ids:
+        count = f"{len(unknown_ids):,}"
+        example = f"{unknown_ids[0]!r}"
+        echo(f"no output holds a document with {count} of these ids, such as {example}")
+
+
+def _print_totals(plan: PurgePlan) -> None:
+    """Print how many documents and versions would be erased, and their size."""
+    documents = format_count(_document_count(plan), "document")
+    versions = format_count(len(plan.versions), "version")
+    size = format_bytes(sum(version.size for version in plan.versions))
+    echo(f"{documents}; {versions} of outputs that were made from them, {size}")
+
+
+def _document_count(plan: PurgePlan) -> int:
+    return sum(len(documents) for documents in plan.current.values())

@@ -1,5 +1,6 @@
-"""`nanoset status`: what is missing, stale or failing; its tables are also what `nanoset build`
-prints at its end.
+"""`nanoset status`: print which outputs are missing, stale or failing.
+
+`nanoset build` prints the same tables at its end.
 """
 
 from __future__ import annotations
@@ -14,10 +15,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
+from nanoset_core.cli.terminal import (
+    WEBDATASET_WORDS,
+    Row,
+    StyledText,
+    print_json,
+    print_notices,
+    print_rows,
+    wide_console,
+)
 from nanoset_core.errors import NanosetError
 from nanoset_core.records.text import format_age, format_bytes, format_count
 
@@ -25,12 +34,17 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.status import StatusRow
 
-_STYLES = dict.fromkeys(
-    ("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow"
-)
-_STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
+_STYLES = {
+    "up to date": "green",
+    "being built": "cyan",
+    "stale": "yellow",
+    "missing": "yellow",
+    "failing": "bold red",
+    "not read": "yellow",
+}
+"""State of an output → how it is printed; counts of states are printed in this order."""
 DONE = ("up to date", "not read")
-"""States of which no build would make anything."""
+"""States in which a build has nothing to do."""
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
     "nanoset": ("samples", "tokens"),
@@ -38,13 +52,15 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "packed": ("documents", "tokens"),
     "export": ("documents", "tokens"),
 }
-_REJECT_FILES = 3
-_UNBUILT_SHOWN = 50
-"""Rows of one table that would hold a name and dashes; more are only named below it, with the
-reason.
+"""Kind of output → its columns, in this order; other kinds have a column for each figure."""
+_MAX_REJECT_FILES = 3
+"""Files of rejected lines that are named for each corpus."""
+_MAX_UNBUILT = 50
+"""Outputs that are not built yet in one table. If there are more, they are left out of the table,
+where they would be rows of dashes; the reasons below it name them.
 """
 Seconds = Mapping[tuple[str, str, str | None], float]
-"""(kind, name, part) → how long a build worked on it."""
+"""(kind, name, part) of an output → how long a build worked on it."""
 
 
 @click.command("status", short_help="Show what is up to date, stale, missing or failing.")
@@ -52,11 +68,13 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 @flag("--warnings only_warnings", "Print only the warnings, also those that you have seen before.")
 @JSON_OPTION
 def command(config: Path, only_warnings: bool, as_json: bool) -> None:
-    """Show what is up to date, stale (and why), missing or failing; exit code 1 unless everything
-    is up to date.
+    """Show which outputs are up to date, stale (and why), missing or failing.
 
-    Nothing is built and no big file is read: files are known by size and time from the last build.
-    Warnings that were printed once in your terminal, or by --warnings, are counted afterwards.
+    The exit code is 1 unless everything is up to date. Nothing is built, and no large file is read:
+    the command compares the size and time of each file with those of the last build.
+
+    Warnings are printed in full until you have seen them in a terminal, or by --warnings; after
+    that, they are only counted.
     """
     from nanoset_core.outputs.root import Seen
     from nanoset_core.project.project import Project
@@ -64,12 +82,12 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     from nanoset_core.stages.shards.options import tokenizer_notices
 
     project = replace(Project.open(config), seen=Seen())
-    with terminal.wide_console().status("looking"):
+    with wide_console().status("looking"):
         rows = list(project_status(project))
     notices = tokenizer_notices(project)
     if as_json:
-        terminal.print_json([row.to_json() for row in rows])
-        terminal.print_notices(notices)
+        print_json([row.to_json() for row in rows])
+        print_notices(notices)
     elif only_warnings:
         _print_all_warnings(project, rows, notices)
     else:
@@ -82,27 +100,27 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
 def _print_all_warnings(
     project: Project, rows: Sequence[StatusRow], notices: Iterable[str]
 ) -> None:
+    """Print all warnings in full, and remember that the user has seen them."""
     lines = warning_lines(rows, notices)
     print_warnings(project, lines, show_known=True)
-    echo(
-        f"{format_count(len(lines), 'warning')}; other commands count them from now on"
-        if lines
-        else "no warning"
-    )
+    if lines:
+        echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on")
+    else:
+        echo("no warning")
 
 
 def print_old_versions(project: Project, *, more_than: int = 0) -> None:
-    """Print how many old versions there are, their size, and the command that removes them.
+    """Print how many old versions exist, how large they are, and how to remove them.
 
     Args:
         project: The project.
-        more_than: Nothing is printed unless they take more bytes than this.
+        more_than: Print nothing unless they take more bytes than this.
     """
     from nanoset_core.project.gc import old_versions
 
     try:
         count, size = old_versions(project)
-    except NanosetError:  # the tables name the output that is damaged
+    except NanosetError:  # an output is damaged; the tables name it
         return
     if size > more_than:
         what = "old version or index file" if count == 1 else "old versions and index files"
@@ -116,76 +134,90 @@ def print_tables(
     project: Project | None = None,
     notices: Iterable[str] = (),
 ) -> None:
-    """Print a table for each kind, reasons and warnings, where rejected lines are, and a count of
-    the states.
+    """Print a table for each kind of output, then reasons, warnings, and a count of the states.
 
     Args:
-        rows: the outputs to show.
-        seconds: of a build; shown in place of the age.
-        project: The project whose known warnings are only counted; default: all are printed in
-            full.
+        rows: The outputs to show.
+        seconds: How long a build worked on each; shown in place of its age.
+        project: The project whose known warnings are only counted; default: print all in full.
         notices: Notices on the whole project.
     """
-    found = list(rows)
-    for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
-        _print_kind(
-            kind, [row for row in found if row.kind == kind and row.state != "not read"], seconds
-        )
-    for row in found:
-        if row.state != "not read":
-            for reason in row.why:
-                echo(f"{row.state}: {row.label}: {reason}")
+    all_rows = list(rows)
+    read_rows = [row for row in all_rows if row.state != "not read"]
+    kinds = dict.fromkeys([*_COLUMNS, *(row.kind for row in read_rows)])
+    for kind in kinds:
+        _print_kind(kind, [row for row in read_rows if row.kind == kind], seconds)
+    for row in read_rows:
+        for reason in row.why:
+            echo(f"{row.state}: {row.label}: {reason}")
 
-    lines = warning_lines(found, notices)
+    lines = warning_lines(all_rows, notices)
     if project is not None:
         print_warnings(project, lines)
     else:
         for line in lines:
             echo(line, fg="yellow")
-    echo(state_counts(found))
+    echo(state_counts(all_rows))
 
 
 def state_counts(rows: Sequence[StatusRow]) -> str:
     """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
     counts: Counter[str] = Counter(row.state for row in rows)
-    return (
-        ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state])
-        or "nothing to build"
-    )
+    texts = [f"{counts[state]:,} {state}" for state in _STYLES if counts[state]]
+    return ", ".join(texts) or "nothing to build"
 
 
 def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
+    """Print the table of the outputs of one kind."""
+    listed = rows
     built = [row for row in rows if row.figures or row.made_at is not None]
-    shown = built if len(rows) - len(built) > _UNBUILT_SHOWN else rows
-    figures = dict.fromkeys(name for row in shown for name in row.figures if name != "bytes")
-    columns = (
-        *_COLUMNS.get(kind, figures),
-        *dict.fromkeys(name for row in shown for name in row.details),
-    )
-    terminal.print_rows([_cells(kind, row, columns, seconds) for row in shown], text=["state"])
-    if len(shown) < len(rows):
-        echo(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
+    if len(rows) - len(built) > _MAX_UNBUILT:
+        listed = built
+
+    columns = _figure_columns(kind, listed)
+    print_rows([_cells(kind, row, columns, seconds) for row in listed], text=["state"])
+    n_unlisted = len(rows) - len(listed)
+    if n_unlisted:
+        echo(f"{kind}: {n_unlisted:,} of {len(rows):,} not built yet, named below")
 
 
-def _cells(
-    kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None
-) -> terminal.Row:
-    busy = ", being built" if row.busy and row.state != "being built" else ""
-    state = row.state + busy, _STYLES[row.state]
-    found: terminal.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
-    found |= {
-        (terminal.WEBDATASET_WORDS if kind == "webdataset" else {}).get(
-            name, name
-        ): row.figures.get(name, row.details.get(name, "-"))
-        for name in columns
-    }
-    found["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
-    if seconds is None:
-        return found | {
-            "age": "-" if row.made_at is None else format_age(time.time() - row.made_at)
-        }
-    spent = seconds.get((row.kind, row.name, row.part), 0)
-    return found | {"seconds": f"{spent:.1f}" if spent else "-"}
+def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
+    """Return the names of the figures and details that the table of one kind shows."""
+    figures: dict[str, None] = {}  # a dictionary without values, as a set that keeps its order
+    details: dict[str, None] = {}
+    for row in rows:
+        figures.update(dict.fromkeys(row.figures))
+        details.update(dict.fromkeys(row.details))
+    figures.pop("bytes", None)  # every table has the size in a column of its own
+    return [*_COLUMNS.get(kind, figures), *details]
+
+
+def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> Row:
+    """Return the row of the table for one output."""
+    name = row.name
+    if row.part:
+        name += f" {row.part}"
+    state: str = row.state
+    if row.busy and row.state != "being built":
+        state += ", being built"
+    cells: Row = {kind: name, "state": StyledText(state, _STYLES[row.state])}
+
+    headings = WEBDATASET_WORDS if kind == "webdataset" else {}
+    for column in columns:
+        heading = headings.get(column, column)
+        cells[heading] = row.figures.get(column, row.details.get(column, "-"))
+
+    cells["size"] = "-"
+    if "bytes" in row.figures:
+        cells["size"] = format_bytes(row.figures["bytes"])
+    if seconds is not None:
+        spent = seconds.get((row.kind, row.name, row.part), 0)
+        cells["seconds"] = f"{spent:.1f}" if spent else "-"
+    elif row.made_at is not None:
+        cells["age"] = format_age(time.time() - row.made_at)
+    else:
+        cells["age"] = "-"
+    return cells
 
 
 def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> list[str]:
@@ -207,7 +239,7 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
         about_outputs += [f"warning: {row.label}: {warning}" for warning in row.warnings]
         if row.rejects:
             about_rejects.append(
-                f"rejected lines of {row.name}: {abbreviated(row.rejects, _REJECT_FILES)}"
+                f"rejected lines of {row.name}: {abbreviated(row.rejects, _MAX_REJECT_FILES)}"
             )
     about_project = [f"notice: {notice}" for notice in notices]
     return about_files + about_outputs + about_rejects + about_project

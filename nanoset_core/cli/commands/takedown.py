@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,22 +12,26 @@ import click
 from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
-from nanoset_core.cli.terminal import print_notices, print_rows
+from nanoset_core.cli.terminal import Row, print_notices, print_rows
 from nanoset_core.errors import ConfigError
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
+    from nanoset_core.project.project import Project
     from nanoset_core.project.settings import ProjectConfig
 
 
 @click.command("takedown", short_help="Leave documents out of views.")
 @click.argument("ids", nargs=-1)
 @CONFIG_OPTION
-@option("--reason", "Why; it goes into the list, with the day.", required=True)
+@option("--reason", "Why; it is written into the list, with the day.", required=True)
 @IDS_FILE_OPTION
 @option(
-    "--list listed", "The list to add them to; default: the one file that views exclude.", type=FILE
+    "--list listed",
+    "The list to add the ids to; default: the one file that views exclude.",
+    type=FILE,
 )
-@flag("--no-build", "Add and show them only; do not build.")
+@flag("--no-build", "Only add the ids, and show what holds the documents; do not build.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -38,61 +42,91 @@ def command(
     listed: Path | None,
     no_build: bool,
 ) -> None:
-    """Add the documents of these IDS to a list that views exclude, show what holds them now, and
-    build what changed.
+    """Leave the documents with these IDS out of views.
 
-    Their tokens stay in the corpus; a view hides them.
+    The command adds the ids to a list that views exclude, shows which outputs hold the documents
+    now, and rebuilds these outputs. The documents' tokens stay in the corpus; the views hide them.
     """
-    from nanoset_core.lineage.takedown import add_ids, holdings
+    from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
-    from nanoset_core.storage.leases import builds_under_way
 
     project = Project.open(config)
-    wanted = [*ids, *ids_file]
-    if not wanted:
+    all_ids = [*ids, *ids_file]
+    if not all_ids:
         raise click.UsageError("Missing argument 'IDS...'.", context)
+
+    # Before anything is written, check that a build is possible.
     build = None if no_build else build_of(context, config)
-    for under_way in builds_under_way(project.outputs.access):
-        then = (
-            "this command waits for it, and builds again"
-            if build
-            else "run `nanoset build` once it has ended"
-        )
-        print_notices(
-            [f"a build is under way, which may still take these documents: {under_way}; {then}"]
-        )
+    _warn_of_builds(project, builds_afterwards=build is not None)
+
     file = listed if listed is not None else _only_list(project.config)
-    new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
-    echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
-    rows = [
-        {
-            "held by": one.output,
-            "documents": one.documents,
-            "samples": "" if one.samples is None else f"{one.samples[0]:,} to {one.samples[1]:,}",
-            "steps": "" if one.steps is None else f"{one.steps[0]:,} to {one.steps[1]:,}",
-        }
-        for one in holdings(project, wanted)
-    ]
-    print_rows(rows)
-    already_listed = file.read_text(encoding="utf-8").splitlines()
-    print_copies(project, wanted, fate="not taken down", ignored_ids=already_listed)
+    added_ids = add_ids(file, all_ids, reason, datetime.date.today().isoformat())
+    n_known = len(set(all_ids)) - len(added_ids)
+    echo(f"{file}: {format_count(len(added_ids), 'id')} added, {n_known:,} already listed")
+
+    _print_holdings(project, all_ids)
+    listed_ids = file.read_text(encoding="utf-8").splitlines()
+    print_copies(project, all_ids, fate="not taken down", ignored_ids=listed_ids)
     if build is not None:
         build()
 
 
+def _warn_of_builds(project: Project, *, builds_afterwards: bool) -> None:
+    """Warn of running builds, since they may have read the lists of ids already."""
+    from nanoset_core.storage.leases import builds_under_way
+
+    remedy = "run `nanoset build` once it has ended"
+    if builds_afterwards:
+        remedy = "this command waits for it, and builds again"
+    notices: list[str] = []
+    for running_build in builds_under_way(project.outputs.access):
+        notices.append(
+            f"a running build may still include these documents: {running_build}; {remedy}"
+        )
+    print_notices(notices)
+
+
+def _print_holdings(project: Project, ids: Sequence[str]) -> None:
+    """Print which outputs hold documents with these ids, and in which samples and steps."""
+    from nanoset_core.lineage.takedown import holdings
+
+    rows: list[Row] = []
+    for holding in holdings(project, ids):
+        rows.append(
+            {
+                "held by": holding.output,
+                "documents": holding.documents,
+                "samples": _range_text(holding.samples),
+                "steps": _range_text(holding.steps),
+            }
+        )
+    print_rows(rows)
+
+
+def _range_text(numbers: tuple[int, int] | None) -> str:
+    """Return the first and last of some numbers as text; nothing for None."""
+    if numbers is None:
+        return ""
+    first, last = numbers
+    return f"{first:,} to {last:,}"
+
+
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the one file of this machine that views exclude by its name; ConfigError where there
-    is not just one.
+    """Return the one file on this machine that views exclude by its name.
+
+    Raises:
+        ConfigError: Views exclude no file by name, or several, or a file in a bucket.
     """
-    found = sorted({path for path in _lists(config) if not any(sign in path for sign in "*?[")})
-    if len(found) != 1 or "://" in found[0]:
-        what, expected = "it is not clear which list to add to", "one local file that views exclude"
-        remedy = "name it with --list, and in a view's `exclude`"
-        where, names = f"{config.file}: views", ", ".join(found) or "none"
-        raise ConfigError(what, where=where, found=names, expected=expected, remedy=remedy)
-    return config.local(found[0], "views.exclude")
-
-
-def _lists(config: ProjectConfig) -> Iterator[str]:
+    excluded: set[str] = set()
     for view in config.views.values():
-        yield from view.files("exclude") or ()
+        excluded.update(view.files("exclude") or ())
+    files = sorted(name for name in excluded if not any(sign in name for sign in "*?["))
+    if len(files) != 1 or "://" in files[0]:
+        raise ConfigError(
+            "it is not clear which list to add to",
+            where=f"{config.file}: views",
+            found=", ".join(files) or "none",
+            expected="one local file that views exclude",
+            remedy="name it with --list, and in a view's `exclude`",
+        )
+    return config.local(files[0], "views.exclude")

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    CONFIG_OPTION,
+    JSON_OPTION,
+    ManyValued,
+    flag,
+    option,
+)
 from nanoset_core.cli.progress import Lines
+from nanoset_core.cli.terminal import (
+    WEBDATASET_WORDS,
+    Row,
+    StyledText,
+    print_json,
+    print_rows,
+    wide_console,
+)
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline, visible
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.report import Figure, Report
+    from nanoset_core.stages.report import Figure, Finding, Report
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
 
 _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
-"""Figures that are shares, besides those named share_…"""
+"""Figures that are shares of 1, in addition to those named share_…"""
 _WORDS = {
     "faults": "unreadable files",
     "greatest_id": "highest token id",
     "rank_correlation": "rank correlation of the order before and after",
     "skipped": "without tokens",
 }
-"""Figure → what to call it, where its name does not say."""
+"""Figures whose names need an explanation → what to call them."""
 
 
 @click.command(
@@ -40,12 +54,13 @@ _WORDS = {
 @CONFIG_OPTION
 @option(
     "--select -s",
-    "Only these: corpus, corpus/packed, view, packs, export, nanoset, nanoset/split or /handoff, webdataset; pattern.",
+    "Check only these outputs: corpus, corpus/packed, view, packs, export, nanoset, nanoset/split, "
+    "nanoset/handoff or webdataset, by name or pattern.",
     multiple=True,
 )
 @flag("--deep", "Read every token, and compare every checksum.")
 @tokenizer_options("of PREFIX, for its vocabulary")
-@option("--eod", "Of PREFIX: the token that must end every document.")
+@option("--eod", "For PREFIX: the token that must end every document.")
 @JSON_OPTION
 def command(
     prefix: Location | None,
@@ -56,78 +71,128 @@ def command(
     eod: str | None,
     as_json: bool,
 ) -> None:
-    """Check all that a project built, or the .bin/.idx pair at PREFIX, or those of a folder; exit
-    code 1 where there is an error.
+    """Check everything that a project built, or the .bin/.idx pairs at PREFIX.
 
-    Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents
-    tokenized again from their source lines. Without --deep only samples of big files are read.
+    PREFIX is the path of a pair without .bin or .idx, or a folder of pairs. Without it, the outputs
+    of the project are checked. The exit code is 1 if there is an error.
+
+    The checks cover counts, indices, pointers, vocabulary, end-of-document tokens, index caches and
+    tars; some documents are tokenized again from their source lines. Without --deep, only samples
+    of large files are read.
     """
-    reports: Iterable[Report]
-    if prefix is not None:
+    if prefix is None:
+        if tokenizer is not None or eod is not None:
+            raise click.UsageError(
+                "--tokenizer and --eod are for a PREFIX; a project names its own in nanoset.yaml"
+            )
+        reports = _verify_project(config, select, deep=deep)
+    else:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
         if eod is not None and tokenizer is None:
             raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
-        from nanoset_core.formats.indexed.folder import pairs_at
-        from nanoset_core.stages.dataset.verify_pair import verify_prefix
+        reports = _verify_pairs(prefix, tokenizer, eod, deep=deep)
 
-        reports = (verify_prefix(pair, tokenizer, eod, deep=deep) for pair in pairs_at(prefix))
-    else:
-        if tokenizer is not None or eod is not None:
-            raise click.UsageError(
-                "--tokenizer and --eod are for a PREFIX; a project names its own"
-            )
-        from nanoset_core.project.project import Project
-        from nanoset_core.project.verify import verify_project
-        from nanoset_core.stages.shards.options import check_tokenizer
-
-        project = Project.open(config, Lines().listen)
-        check_tokenizer(project)
-        reports = verify_project(project, select, deep)
-    from rich.text import Text
-
-    found: list[Report] = []
-    with terminal.wide_console().status("verifying") as status:
-        for report in reports:
-            found.append(report)
-            status.update(Text(visible(f"verified {report.output}")))  # no markup of a name
+    finished = _with_status(reports)
     if as_json:
-        terminal.print_json([report.to_json() for report in found])
+        print_json([report.to_json() for report in finished])
     else:
-        _print_tables(found)
-    if not all(report.passed for report in found):
+        _print_reports(finished)
+    if not all(report.passed for report in finished):
         sys.exit(1)
 
 
-def _print_tables(reports: list[Report]) -> None:
+def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
+    """Return the reports on a project's outputs, each made when it is asked for."""
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.verify import verify_project
+    from nanoset_core.stages.shards.options import check_tokenizer
+
+    project = Project.open(config, Lines().listen)
+    check_tokenizer(project)
+    return verify_project(project, select, deep)
+
+
+def _verify_pairs(
+    prefix: Location, tokenizer: TokenizerPath | None, eod: str | None, *, deep: bool
+) -> Iterable[Report]:
+    """Yield the reports on a .bin/.idx pair, or on the pairs of a folder."""
+    from nanoset_core.formats.indexed.folder import pairs_at
+    from nanoset_core.stages.dataset.verify_pair import verify_prefix
+
+    for pair in pairs_at(prefix):
+        yield verify_prefix(pair, tokenizer, eod, deep=deep)
+
+
+def _with_status(reports: Iterable[Report]) -> list[Report]:
+    """Collect reports, and show on a terminal which output was verified last."""
+    from rich.text import Text
+
+    finished: list[Report] = []
+    with wide_console().status("verifying") as status:
+        for report in reports:
+            finished.append(report)
+            status.update(Text(visible(f"verified {report.output}")))  # a name is not markup
+    return finished
+
+
+def _print_reports(reports: list[Report]) -> None:
     """Print a table of the outputs, and below it every finding."""
-    terminal.print_rows([_row(report) for report in reports], text=["result", "figures"])
-    for finding in [finding for report in reports for finding in report.findings]:
-        head, _, rest = str(finding).partition("\n")  # each part of a finding is visible
-        is_error = finding.severity == "error"
-        echo(head, fg="red" if is_error else "yellow", bold=is_error)
-        if rest:
-            echo(Multiline(rest))
-    errors, warnings = (
-        sum(len(report.errors) for report in reports),
-        sum(len(report.warnings) for report in reports),
-    )
-    counts = format_count(errors, "error"), format_count(warnings, "warning")
-    echo(f"{format_count(len(reports), 'output')}: {', '.join(counts)}")
+    print_rows([_row(report) for report in reports], text=["result", "figures"])
+    n_errors = 0
+    n_warnings = 0
+    for report in reports:
+        n_errors += len(report.errors)
+        n_warnings += len(report.warnings)
+        for finding in report.findings:
+            _print_finding(finding)
+    outputs = format_count(len(reports), "output")
+    errors = format_count(n_errors, "error")
+    warnings = format_count(n_warnings, "warning")
+    echo(f"{outputs}: {errors}, {warnings}")
 
 
-def _row(report: Report) -> terminal.Row:
-    result = "passed" if report.passed else format_count(len(report.errors), "error")
-    result += f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
-    style = "red" if not report.passed else "yellow" if report.warnings else "green"
-    words = _WORDS | (terminal.WEBDATASET_WORDS if report.output.startswith("webdatasets/") else {})
-    figures = ", ".join(
-        _format_figure(name, value, words) for name, value in report.figures.items()
-    )
-    return {"output": report.output, "result": (result, style), "figures": figures}
+def _print_finding(finding: Finding) -> None:
+    """Print a finding, with its first line in colour."""
+    headline, _, details = str(finding).partition("\n")
+    if finding.severity == "error":
+        echo(headline, fg="red", bold=True)
+    else:
+        echo(headline, fg="yellow", bold=False)
+    if details:
+        # Safe to print as several lines: every part of a finding was made visible by itself.
+        echo(Multiline(details))
 
 
-def _format_figure(name: str, value: Figure, words: Mapping[str, str]) -> str:
-    share = name in _SHARES or name.startswith("share_")
-    text = f"{float(value):.2%}" if share else value if isinstance(value, str) else f"{value:,}"
-    return f"{words.get(name, name.replace('_', ' '))} {text}"
+def _row(report: Report) -> Row:
+    """Return the row of the table for one output."""
+    if not report.passed:
+        result = format_count(len(report.errors), "error")
+        style = "red"
+    else:
+        result = "passed"
+        style = "yellow" if report.warnings else "green"
+    if report.warnings:
+        result += f", {format_count(len(report.warnings), 'warning')}"
+
+    words = dict(_WORDS)
+    if report.output.startswith("webdatasets/"):
+        words.update(WEBDATASET_WORDS)
+    figures: list[str] = []
+    for name, value in report.figures.items():
+        word = words.get(name, name.replace("_", " "))
+        figures.append(f"{word} {_format_figure(name, value)}")
+    return {
+        "output": report.output,
+        "result": StyledText(result, style),
+        "figures": ", ".join(figures),
+    }
+
+
+def _format_figure(name: str, value: Figure) -> str:
+    """Return the value of a figure as text: shares in percent, counts with separators."""
+    if name in _SHARES or name.startswith("share_"):
+        return f"{float(value):.2%}"
+    if isinstance(value, str):
+        return value
+    return f"{value:,}"

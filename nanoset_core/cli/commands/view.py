@@ -1,58 +1,83 @@
-"""`nanoset view`: what a view chooses, before it is built."""
+"""`nanoset view`: print which documents a view chooses, before it is built."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, flag
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 from nanoset_core.cli.progress import progress_bars
-from nanoset_core.cli.terminal import print_json, print_notices, print_rows
+from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
+from nanoset_core.records.text import format_count
 
 
 @click.command("view", short_help="Show what a view chooses.")
 @click.argument("name")
 @CONFIG_OPTION
-@flag("--json as_json", "Print JSON.")
+@JSON_OPTION
 def command(name: str, config: Path, as_json: bool) -> None:
-    """Show what the view NAME would choose of its corpus's current dataset, rule by rule; nothing
-    is written.
+    """Show which documents the view NAME would choose, rule by rule.
 
-    `nanoset build` makes its dataset.
+    The rules are applied to the current dataset of the view's corpus. Nothing is written; `nanoset
+    build` makes the view's dataset.
     """
     from nanoset_core.project.orders import view_order_warnings
     from nanoset_core.project.project import Project
     from nanoset_core.stages.views.choosing import plan_view
-    from nanoset_core.stages.views.facts import GAPS, gap_warnings, step_rows
+    from nanoset_core.stages.views.facts import gap_warnings
 
     with progress_bars() as (listener, _):
         project = Project.open(config, listener)
-        chosen = plan_view(project, name)
+        plan = plan_view(project, name)
     print_notices(view_order_warnings(project.config.views, name))
-    facts = chosen.facts
     if as_json:
-        keys = ("view", "rule", "documents", "tokens")
-        steps: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in facts["steps"]]
-        values = {
-            "name": name,
-            "steps": steps,
-            "missing_ids": facts["missing_ids"],
-            GAPS: facts.get(GAPS, []),
-        }
-        print_json(values, ensure_ascii=False)
+        print_json(_to_json(name, plan.facts), ensure_ascii=False)
         return
-    rows, before = [], None
-    for row in step_rows(facts):
-        away = "" if before is None else before.documents - row.documents
+
+    _print_steps(plan.facts)
+    notices: list[str] = []
+    for key, count in plan.facts["missing_ids"].items():
+        notices.append(f"{format_count(count, 'id')} of {key} match no document")
+    print_notices(notices)
+    print_notices(gap_warnings(plan.facts, name))
+
+
+def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a view would choose as plain values."""
+    from nanoset_core.stages.views.facts import GAPS
+
+    steps: list[dict[str, Any]] = []
+    for view, rule, documents, tokens in facts["steps"]:
+        steps.append({"view": view, "rule": rule, "documents": documents, "tokens": tokens})
+    return {
+        "name": name,
+        "steps": steps,
+        "missing_ids": facts["missing_ids"],
+        GAPS: facts.get(GAPS, []),
+    }
+
+
+def _print_steps(facts: Mapping[str, Any]) -> None:
+    """Print a table of the rules, and how many documents each removes and leaves."""
+    from nanoset_core.stages.views.facts import step_rows
+
+    rows: list[Row] = []
+    n_before: int | None = None
+    for step in step_rows(facts):
+        # The first row is all documents: no rule was applied yet.
+        removed = "" if n_before is None else n_before - step.documents
         rows.append(
-            {"of": row.view, "rule": row.step, "documents": row.documents, "tokens": row.tokens}
+            {
+                "of": step.view,
+                "rule": step.step,
+                "documents": step.documents,
+                "tokens": step.tokens,
+                "taken away": removed,
+                "left": step.bar,
+            }
         )
-        rows[-1] |= {"taken away": away, "left": row.bar}
-        before = row
+        n_before = step.documents
     print_rows(rows, text=["rule", "left"])
-    print_notices(
-        f"{count:,} ids of {key} are of no document" for key, count in facts["missing_ids"].items()
-    )
-    print_notices(gap_warnings(facts, name))

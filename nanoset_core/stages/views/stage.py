@@ -270,7 +270,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     def show(self, project: Project, manifest: Manifest) -> Summary:
         warnings = []
         for key, count in manifest.facts[MISSING_IDS].items():
-            warnings.append(f"{count:,} ids of {key} are of no document")
+            warnings.append(f"{count:,} ids of {key} match no document")
         warnings += gap_warnings(manifest.facts, manifest.name)
         if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")

@@ -271,7 +271,7 @@ def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
     said = outcome.output.replace("\n", "")
     assert "secret.jsonl:2" in said
     assert "secret.jsonl:3" in said
-    assert "no output holds a document with 2 of these ids, as 'nobody'" in said
+    assert "no output holds a document with 2 of these ids, such as 'nobody'" in said
     assert "add --yes to erase it" in said
     hide_command(monkeypatch, "build")
     assert "`nanoset build` is not installed" in invoke_nanoset([*words, "--yes"]).output

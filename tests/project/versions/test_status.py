@@ -104,7 +104,7 @@ def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
     said = invoke_nanoset(command).output
     assert "│ books " in said.partition("packed")[0]
     assert "not built yet, named below" not in said
-    monkeypatch.setattr("nanoset_core.cli.commands.status._UNBUILT_SHOWN", 0)
+    monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_UNBUILT", 0)
     said = invoke_nanoset(command).output
     assert "corpus: 1 of 3 not built yet, named below" in said
     assert "missing: corpus books: not built yet" in said

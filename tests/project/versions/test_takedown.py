@@ -54,7 +54,7 @@ def test_the_command_adds_to_the_list_that_views_exclude(project):
         "--no-build",
     ]
     said = invoke_nanoset(words, catch_exceptions=False).output
-    assert "1 ids added, 1 were there" in said
+    assert "1 id added, 1 already listed" in said
     lines = (file.parent / "drop.txt").read_text().splitlines()
     assert (lines[0], lines[1][-11:], lines[2]) == ("web-3", ": asked for", "web-20")
     again = make_view(Project.open(file), "kept")
@@ -76,7 +76,7 @@ def test_during_a_build_the_command_names_it_and_what_to_do(project):
     ]
     with leased_by_a_build(project, "web"):
         output = invoke_nanoset(words, catch_exceptions=False).output
-    assert "notice: a build is under way, which may still take these documents: process " in output
+    assert "notice: a running build may still include these documents: process " in output
     assert "makes web; run `nanoset build` once it has ended" in output
 
 
