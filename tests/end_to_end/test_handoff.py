@@ -302,7 +302,7 @@ def test_a_run_goes_on_with_another_blend(built_from):
             'split: "7,2,1"\n    trainer',
             "other sequences of a dataset",
         ),
-        ("{train: 400,", "{train: 200,", r"none is left to go on with\n  found: 200 of 200"),
+        ("{train: 400,", "{train: 200,", r"none is left to continue with\n  found: 200 of 200"),
         ("consumed_samples: 200", "consumed_samples: 100", "found: 100\n  expected: 120 to 240"),
     ):
         config.write_text(text.replace(old, new))
@@ -312,7 +312,7 @@ def test_a_run_goes_on_with_another_blend(built_from):
         "blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}"
     )
     config.write_text(mixed.replace("{train: 400,", "{train: 150,"))
-    with pytest.raises(NanosetError, match="none is left to go on with"):
+    with pytest.raises(NanosetError, match="none is left to continue with"):
         NanosetContext(Project.open(config), "later").plan("train")
 
 

@@ -152,7 +152,7 @@ def test_what_is_no_handoff_or_gone(project, tmp_path):
     file = run_file(tmp_path, text=RUN.replace("current", "0123"))
     with pytest.raises(
         MissingError,
-        match=r"what a run was started with is not there\n  expected: one of [0-9a-f]{20}",
+        match=r"what a run was started with is missing\n  expected: one of [0-9a-f]{20}",
     ):
         Run.open(project.outputs, file)
     (handoff,) = {

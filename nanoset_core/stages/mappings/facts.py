@@ -71,9 +71,7 @@ def _members_read(
 
 
 def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> list[dict[str, Any]]:
-    """Return one entry for each dataset; without its prefix, which would tie the facts to this
-    machine.
-    """
+    """Return one entry for each dataset, without its prefix: a path of this machine."""
     facts = []
     plans = [] if planned.plan is None else planned.plan.members
     for corpus, member, member_plan in zip(planned.corpora, members, plans, strict=True):
@@ -104,8 +102,9 @@ def cache_files(manifest: Manifest) -> FileNotes:
 
 
 def files_in_use(manifest: Manifest) -> set[str]:
-    """Return the names of the index files that an output of a split needs, and of the notes next to
-    them.
+    """Return the names of the files in the cache that an output of a split needs.
+
+    These are its index files, and the notes next to them.
 
     Raises:
         FormatError: The plan of the split cannot be read.
@@ -130,10 +129,10 @@ def files_in_use(manifest: Manifest) -> set[str]:
 
 
 def _planned_names(content: bytes) -> Iterator[str]:
-    """Yield the names of all index files in a stored plan, read without checking what else it
-    contains.
+    """Yield the names of all index files in a stored plan.
 
-    An output of an earlier version may have a plan that `read_split` no longer accepts.
+    The rest of the plan is not checked: an output of an earlier version may have a plan that
+    `read_split` no longer accepts.
     """
     plan = json.loads(content)["plan"] or {}
     parts = [*plan.get("members", ()), plan.get("blend")]

@@ -1,6 +1,4 @@
-"""Look up a nanoset: settings, current versions of its datasets, folders, and the options of its
-recipes.
-"""
+"""Look up a nanoset: its settings, the current versions of its datasets, and its folders."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ class NanosetLookup:
         return str(dataset.folder / dataset.facts["prefix"])
 
     def trainer_prefix(self, corpus: str) -> str:
-        """Return the same path as the trainer spells it, which is part of the names of its index
-        files.
-        """
+        """Return the path of the dataset as the trainer spells it, which its file names contain."""
         dataset = self.dataset(corpus)
         prefix = dataset.facts["prefix"]
         return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{prefix}"
@@ -110,12 +106,11 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """The folder below `cache` with the index files of all splits, with a slash at its end; or
-        "".
+        """The folder below `cache` with the index files of all splits, with a slash at its end.
 
-        It is empty if the trainer's own file names tell versions apart. NeMo's do not: the next
+        It is empty if the trainer's own file names differ between versions. NeMo's do not: the next
         version of a corpus would replace the files that a run over the present version is reading.
-        No trainer's names tell where a run continues, either.
+        And no trainer's names say where a run continues.
         """
         if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
@@ -131,9 +126,7 @@ class NanosetLookup:
 
     @property
     def compensated_sums(self) -> bool:
-        """Whether the trainer's Python adds up shares with compensation, as Python 3.12 and later
-        do.
-        """
+        """Whether the trainer's Python adds up shares with compensation, as it does from 3.12."""
         return get_preset(self.spec.preset).compensates(self.spec.trainer_python)
 
     @property
@@ -144,9 +137,7 @@ class NanosetLookup:
         return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that decide the bytes and the place of the index files of one split,
-        as JSON.
-        """
+        """Return the settings that decide the bytes and paths of a split's index files, as JSON."""
         options = self._settings(split)
         # The folder of a run that continues is named after the settings of train (see
         # `index_folder`). They decide the place of the other splits' files, too.
@@ -201,9 +192,7 @@ class NanosetLookup:
         return options
 
     def may_share_documents(self, split: SplitName) -> bool:
-        """Return whether a split may read several copies of a document, judging by nanoset.yaml
-        alone.
-        """
+        """Return whether a split may read several copies of a document, judged by its settings."""
         config = self.project.config
         derived = config.derived
         names = self.spec.corpora
@@ -227,9 +216,7 @@ class NanosetLookup:
     # What the run has read before.
 
     def phase_before(self) -> Self | None:
-        """Return the phase of the run that this one continues, or None if it does not continue a
-        phase.
-        """
+        """Return the phase that this one continues, or None if it does not continue a phase."""
         if self.spec.after is None:
             return None
         return type(self)(
@@ -237,8 +224,9 @@ class NanosetLookup:
         )
 
     def _run_before(self) -> dict[str, Any] | None:
-        """Return what the run has read before as JSON: a handoff or the phase before; None if this
-        is its start.
+        """Return what the run has read before, as JSON: by a handoff, or in the previous phase.
+
+        Returns None if the run starts with this nanoset.
         """
         continue_from = self.spec.continue_from
         if continue_from is not None:
@@ -251,7 +239,7 @@ class NanosetLookup:
 
 
 def _blend_option(blend: BlendSpec | None) -> Any:
-    """Return a blend as JSON, with the corpora in the order given: the trainer breaks ties by it."""
+    """Return a blend as JSON. The order of corpora stays: the trainer breaks ties by it."""
     if isinstance(blend, Mapping):
         return [[corpus, weight] for corpus, weight in blend.items()]
     return list(blend) if isinstance(blend, tuple) else blend

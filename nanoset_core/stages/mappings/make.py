@@ -1,5 +1,6 @@
-"""Write the trainer's index files into the cache folder of a nanoset, and upload them if its root
-is in a bucket.
+"""Write the trainer's index files into the cache folder of a nanoset.
+
+If the output root is in a bucket, they are uploaded.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 
 class IndexFileWriter:
-    """Writes sets of index files, except those that a bucket already has, and uploads what it
-    wrote.
-    """
+    """Writes sets of index files, except those that a bucket already has, and uploads them."""
 
     def __init__(self, folder: Path, access: FileAccess, *, rebuild: bool) -> None:
         """Prepare to write index files.
@@ -80,14 +79,19 @@ class IndexFileWriter:
 
         Descriptions go last: a trainer that finds the description takes the set for complete.
         """
-        arrays = [name for name in self._sha256_by_name if name.endswith(".npy")]
-        descriptions = [name for name in self._sha256_by_name if not name.endswith(".npy")]
-        sha256_by_path = {
-            self._folder / name: sha256 for name, sha256 in self._sha256_by_name.items()
-        }
-        for names in ([*arrays, *self._sidecars], descriptions):
-            paths = [self._folder / name for name in names]
-            self._access.send(paths, sha256_by_path)
+        sha256_by_path: dict[Path, str] = {}
+        arrays: list[Path] = []
+        descriptions: list[Path] = []
+        for name, sha256 in self._sha256_by_name.items():
+            path = self._folder / name
+            sha256_by_path[path] = sha256
+            if name.endswith(".npy"):
+                arrays.append(path)
+            else:
+                descriptions.append(path)
+        sidecars = [self._folder / name for name in self._sidecars]
+        self._access.send([*arrays, *sidecars], sha256_by_path)
+        self._access.send(descriptions, sha256_by_path)
         self._sha256_by_name = {}
         self._sidecars = []
 

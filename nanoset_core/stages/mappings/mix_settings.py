@@ -1,5 +1,6 @@
-"""The key `mix` of a nanoset, a tree of shares, and the mistakes in it that can be found without
-the datasets.
+"""The key `mix` of a nanoset: a tree of shares.
+
+The functions find the mistakes in it that can be found without the datasets.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class DataKeys(NamedTuple):
 
     @property
     def written(self) -> list[str]:
-        """Which of the two nanoset.yaml has; `blend` is also set, to `unweighted`, if only `mix` is
-        written.
+        """Which of the two keys nanoset.yaml has.
+
+        If only `mix` is written, `blend` is set to `unweighted`.
         """
         keys = []
         if self.blend not in (None, unweighted(self.mix)):
@@ -43,8 +45,11 @@ class DataKeys(NamedTuple):
 
 
 def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
-    """Return the corpora of a tree, each of weight 1: the blend until its weights are worked out."""
-    return None if mix is None else FrozenDict(dict.fromkeys(MixPart(mix=mix).corpora, 1.0))
+    """Return the corpora of a tree with weight 1 each: the blend until its weights are computed."""
+    if mix is None:
+        return None
+    corpora = MixPart(mix=mix).corpora
+    return FrozenDict(dict.fromkeys(corpora, 1.0))
 
 
 def mix_errors(
@@ -65,7 +70,7 @@ def mix_errors(
                 where=where + keys.key,
                 found=" and ".join(keys.written) or "neither",
                 expected="one of blend, mix",
-                remedy="give it a blend, or a mix",
+                remedy="add a blend, or a mix",
             )
         if keys.mix is None:
             continue
@@ -159,7 +164,7 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             where=where,
             remedy="name a corpus, or remove the group",
         )
-    # Parts whose amount is not fixed by tokens or epochs: they share what the others leave.
+    # Parts whose amount is not fixed by tokens or epochs. They share what the others leave.
     free = {name: part for name, part in parts.items() if not part.is_given}
     bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
     if parts and not free and bounds:
@@ -168,10 +173,13 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     has_share = [part.share is not None for part in free.values()]
     if any(has_share) and not all(has_share):
         yield ConfigError(
-            "some of these parts have a share, and others have not",
+            "some of these parts have a share, and others have none",
             where=where,
             found=", ".join(free),
-            remedy="give each of them a share, or none: then they are read in proportion to their tokens",
+            remedy=(
+                "give each of them a share, or none of them: "
+                "then they are read in proportion to their tokens"
+            ),
         )
     floor = plain_sum([part.min_share or 0.0 for part in free.values()])
     if floor > 1 + _TOLERANCE:
@@ -195,7 +203,7 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
 def _useless_bound(where: str, amount: str) -> ConfigError:
     """Return the error for a share, floor or cap of a part whose amount is fixed."""
     return ConfigError(
-        "the amount is given, so that a share, floor or cap of it has no effect",
+        "the amount is fixed, so that a share, floor or cap of it has no effect",
         where=where,
         found=amount,
         remedy="remove the key",

@@ -1,5 +1,11 @@
-"""Plan the splits of a nanoset: nanoset.yaml and the current datasets → settings of the trainer,
-and what they give.
+"""Plan the splits of a nanoset from nanoset.yaml and the current datasets.
+
+The settings of a split are worked out in steps:
+
+1. As nanoset.yaml has them, with prefixes of datasets in place of corpora (`_as_written`). A run
+   that continues adds the orders in which it has read its datasets before.
+2. With as many samples, or such weights, as the limits on epochs allow (`_within_limits`).
+3. The plan: which samples the trainer's datasets have under these settings (`plan`).
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
 from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.mixture import MixRow, mixture_of
-from nanoset_core.sampling.orders import Read, orders_after, other_versions
+from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.plan import (
     BlendPlan,
     LengthReader,
@@ -32,6 +38,11 @@ from nanoset_core.sampling.plan import (
     too_few_tokens,
 )
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, without_share
+from nanoset_core.stages.mappings.continuing import (
+    check_phase_length,
+    check_remaining_samples,
+    continue_run,
+)
 from nanoset_core.stages.mappings.lookup import NanosetLookup
 from nanoset_core.stages.mappings.run_before import read_before
 from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
@@ -114,35 +125,39 @@ class NanosetContext(NanosetLookup):
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
         try:
-            settings = self._within_limits(split)
-            config = settings.config
-            if config.samples(split) == 0:
-                plan = None
-                config = config.with_samples({})
-            else:
-                plan = plan_split(config, split, self.reader, exact=self.exact)
-            if split == "train":
-                self._check_samples_of_run(config)
-
-            # A split that is too small for a sample is built without one; only train must have
-            # some.
-            lacking = None
-            if plan is None or not plan.samples:
-                lacking = self._lacking(split, config)
-            if plan is not None:
-                plan = _in_folder(plan, self.index_folder)
+            return self._plan(split)
         except (ConfigError, InputError) as error:
-            # Planning does not know the name of the nanoset; errors of an earlier phase have its
+            # Planning does not know the name of the nanoset. Errors of an earlier phase have its
             # name already.
             key = f"nanosets.{self.name}"
             if key in (error.where or ""):
                 raise
             raise error.at(f"{key}, {error.where}" if error.where else key) from error
 
+    def _plan(self, split: SplitName) -> PlannedSplit:
+        """Plan one split, with errors that do not name the nanoset."""
+        settings = self._within_limits(split)
+        config = settings.config
+        plan: SplitPlan | None = None
+        if config.samples(split) == 0:
+            config = config.with_samples({})
+        else:
+            plan = plan_split(config, split, self.reader, exact=self.exact)
+        if split == "train":
+            check_remaining_samples(config)
+            if self.spec.continue_:
+                check_phase_length(config, self.spec.samples.get("train", 0))
+
+        # A split that is too small for a sample is built without one. Only train must have some.
+        lacking = None
+        if plan is None or not plan.samples:
+            lacking = self._lacking(split, config)
+
         # What the plan gives, for people and for the facts of the output.
         members: Sequence[MemberCoverage] = ()
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
+            plan = _in_folder(plan, self.index_folder)
             members = coverage(plan, config, settings.limit_by_prefix)
             if split == "train" and self.spec.mixture is not None:
                 mixture = mixture_of(self.spec.mixture, config, self.reader).rows
@@ -185,7 +200,8 @@ class NanosetContext(NanosetLookup):
                 if prefix in reads:
                     continue
                 lengths, _ = self.reader.read(prefix)
-                tokens = int(lengths[slice(*order.rows)].sum(dtype=np.int64))
+                start, stop = order.rows
+                tokens = int(lengths[start:stop].sum(dtype=np.int64))
                 rows_by_prefix[prefix] = order.rows
                 reads[prefix] = MemberReads(
                     tokens, order.taken, 0, order.epochs, order.separate_last_epoch
@@ -195,8 +211,9 @@ class NanosetContext(NanosetLookup):
     # Settings, step by step.
 
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
-        """Return the settings of a split with as many samples, or such weights, as the limits on
-        epochs allow.
+        """Return the settings of a split, changed so that they respect the limits on epochs.
+
+        The limits allow fewer samples, or other weights.
         """
         spec = self.spec
         # Splits that share a blend share its weights, which limits may change: they are planned
@@ -205,11 +222,7 @@ class NanosetContext(NanosetLookup):
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
         config = self._as_written(splits)
         prefix_by_corpus = self._prefixes(splits)
-        limit_by_prefix: dict[str, float] = {}
-        for corpus, prefix in prefix_by_corpus.items():
-            limit = spec.epoch_limit(corpus)
-            if limit is not None:
-                limit_by_prefix[prefix] = limit
+        limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
         exceeded: tuple[ExceededLimit, ...] = ()
         if limit_by_prefix:
@@ -235,6 +248,15 @@ class NanosetContext(NanosetLookup):
             self._check_mixture(config, prefix_by_corpus)
         return _LimitedSettings(config, limit_by_prefix, exceeded)
 
+    def _epoch_limits(self, prefix_by_corpus: Mapping[str, str]) -> dict[str, float]:
+        """Return prefix of a dataset → how often it may be read, without datasets with no limit."""
+        limits: dict[str, float] = {}
+        for corpus, prefix in prefix_by_corpus.items():
+            limit = self.spec.epoch_limit(corpus)
+            if limit is not None:
+                limits[prefix] = limit
+        return limits
+
     def _limited_epoch(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
@@ -258,20 +280,19 @@ class NanosetContext(NanosetLookup):
         return limited.config, limited.exceeded
 
     def _as_written(self, splits: tuple[SplitName, ...]) -> NanosetConfig:
-        """Return the settings of some splits as nanoset.yaml has them, before limits on epochs are
-        applied.
-        """
+        """Return the settings of some splits as nanoset.yaml has them, without limits on epochs."""
         spec = self.spec
         prefix_by_corpus = self._prefixes(splits)
+        trainer_paths: dict[str, str] = {}
+        for corpus, prefix in prefix_by_corpus.items():
+            trainer_paths[prefix] = self.trainer_prefix(corpus)
         config = NanosetConfig(
             **self._data(splits, prefix_by_corpus),
             sequence_length=spec.sequence_length,
             random_seed=spec.seed,
             preset=spec.preset,
             tokenizer_identifiers=self.tokenizer_identifiers,
-            trainer_paths={
-                prefix: self.trainer_prefix(corpus) for corpus, prefix in prefix_by_corpus.items()
-            },
+            trainer_paths=trainer_paths,
             path_to_cache=str(self.cache),
             compensated_sums=self.compensated_sums,
         )
@@ -303,9 +324,13 @@ class NanosetContext(NanosetLookup):
                 "split": spec.shares,
             }
 
-        # The settings must name data for some split. If none of these splits has any, take those of
-        # all.
-        splits_with_data = [split for split in splits if spec.blend_of(split) is not None] or SPLITS
+        # The settings must name data for some split. If none of these splits has any, take that of
+        # all splits.
+        splits_with_data: Sequence[SplitName] = [
+            split for split in splits if spec.blend_of(split) is not None
+        ]
+        if not splits_with_data:
+            splits_with_data = SPLITS
         blends: list[Blend | None] = []
         for split in SPLITS:
             blend = spec.blend_of(split) if split in splits_with_data else None
@@ -334,16 +359,16 @@ class NanosetContext(NanosetLookup):
         blend = config.blend("train")
         if mix is None or blend is None:
             return config
-        samples = config.samples("train")
-        if samples and 0 < config.consumed_samples >= samples:
-            raise _nothing_left(config)
+        if config.samples("train"):
+            check_remaining_samples(config)  # otherwise no samples are left to be divided
         prefixes, _ = blend
         weights = mixture_of(mix, config, self.reader).weights
         return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
-        """Return the number of samples of a blend with which no corpus is read twice; None without
-        a share.
+        """Return how many samples a blend has when its first corpus has been read once.
+
+        Returns None if the split has no share of the data.
         """
         if config.blend_per_split is None:
             share = parse_split(config.split)[SPLITS.index(split)]
@@ -365,38 +390,19 @@ class NanosetContext(NanosetLookup):
         read = self._read_before()
         if read is None:
             return config
-        # Settings that decide the order of samples must be those that the run was started with.
-        for key in ("sequence_length", "random_seed", "preset"):
-            expected = getattr(read.config, key)
-            setting = getattr(config, key)
-            if setting != expected:
-                raise ConfigError(
-                    "a run cannot go on under another setting",
-                    where=key,
-                    found=setting,
-                    expected=expected,
-                    remedy="set what it was started with",
-                )
-
-        # A dataset has one order over the whole run, so that another version of it cannot take its
-        # place.
-        orders = orders_after(read, exact=self.exact)
-        prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
-        if prefix_read_by_corpus:
-            changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
-            raise ConfigError(
-                "a corpus has changed since the run read it, so that its order cannot go on",
-                found=", ".join(changed),
-                expected=", ".join(prefix_read_by_corpus.values()),
-                remedy="give new text a corpus of its own; the old version comes back with the old text and settings",
-            )
         continue_from = self.spec.continue_from
-        consumed = 0 if continue_from is None else continue_from.consumed_samples
-        return replace(config, orders=orders, consumed_samples=consumed)
+        return continue_run(
+            config,
+            read,
+            prefix_by_corpus,
+            consumed_samples=0 if continue_from is None else continue_from.consumed_samples,
+            exact=self.exact,
+        )
 
     def _read_before(self) -> Read | None:
-        """Return what the run has read before: of the phase before, or of the handoff that it was
-        started with.
+        """Return what the run has read before, or None if it starts with this nanoset.
+
+        It was read from the handoff that the run was started with, or in the previous phase.
         """
         if self.spec.continue_from is not None:
             return read_before(self.project.outputs, self.spec.continue_from)
@@ -406,7 +412,7 @@ class NanosetContext(NanosetLookup):
         planned = phase.plan("train")
         if planned.plan is None:
             raise ConfigError(
-                "the phase before has no sample of train to go on from",
+                "the previous phase has no sample of train to continue from",
                 where=f"nanosets.{phase.name}",
                 remedy="give it a share in `split`",
             )
@@ -415,42 +421,19 @@ class NanosetContext(NanosetLookup):
 
     # Checks.
 
-    def _check_samples_of_run(self, config: NanosetConfig) -> None:
-        """Check that a run that continues has samples left, and as many as the trainer will ask
-        for.
-
-        Raises:
-            ConfigError: All samples of train have been consumed.
-            InputError: Limits on epochs leave fewer samples than a phase has.
-        """
-        samples = config.samples("train") or 0
-        if 0 < config.consumed_samples >= samples:
-            raise _nothing_left(config)
-        requested = self.spec.samples.get("train", 0)
-        if self.spec.continue_ and samples < requested:
-            raise InputError(
-                "max_epochs leaves fewer samples than the phase has, for which the trainer would build its own index "
-                "files",
-                where="max_epochs",
-                found=f"{config.train_split_samples:,} samples",
-                expected=f"{requested:,}",
-                remedy="end the phase earlier (`until`), raise max_epochs, or let on_exhaustion be redistribute",
-            )
-
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
-        """Check that the parts of a mixture together do not read documents more often than each of
-        them may.
+        """Check that no document is read too often because several parts of a mixture contain it.
 
         Raises:
-            InputError: They do.
+            InputError: Parts together read a document more often than each of them may.
         """
         mix = self.spec.mixture
         limit_by_corpus = {} if mix is None else mix.epoch_limits()
         if not limit_by_corpus or not self.may_share_documents("train"):
             return
-        limit_by_prefix = {
-            prefix_by_corpus[corpus]: limit for corpus, limit in limit_by_corpus.items()
-        }
+        limit_by_prefix: dict[str, float] = {}
+        for corpus, limit in limit_by_corpus.items():
+            limit_by_prefix[prefix_by_corpus[corpus]] = limit
         exceeded = documents_read_too_often(
             config, "train", limit_by_prefix, self.reader, self.shared_documents
         )
@@ -459,7 +442,10 @@ class NanosetContext(NanosetLookup):
                 "parts of the mixture together read documents more often than max_epochs allows",
                 where="mix",
                 found="; ".join(limit.text for limit in exceeded),
-                remedy="give less to one of these parts, choose views that share no documents, or raise max_epochs",
+                remedy=(
+                    "give less to one of these parts, choose views that share no documents, "
+                    "or raise max_epochs"
+                ),
             )
 
     def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
@@ -467,11 +453,11 @@ class NanosetContext(NanosetLookup):
 
         Args:
             split: The split.
-            built: The settings that it would be built with, in which its share may have gone to the
-                split before.
+            built: The settings that it would be built with, in which its share may have been given
+                to the previous split.
 
         Raises:
-            InputError: It is train, which nothing can be done without.
+            InputError: It is train: without samples of train there is nothing to train on.
         """
         spec = self.spec
         if spec.blend_of(split) is None:
@@ -490,17 +476,6 @@ class NanosetContext(NanosetLookup):
         return f"it has no sample: {reason}{moved}. Give it a larger share, or none"
 
 
-def _nothing_left(config: NanosetConfig) -> ConfigError:
-    """Return the error for a run that has consumed all of its samples."""
-    return ConfigError(
-        "the run has consumed all samples of train, so that none is left to go on with",
-        where="continue_from.consumed_samples",
-        found=f"{config.consumed_samples:,} of {config.train_split_samples or 0:,} samples",
-        remedy="let `schedule`, or `samples`, be that of the whole run, from its first sample on; or, where they are "
-        "made fewer by on_exhaustion: stop, raise max_epochs",
-    )
-
-
 def _blend_of_prefixes(
     blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]
 ) -> Blend | None:
@@ -514,8 +489,11 @@ def _blend_of_prefixes(
 
 
 def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
-    """Return a plan whose index files are in a folder below the cache; `folder` has a slash at its
-    end, or is "".
+    """Return a plan whose index files are in a folder below the cache.
+
+    Args:
+        plan: The plan.
+        folder: Ends with a slash, or is empty: then the files are in the cache itself.
     """
     if not folder:
         return plan
@@ -525,5 +503,6 @@ def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
 
 
 def _part_in_folder(part: _Part, folder: str) -> _Part:
+    """Return a part of a plan with its files in a folder."""
     files = {kind: folder + name for kind, name in part.files.items()}
     return replace(part, files=files, sidecar=folder + part.sidecar)

@@ -1,5 +1,6 @@
-"""Rows of the tables that show what a split of a nanoset reads: plain values, which terminal and UI
-render.
+"""Rows of the tables that show what a split of a nanoset reads.
+
+They are plain values, which the terminal and the UI render.
 """
 
 from __future__ import annotations
@@ -88,7 +89,11 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the tokens of all corpora of a split together, by the JSON values of `CorpusCoverage`."""
+    """Return the tokens of all corpora of a split together.
+
+    Args:
+        corpora: The JSON values of `CorpusCoverage`.
+    """
     totals: dict[str, Any] = {}
     for name in ("tokens", "unique_tokens", "repeated_tokens", "padding"):
         totals[name] = sum(corpus[name] for corpus in corpora)

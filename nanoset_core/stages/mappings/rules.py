@@ -1,5 +1,7 @@
-"""What nanoset.yaml may not say of a nanoset: settings that exclude or lack each other, or select
-no data.
+"""Check the settings of nanosets: which keys exclude or need each other, or select no data.
+
+Every function yields errors instead of raising the first one, so that all mistakes of a
+nanoset.yaml are reported at once.
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 
 
 def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting that excludes another one, lacks one that it needs, or
-    selects no data.
+    """Yield an error for each setting of a nanoset that contradicts or lacks another one.
 
     Args:
         file: The nanoset.yaml.
@@ -33,7 +34,7 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     where = f"{file}: nanosets.{name}"
     yield from raised(check_asset_name, name, where)
 
-    # The corpora that are named, wherever they are.
+    # The corpora that are named anywhere.
     data = [DataKeys("", nanoset.blend, nanoset.mix)]
     for number, phase in enumerate(nanoset.phases):
         data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
@@ -64,8 +65,7 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
 def end_token_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mask that looks for end-of-document tokens although documents get
-    none.
+    """Yield an error for each mask that needs end-of-document tokens, if documents get none.
 
     If the tokenizer's own template is added, it may end documents; its file is not read here.
     """
@@ -121,7 +121,7 @@ def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[C
             where=where,
             found=" and ".join(keys) or "none of them",
             expected="one of blend, mix, blend_per_split, phases",
-            remedy="name the corpora, for example blend: {web: 0.8, code: 0.2}",
+            remedy="name the corpora in one of them, for example blend: {web: 0.8, code: 0.2}",
         )
     if not nanoset.blend_per_split:
         return
@@ -170,8 +170,10 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
             "phases must follow one another",
             where=f"{where}.phases",
             found=f"until {', '.join(map(str, ends))} of {bounds[-1]} iterations",
-            remedy="give each phase but the last an `until` above that of the phase before, and below "
-            "schedule.iterations",
+            remedy=(
+                "give each phase except the last an `until` above that of the previous phase, "
+                "and below schedule.iterations"
+            ),
         )
 
 
@@ -193,27 +195,42 @@ def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield errors of `continue` and `continue_from`."""
+    yield from _start_errors(where, nanoset)
+    if nanoset.continue_from:
+        yield from _continued_run_errors(where, f"{where}.continue_from", nanoset)
+    elif nanoset.continue_ and nanoset.phases:
+        yield from _continued_run_errors(where, f"{where}.continue", nanoset)
+
+
+def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error if it is not clear, or said twice, which run is continued."""
     if nanoset.continue_ and not nanoset.phases:
         yield ConfigError(
-            "the phases before the first are not known",
+            "`continue` needs phases that follow one another",
             where=f"{where}.continue",
-            remedy="give `phases`, or `continue_from` in place of it",
+            remedy="add `phases`, or use `continue_from` in place of it",
         )
     if nanoset.continue_from and nanoset.phases:
         yield ConfigError(
-            "phases and continue_from both say what came before",
+            "phases and continue_from both say which run is continued",
             where=where,
             found="both",
             remedy="keep one of them",
         )
-    if not nanoset.continue_from and not (nanoset.continue_ and nanoset.phases):
-        return
 
-    key = f"{where}.continue_from" if nanoset.continue_from else f"{where}.continue"
+
+def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each setting with which a run cannot continue.
+
+    Args:
+        where: The key of the nanoset.
+        key: The key that requests that a run continues.
+        nanoset: The settings.
+    """
     preset = get_preset(nanoset.preset)
     if not preset.goes_on:
         yield ConfigError(
-            "this trainer cannot go on with another blend without repeating samples",
+            "this trainer cannot continue with another blend without repeating samples",
             where=key,
             found=f"preset {nanoset.preset}",
             remedy="remove the key, or use preset megatron, megatron-0.10 or nemo",
@@ -221,22 +238,25 @@ def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     has_identifiers = nanoset.trainer is not None or nanoset.tokenizer_identifiers
     if preset.hashes_tokenizer and not has_identifiers:
         yield ConfigError(
-            "the trainer would not find the index files of a run that goes on, and build its own, which repeat samples",
+            "the trainer would not find the index files of a run that continues, and build its "
+            "own, which repeat samples",
             where=f"{where}.trainer",
-            remedy="add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`",
+            remedy=(
+                "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`"
+            ),
         )
     blends = [nanoset.blend_of("train"), *(phase.blend for phase in nanoset.phases)]
     without_weights = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
     if without_weights:
         yield ConfigError(
-            "a blend without weights has no shares to go on with",
+            "a blend without weights has no shares to continue with",
             where=key,
             found=without_weights[0],
             remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
         )
     if not (nanoset.schedule or "train" in nanoset.samples or nanoset.phases):
         yield ConfigError(
-            "a run that goes on needs the number of its samples",
+            "a run that continues needs the number of its samples",
             where=key,
             remedy="add `schedule`, or `samples: {train: …}`",
         )
@@ -278,9 +298,9 @@ def _trainer_errors(
         trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers)
     )
     yield from errors
-    # A text that is no version has no number to compare.
-    has_version = not errors
-    if nanoset.inter_document_masking and has_version and trainer.minor < DOCUMENTS_SINCE:
+    if errors:
+        return  # the version may not be a number that can be compared
+    if nanoset.inter_document_masking and trainer.minor < DOCUMENTS_SINCE:
         yield _mask_error(f"{where}.{DOCUMENTS}", f"megatron_core {trainer.megatron_core}")
 
 
@@ -310,13 +330,17 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
             yield errors[0].at(f"{where}.split", errors[0].remedy)
             return
 
-    shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
-    found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
+    if nanoset.shares is None:
+        shares = (1.0, 1.0, 1.0)
+        found = "no blend for it"
+    else:
+        shares = parse_split(nanoset.shares)
+        found = f"split {nanoset.shares!r}"
     for split, share in zip(SPLITS, shares, strict=True):
         has_blend = not nanoset.blend_per_split or nanoset.blend_of(split) is not None
         if split in nanoset.samples and (share == 0 or not has_blend):
             yield ConfigError(
-                "samples are asked of a split that gets no documents",
+                "samples are requested of a split that gets no documents",
                 where=f"{where}.samples.{split}",
                 found=found,
                 remedy="give it a share in `split`, or remove the key",

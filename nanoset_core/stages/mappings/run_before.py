@@ -1,5 +1,6 @@
-"""The run that a nanoset continues: from a version of a handoff to what was read of its train
-split.
+"""Find the run that a nanoset continues, and what it has read of its train split.
+
+A run is named by the version of the handoff that it was started with.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
             where="continue_from.handoff",
             found=continue_from.handoff,
             expected=f"…/{STAGE}/<nanoset>/{HANDOFF}/<digest>",
-            remedy="give the folder that the run was started with; `current` may be another one by now",
+            remedy=(
+                "name the folder that the run was started with; "
+                "`current` may be another version by now"
+            ),
         )
     return HandoffVersion(match[1], match[2])
 
@@ -89,7 +93,7 @@ def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest
     raise missing_version(
         outputs.access,
         (STAGE, name, digest),
-        "what a run was started with is not there",
+        "what a run was started with is missing",
         expected=one_of(digests, "one that was built; none is"),
         remedy="correct the name of its handoff, or restore it",
     )
@@ -110,7 +114,7 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     )
     if plan is None:
         raise ConfigError(
-            "the run has no train split to go on from",
+            "the run has no train split to continue from",
             where=handoff.url(),
             remedy="name a handoff of a nanoset that has one",
         )
@@ -128,8 +132,7 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
 def continued_project(
     project: Project, name: str, handoff: str, consumed_samples: int
 ) -> tuple[Project, str]:
-    """Return the project in which a nanoset continues a run, and the lines of nanoset.yaml that say
-    so.
+    """Return a project in which a nanoset continues a run, and the lines for its nanoset.yaml.
 
     Args:
         project: The project, with the nanoset and its new blend.
@@ -147,31 +150,30 @@ def continued_project(
     handoff = _with_digest(project.outputs, handoff)
     handoff_named(ContinueSpec(handoff, consumed_samples))
 
-    # Add the key to nanoset.yaml as it is written, so that it is checked like a key that the user
-    # wrote.
+    # Add the key to the content of nanoset.yaml, so that it is checked as if the user had written
+    # it there.
     value, _ = read_yaml(config.file, remedy="correct the line")
     nanosets = value.get("nanosets", {})
     if name not in nanosets:
         raise ConfigError(
-            "a phase goes on by `continue` alone",
+            "a phase continues by `continue` alone",
             where=f"{config.file}: nanosets.{name}",
             remedy="name a nanoset of nanoset.yaml",
         )
     continue_from = {"handoff": handoff, "consumed_samples": consumed_samples}
     changed_nanosets = {**nanosets, name: {**nanosets[name], "continue_from": continue_from}}
     changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
+    written_handoff = yaml_value(handoff)
     lines = [
         "nanosets:",
         f"  {name}:",
-        f"    continue_from: {{handoff: {yaml_value(handoff)}, consumed_samples: {consumed_samples}}}",
+        f"    continue_from: {{handoff: {written_handoff}, consumed_samples: {consumed_samples}}}",
     ]
     return replace(project, config=changed_config), "\n".join(lines)
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:
-    """Return the folder of a version, if a name stands for the current handoff; any other name as
-    it is.
-    """
+    """Return the folder of a handoff's version if only the current one is named; else the name."""
     match = _CURRENT_HANDOFF.fullmatch(handoff)
     if match is None:
         return handoff

@@ -31,32 +31,35 @@ Iterations = Annotated[int, Range(1, 1 << 40)]
 
 
 def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
-    """Return the corpora of a blend, in the order given."""
+    """Return the corpora of a blend, in the order in which it names them."""
     if blend is None:
         return ()
-    return (blend,) if isinstance(blend, str) else tuple(blend)
+    if isinstance(blend, str):
+        return (blend,)
+    return tuple(blend)
 
 
 def is_blended(blend: BlendSpec | None) -> bool:
-    """Return whether there is a mixture to build: one corpus without a weight is a plain dataset,
-    as in Megatron-LM.
+    """Return whether a blend is a mixture that has to be built.
+
+    One corpus without a weight is a plain dataset, as in Megatron-LM.
     """
     return isinstance(blend, Mapping) or len(corpora_of(blend)) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpec:
-    """One phase of a training run: from where the one before ended to `until`."""
+    """One phase of a training run, from the end of the previous phase to `until`."""
 
     blend: BlendSpec | None = None
     """What is read in this phase: a corpus, a list of corpora, or corpora with weights."""
     until: int | None = None
-    """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations); absent
-    for the last.
+    """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations). The last
+    phase needs none.
     """
     mix: Mix | None = None
-    """Instead of `blend`: a tree of corpora, as `mix` of a nanoset; its tokens and epochs are those
-    of the phase.
+    """Instead of `blend`: a tree of corpora, like `mix` of a nanoset. Its tokens and epochs are
+    those of the phase.
     """
 
     def __post_init__(self) -> None:
@@ -66,15 +69,15 @@ class PhaseSpec:
 
 @dataclass(frozen=True, slots=True)
 class ContinueSpec:
-    """The run that a nanoset goes on with: what it has read is not read again."""
+    """The run that a nanoset continues. What the run has read is not read again."""
 
     handoff: str = field(
         metadata={"example": "data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"}
     )
-    """Folder of the version of a handoff that the run was started with."""
+    """Folder of the handoff's version that the run was started with."""
     consumed_samples: Annotated[int, Range(0, 1 << 62)] = field(metadata={"example": 2_560_000})
-    """Samples of train that the run has consumed, of all ranks (Megatron-LM prints them with each
-    iteration).
+    """Samples of train that the run has consumed on all ranks together. Megatron-LM prints the
+    number with each iteration.
     """
 
 
@@ -85,15 +88,14 @@ class ScheduleSpec:
     iterations: Iterations = field(metadata={"example": 100_000})
     """Training steps (--train-iters)."""
     global_batch_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": 512})
-    """Samples of a step (--global-batch-size)."""
+    """Samples in each step (--global-batch-size)."""
     eval_interval: Iterations = 1000
     """Steps between evaluations (--eval-interval)."""
     eval_iters: Annotated[int, Range(0, 1 << 24)] = 100
-    """Steps of an evaluation (--eval-iters)."""
+    """Steps of each evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Return split → samples that the trainer asks for, without splits of which it asks for
-        none.
+        """Return split → samples that the trainer requests, without splits that it does not read.
 
         Source: Megatron-LM core_v0.16.1 `training/training.py` (get_train_valid_test_num_samples).
 
@@ -106,7 +108,11 @@ class ScheduleSpec:
             "valid": evaluations * self.eval_iters,
             "test": self.eval_iters,
         }
-        return {split: count * self.global_batch_size for split, count in steps.items() if count}
+        samples: dict[SplitName, int] = {}
+        for split, n_steps in steps.items():
+            if n_steps > 0:
+                samples[split] = n_steps * self.global_batch_size
+        return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +120,26 @@ class NanosetSpec:
     """One training set: a blend of corpora, cut into samples, in a fixed order."""
 
     sequence_length: Annotated[int, Range(1, 2**31 - 2)] = field(metadata={"example": 2048})
-    """Tokens in a sample; one more is read, for the labels."""
+    """Tokens in a sample. One more token is read, for the labels."""
     blend: BlendSpec | None = None
-    """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""
+    """A corpus, a list of corpora (each in full), or corpora with weights. `split` divides it."""
     mix: Mix | None = None
     """Instead of `blend`: a tree of corpora and groups of them, with shares, floors, caps, and
     targets in tokens.
     """
     blend_per_split: Mapping[SplitName, BlendSpec | None] = field(default_factory=FrozenDict)
-    """Split → its own blend, instead of `blend` and `split`."""
+    """A blend for each split, instead of `blend` and `split`."""
     phases: tuple[PhaseSpec, ...] = ()
-    """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its
+    """Blends that follow one another in one run, instead of `blend`. Each becomes a nanoset of its
     own.
     """
     continue_: bool = False
-    """Whether each of the `phases` goes on with the samples of a corpus where the ones before it
+    """Whether each of the `phases` continues with the samples of a corpus where the earlier phases
     stopped.
     """
     continue_from: ContinueSpec | None = None
-    """The run that goes on with this blend; `schedule` or `samples` are those of the whole run."""
+    """The run that continues with this blend. `schedule` or `samples` are those of the whole run.
+    """
     split: str | None = None
     """Shares of train, valid and test; absent = "969,30,1"."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
@@ -140,19 +147,23 @@ class NanosetSpec:
     samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(
         default_factory=FrozenDict
     )
-    """Split → samples; absent = one epoch. With weights an epoch ends when the first corpus is used
-    up: `nanoset map` and `build` say how many tokens of the others are unused."""
+    """Number of samples of each split; absent = one epoch. With weights an epoch ends when the
+    first corpus is used up: `nanoset map` and `build` report how many tokens of the others are
+    unused.
+    """
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
     """How often documents of a corpus may be read at most, for all corpora or for some; absent =
-    any number of times. If several members of the blend contain a document, all of them count."""
+    any number of times. If several members of the blend contain a document, all of them count.
+    """
     on_exhaustion: Policy = "raise"
-    """What happens where a corpus would be read more often than `max_epochs`."""
+    """What happens if a corpus would be read more often than `max_epochs`."""
     held_out: Literal["warn", "block"] | None = None
-    """What a document of valid or test means that train reads too, or a document with the same
-    tokens: a warning, or nothing is made that trains on it. Absent = a warning where the same
-    document of a corpus is on both sides."""
+    """What happens if train contains a document of valid or test, or one with the same tokens:
+    a warning, or nothing is made that trains on it. Absent = a warning if the same document of a
+    corpus is on both sides.
+    """
     preset: Literal[
         "megatron",
         "megatron-0.10",
@@ -166,24 +177,26 @@ class NanosetSpec:
     datatrove.
     """
     packing: PackingSpec | None = None
-    """Fit whole documents into samples by best-fit packing, rather than concatenate and cut them."""
+    """Fit whole documents into samples by best-fit packing instead of cutting one long stream."""
     trainer_path: str | None = None
-    """How the trainer spells the output root; goes into its cache names. Absent = the root's
-    absolute path.
+    """How the trainer spells the output root, which is part of its cache names. Absent = the
+    root's absolute path.
     """
     trainer_python: str | None = None
-    """Python that the trainer runs, in quotes, such as "3.12" (preset nemo): from 3.12 on it adds
-    the shares of `split` up otherwise, and some sequences change splits. Absent = one before 3.12.
+    """Version of Python that the trainer runs on, in quotes, such as "3.12" (preset nemo). From
+    3.12 on, Python adds up the shares of `split` differently, so that some sequences change splits.
+    Absent = a version before 3.12.
     """
     trainer: TrainerSpec | None = None
-    """Megatron-LM's version and tokenizer options, which go into its cache names; START.md has the
-    lines to write.
+    """Megatron-LM's version and tokenizer options, which are part of its cache names. START.md has
+    the lines to write.
     """
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
-    """Instead of `trainer`, its tokenizer.unique_identifiers; or a file that holds them, such as a
-    …-description.txt that the trainer wrote."""
+    """Instead of `trainer`: its tokenizer.unique_identifiers, or a file that contains them, such as
+    a …-description.txt that the trainer wrote.
+    """
     reset_position_ids: bool = False
-    """Whether positions begin again after an end of document, in `load_nanoset` and for the
+    """Whether positions start at 0 again after an end of document, in `load_nanoset` and for the
     trainer.
     """
     reset_attention_mask: bool = False
@@ -191,21 +204,21 @@ class NanosetSpec:
     eod_mask_loss: bool = False
     """Whether the loss leaves out end-of-document tokens."""
     create_attention_mask: bool = False
-    """Whether `load_nanoset` gives each sample its attention mask (Megatron-LM makes one by
-    default).
+    """Whether `load_nanoset` adds an attention mask to each sample (Megatron-LM does by default).
     """
     inter_document_masking: bool = False
-    """Whether samples tell where documents begin, so that attention and positions stay within one
-    (Megatron-LM from core 0.19 on)."""
+    """Whether samples say where documents start, so that attention and positions stay within a
+    document (Megatron-LM from core 0.19 on).
+    """
     span: tuple[int, int] | None = field(default=None, init=False)
-    """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
+    """Iterations of the phase that it is, (start, stop); set by `resolved`."""
     after: str | None = field(default=None, init=False)
-    """Name of the phase that it goes on from; set by `resolved`."""
+    """Name of the phase that it continues; set by `resolved`."""
     earlier: tuple[str, ...] = field(default=(), init=False)
-    """Corpora of the phases that it goes on from; set by `resolved`."""
+    """Corpora of the phases that it continues; set by `resolved`."""
 
     def __post_init__(self) -> None:
-        if self.blend is None:  # until the weights are worked out
+        if self.blend is None:  # until the weights are computed
             object.__setattr__(self, "blend", unweighted(self.mix))
 
     @property
@@ -243,7 +256,7 @@ class NanosetSpec:
 
     @property
     def corpora(self) -> tuple[str, ...]:
-        """Every corpus of any split, each once, in the order given; of all phases, if it has some."""
+        """Every corpus of any split or phase, each once, in the order of nanoset.yaml."""
         blends = [self.blend]
         if self.blend is None:
             blends = [phase.blend for phase in self.phases]
@@ -291,14 +304,15 @@ class NanosetSpec:
         return [0, *self.transitions, end]
 
     def epoch_limit(self, corpus: str) -> float | None:
-        """Return how often a corpus may be read at most."""
+        """Return how often a corpus may be read at most, or None if it has no limit."""
         limits = self.max_epochs
-        return limits.get(corpus) if isinstance(limits, Mapping) else limits
+        if isinstance(limits, Mapping):
+            return limits.get(corpus)
+        return limits
 
 
 def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Return nanosets in which schedules, identifier files and lists of phases are replaced by what
-    they stand for.
+    """Return nanosets with schedules, identifier files and phases replaced by their meaning.
 
     A schedule becomes numbers of samples, a file its identifiers, and each phase a nanoset
     `<name>-phase-<n>`.
@@ -321,9 +335,7 @@ def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str,
 
 
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
-    """Return settings with the identifiers of the trainer's tokenizer, in whatever form they are
-    written.
-    """
+    """Return settings that contain the identifiers of the trainer's tokenizer themselves."""
     if spec.trainer is not None:
         return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
     if isinstance(spec.tokenizer_identifiers, Mapping):
@@ -355,7 +367,7 @@ def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
 
 
 def _with_samples(spec: NanosetSpec, iterations: int | None) -> NanosetSpec:
-    """Return settings with the samples that the trainer asks for by its schedule.
+    """Return settings with the samples that the trainer requests by its schedule.
 
     Args:
         spec: The settings.

@@ -1,12 +1,20 @@
 """Count which documents of a corpus several datasets of a blend contain.
 
-Training on two of them reads the documents that they have in common twice, which neither of them
-shows.
+Training on two such datasets reads the documents that they have in common twice. The epochs of each
+dataset alone do not show that.
 
 A view's `.idx` points into the tokens of its corpus, and a packed dataset stores which document
 each piece is from. So the tokens that a dataset contains of each document are counted without
-reading a token. Documents are counted in ranges, so that the memory stays bounded however large the
-corpus is.
+reading a token. An example with two datasets, `a` and `b`, and three documents of a corpus:
+
+    document    tokens    contained in a, b    copies in a, b
+    0           100       100, 200             1, 2
+    1            50        50,   0             1, 0
+    2            80        80,  30             1, 1 for its first 30 tokens; 1, 0 for the other 50
+
+    result      (1, 2): 100 tokens    (1, 0): 50 + 50 tokens    (1, 1): 30 tokens
+
+Documents are counted in ranges, so that the memory is bounded however large the corpus is.
 """
 
 from __future__ import annotations
@@ -26,11 +34,10 @@ from nanoset_core.sampling.splits import Rows
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import Datasets
 
-_CELLS = 1 << 24
+_MAX_CELLS = 1 << 24
 """Documents times datasets that are counted together: 128 MiB."""
-_FEW_CODES = 1 << 22
+_MAX_CODES = 1 << 22
 """Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
-
 
 Array = NDArray[np.int64]
 
@@ -39,21 +46,21 @@ class CopyCount(NamedTuple):
     """How many tokens of a corpus have the same number of copies in each dataset."""
 
     copies: tuple[int, ...]
-    """Copies in each dataset."""
+    """Number of copies in each dataset."""
     tokens: int
-    """Tokens that have that many."""
+    """Number of tokens that have these copies."""
 
 
 class SharedDocuments:
     """Counts the documents that datasets of a project have in common; a `CorpusReader`."""
 
     def __init__(self, outputs: OutputRoot, manifests: Mapping[str, Manifest]) -> None:
-        """Take the outputs of a project.
+        """Prepare to count.
 
         Args:
-            outputs: The outputs.
-            manifests: Prefix → manifest of datasets that may not be built yet; others are looked
-                up.
+            outputs: The outputs of the project.
+            manifests: Prefix → manifest of datasets that may not be built yet. Others are looked up
+                in `outputs`.
         """
         self._datasets = Datasets(outputs)
         self._manifests = manifests
@@ -74,6 +81,7 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
+        """Count the tokens of each corpus; see `parts`."""
         # Group the datasets by the version of the corpus that they were made from.
         members: dict[str, _Member] = {}
         prefixes_by_digest: dict[str, list[str]] = {}
@@ -87,12 +95,12 @@ class SharedDocuments:
             corpus_members = [members[prefix] for prefix in prefixes]
             names = tuple(member.dataset.name for member in corpus_members)
             corpus = corpus_members[0].dataset.corpus
-            results.append(
-                CorpusParts(corpus.name, names, tuple(prefixes), _parts_of(corpus, corpus_members))
-            )
+            parts = _parts_of(corpus, corpus_members)
+            results.append(CorpusParts(corpus.name, names, tuple(prefixes), parts))
         return results
 
     def _dataset(self, prefix: str) -> Dataset:
+        """Open the dataset with a prefix."""
         if prefix in self._manifests:
             return self._datasets.open(self._manifests[prefix])
         return self._datasets.at(prefix)
@@ -106,8 +114,10 @@ class _Member(NamedTuple):
     """(start, stop) of the sequences."""
 
     def tokens_of(self, documents: range) -> Array:
-        """Return how many tokens it contains of each document in a range of the corpus, int64,
-        shape (n_documents,).
+        """Return how many tokens the dataset contains of each document in a range of the corpus.
+
+        Returns:
+            Shape (n_documents,), all copies of a document together.
         """
         totals = np.zeros(len(documents), np.int64)
         for listed in self.dataset.corpus_tokens(self.rows, documents):
@@ -120,7 +130,7 @@ class _Member(NamedTuple):
 
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
     """Return how many tokens of a corpus have how many copies in each dataset."""
-    # One dataset without repetitions needs no look at documents: all of its tokens have one copy.
+    # In one dataset without repetitions all tokens have one copy, whatever the documents are.
     if len(members) == 1 and members[0].dataset.holds_tokens_once:
         start, stop = members[0].rows
         lengths = members[0].dataset.index.sequence_lengths[start:stop]
@@ -128,10 +138,11 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         return (CorpusPart((1,), total),) if total else ()
 
     n_documents = len(corpus.index.document_indices) - 1
-    step = max(_CELLS // len(members), 1)
+    documents_per_range = max(_MAX_CELLS // len(members), 1)
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
-    for start in range(0, n_documents, step):
-        documents = range(start, min(start + step, n_documents))
+    for start in range(0, n_documents, documents_per_range):
+        stop = min(start + documents_per_range, n_documents)
+        documents = range(start, stop)
         # (n_documents of the range, n_datasets) tokens that each dataset contains of each document
         contained = np.empty((len(documents), len(members)), np.int64)
         for column, member in enumerate(members):
@@ -145,7 +156,7 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
 
 
 def _document_tokens(index: Index, documents: range) -> Array:
-    """Return the tokens of documents of a corpus, int64, shape (n_documents,)."""
+    """Return the number of tokens of documents of a corpus, shape (n_documents,)."""
     # A document is a run of sequences; most have one.
     bounds = index.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
     first = int(bounds[0])
@@ -161,46 +172,52 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
 
     A dataset may contain only the first tokens of a document, if it was truncated to fit into a
     sample: these tokens have one copy more in that dataset than the others. If several datasets
-        contain a part of
-    one document, all parts are taken to start at its first token. That is exact for truncated
-    documents. It is not for a document whose pieces are divided between two splits, but at most as
-    many documents as fit into the samples at the border of a split are affected.
+    contain a part of one document, all parts are assumed to start at its first token. That is exact
+    for truncated documents. It is not for a document whose pieces are divided between two splits,
+    but at most as many documents as fit into the samples at the border of a split are affected.
 
     Args:
-        contained: int64, shape (n_documents, n_datasets): tokens that each dataset contains of each
-            document.
-        tokens: int64, shape (n_documents,): tokens of each document.
+        contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
+            n_datasets).
+        tokens: Tokens of each document, int64, shape (n_documents,).
 
     Yields:
-        The copies in each dataset, and how many tokens have that many; without tokens that no
-        dataset contains.
+        Combinations of copies that occur, without tokens that no dataset contains. A combination
+        may be yielded several times.
     """
-    # How often each dataset contains the whole document, and how many tokens of another copy.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
-    copies = contained // tokens[:, None]
-    rest = contained % tokens[:, None]
 
-    is_whole = ~rest.any(axis=1)
-    yield from _sums_by_copies(copies[is_whole], tokens[is_whole])
+    # How often each dataset contains the whole document, and how many tokens of another copy.
+    whole_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
+    rest = contained % tokens[:, None]  # (n_documents, n_datasets)
+    has_rest = rest.any(axis=1)  # (n_documents,)
+    yield from _sums_by_copies(whole_copies[~has_rest], tokens[~has_rest])
 
-    # Cut the other documents where the copy of a dataset ends.
-    copies = copies[~is_whole]
-    rest = rest[~is_whole]
-    tokens = tokens[~is_whole]
+    # Cut each of the other documents where the rest of a dataset ends. A document of 80 tokens with
+    # the rests 0 and 30 has the parts [0, 0), [0, 30) and [30, 80).
+    whole_copies = whole_copies[has_rest]
+    rest = rest[has_rest]
+    tokens = tokens[has_rest]
     bounds = np.column_stack([np.zeros_like(tokens), rest, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
-    for number in range(bounds.shape[1] - 1):
-        starts = bounds[:, number]
-        widths = bounds[:, number + 1] - starts
-        has_one_more = rest > starts[:, None]  # (n_documents, n_datasets)
-        yield from _sums_by_copies(copies + has_one_more, widths)
+    for part in range(bounds.shape[1] - 1):
+        part_starts = bounds[:, part]  # (n_documents,)
+        part_tokens = bounds[:, part + 1] - part_starts
+        is_in_rest = rest > part_starts[:, None]  # (n_documents, n_datasets)
+        yield from _sums_by_copies(whole_copies + is_in_rest, part_tokens)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Yield each row of copies that occurs, without rows of zeros, and the sum of the tokens that
-    have it.
+    """Add up tokens that have the same number of copies in each dataset.
+
+    Args:
+        copies: Shape (n_rows, n_datasets).
+        tokens: Tokens with these copies, shape (n_rows,).
+
+    Yields:
+        Each combination of copies that occurs once, without that of no copies at all.
     """
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]
@@ -208,18 +225,19 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     if not len(tokens):
         return
 
-    # Number the rows of copies. If few numbers are possible, they are counted without sorting.
-    sizes = copies.max(axis=0) + 1  # (n_datasets,)
+    # If few combinations are possible, each gets a number, and nothing needs to be sorted.
+    sizes = copies.max(axis=0) + 1  # (n_datasets,) numbers of copies that are possible
     shape = tuple(sizes.tolist())
-    if np.prod(sizes.astype(np.float64)) <= _FEW_CODES:
-        codes = np.ravel_multi_index(tuple(copies.T), shape)
+    n_possible = np.prod(sizes.astype(np.float64))  # as floats, since integers may overflow
+    if n_possible <= _MAX_CODES:
+        codes = np.ravel_multi_index(tuple(copies.T), shape)  # (n_rows,)
         sums = np.bincount(codes, tokens.astype(np.float64))
         for code in np.flatnonzero(sums).tolist():
-            combination = np.unravel_index(code, shape)
-            yield CopyCount(tuple(map(int, combination)), int(sums[code]))
+            combination = tuple(int(count) for count in np.unravel_index(code, shape))
+            yield CopyCount(combination, int(sums[code]))
         return
 
-    # Otherwise equal rows are found by sorting them.
+    # Otherwise equal rows are found by sorting.
     combinations, codes = np.unique(copies, axis=0, return_inverse=True)
     sums = np.bincount(codes.ravel(), tokens.astype(np.float64))
     for row, n_tokens in zip(combinations.tolist(), sums.tolist(), strict=True):

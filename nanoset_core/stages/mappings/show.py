@@ -1,4 +1,4 @@
-"""What people are shown of a split: its samples, what is read of its data, and what is left unread."""
+"""Summaries of a split: its samples, what it reads of its data, and what it leaves unread."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     epochs = [row["epochs"] for row in rows]
     details["epochs"] = _range(epochs or [0])
 
-    # Of some trainers it is not known which tokens no sample holds.
+    # For some trainers it is not known which tokens no sample contains.
     unseen_tokens = [member["tokens_unseen"] for member in members]
     if None not in unseen_tokens:
         details["unused tokens"] = f"{sum(unseen_tokens):,}"

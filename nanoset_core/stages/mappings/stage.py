@@ -1,6 +1,4 @@
-"""The stages `index_mappings` and `blend` of each split of a nanoset: datasets → the trainer's
-index files.
-"""
+"""The stages `index_mappings` and `blend`: datasets → the trainer's index files of each split."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ VERSION = 1
 
 
 class _SplitStage(OutsideFiles, SharesFiles):
-    """What the index mappings and the blend of a split have in common: their files are in the
-    trainer's cache.
-    """
+    """A stage whose files are in the trainer's cache: index mappings or blends of splits."""
 
     kind = "nanoset"
     version = VERSION
@@ -126,7 +122,7 @@ class MappingsStage(_SplitStage, Planned):
         return None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the versions that say how far the run had read with which the nanoset continues."""
+        """Return the versions that record how far the continued run has read, if there is one."""
         handoff = manifest.recipe["options"].get("after", {}).get("handoff")
         if handoff is None:
             return []
@@ -135,8 +131,9 @@ class MappingsStage(_SplitStage, Planned):
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (index files that a build would need now, index files that exist); None if the
-        split has no data.
+        """Return (index files that a build would need now, index files that exist).
+
+        Returns None if the split has no data.
         """
         plan = NanosetContext(project, key.subject).plan(split_of(key)).plan
         if plan is None:
@@ -150,9 +147,7 @@ class MappingsStage(_SplitStage, Planned):
 
 
 class BlendStage(_SplitStage):
-    """The trainer's index of a blend: which dataset, and which of its samples, is the k-th sample
-    of a split.
-    """
+    """The trainer's index of a blend: each sample's dataset, and its number in that dataset."""
 
     layout = Layout(STAGE, (SUBJECT, PART, BLEND))
 
@@ -181,8 +176,15 @@ BLENDED = BlendStage()
 
 
 def split_of(key: Key) -> SplitName:
-    """Return the split of a key."""
-    return next(split for split in SPLITS if split == key.part)
+    """Return the split of a key.
+
+    Raises:
+        ValueError: The key names no split.
+    """
+    for split in SPLITS:
+        if split == key.part:
+            return split
+    raise ValueError(f"{key.part!r} is not a split")
 
 
 def _split_keys(nanosets: Iterable[str]) -> list[Key]:
@@ -203,7 +205,7 @@ def mappings_recipe(
         split: One of its splits.
         datasets: Name → digest of the datasets; None takes the current ones.
     """
-    # As they are read from a stored recipe: with lists in place of tuples.
+    # Lists in place of tuples, as in a recipe that was stored and read again.
     options = json.loads(json.dumps(nanoset.options(split)))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
@@ -275,7 +277,7 @@ def _commit(
     notes: FileNotes,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
-    """Commit the plan of a split, and facts about it and its index files; make the version current."""
+    """Commit the plan of a split and facts about its index files; make the version current."""
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -287,16 +289,18 @@ def _commit(
 
 
 def _index_bytes(project: Project, name: str, wanted: Recipe) -> int | None:
-    """Return the bytes of all .idx files of a nanoset, or None if a dataset is missing or not as
-    the recipe says.
+    """Return the bytes of all .idx files of a nanoset.
+
+    Returns None if a dataset is missing, or is not the version that a recipe names.
     """
+    total = 0
     try:
-        datasets = [current_dataset(project, corpus) for corpus in project.nanoset(name).corpora]
-        for dataset in datasets:
+        for corpus in project.nanoset(name).corpora:
+            dataset = current_dataset(project, corpus)
             if wanted.parents.get(dataset.name, dataset.digest) != dataset.digest:
                 return None
-        return sum(
-            dataset.files[idx_path(dataset.facts["prefix"]).name].size for dataset in datasets
-        )
+            index_name = idx_path(dataset.facts["prefix"]).name
+            total += dataset.files[index_name].size
     except (NanosetError, OSError):
         return None
+    return total

@@ -1,5 +1,6 @@
-"""Write index files without a project, for `nanoset map`, to where a trainer looks for them; never
-replace others.
+"""Write index files without a project, for `nanoset map`, to where a trainer looks for them.
+
+Files of another origin are never replaced, unless that is requested.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class SplitFiles:
     keeps in memory.
     """
     made: bool
-    """False if all files existed already."""
+    """Whether any file was written; False if all files existed already."""
 
 
 class PlacedSet(NamedTuple):
@@ -48,7 +49,7 @@ class PlacedSet(NamedTuple):
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
     """Write the index files of all splits that have a share of the data, except those that exist.
 
-    Those for a bucket are written below TMPDIR first, one set after the other.
+    Files for a bucket are first written below TMPDIR, one set at a time.
 
     Args:
         config: Names the data, and the folder of the index files.
@@ -82,8 +83,12 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 
 
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
-    """Check that datasets in a bucket have a folder for their index files: no trainer looks next to
-    them.
+    """Check that a folder for index files is named if a dataset is in a bucket.
+
+    Trainers look next to local datasets, but not next to those in a bucket.
+
+    Raises:
+        ConfigError: It is not.
     """
     if config.path_to_cache is not None:
         return
@@ -155,9 +160,7 @@ def _write_set(placed: PlacedSet) -> bool:
 
 
 def _is_stored(placed: PlacedSet) -> bool:
-    """Return whether a set exists as a whole: its sidecar says what it is made from, and its files
-    have their sizes.
-    """
+    """Return whether a set is complete: its files exist with the sizes that its sidecar lists."""
     files, place = placed
     notes = files.notes_in(place.store.read(files.sidecar))
     if notes is None:
@@ -182,13 +185,14 @@ def _write_remote(placed: PlacedSet) -> None:
 
 
 def _mark_name(files: FileSet) -> str:
-    """Return the name of the file that marks a set while it is written, so that a killed call can
-    be repeated.
+    """Return the name of the file that exists while a set is written.
+
+    It says what the set is made from, so that a killed call can be repeated.
     """
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 
 
 def _mark_content(files: FileSet) -> bytes:
-    """Return the content of that file: what the set is made from."""
+    """Return the content of the file that exists while a set is written."""
     return json.dumps(files.made_from).encode()

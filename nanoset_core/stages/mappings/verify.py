@@ -1,6 +1,4 @@
-"""Verify the index files of a split: the trainer will find them, and they contain what the plan
-gives.
-"""
+"""Verify the index files of a split: the trainer finds them, and they contain what was planned."""
 
 from __future__ import annotations
 
@@ -87,8 +85,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
 
 
 def verify_blend(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
-    """Check the blend of one split: its files as in `verify_mappings`, and that it belongs to the
-    index mappings.
+    """Check the index files of the blend of one split.
+
+    They are checked like those of `verify_mappings`, and must belong to the current index mappings.
     """
     report = Report(f"{STAGE}/{name}/{split}/{BLEND}")
     with report.catching(BUILD):
@@ -121,8 +120,10 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
 def _check_files(
     report: Report, manifest: Manifest, file_sets: Sequence[FileSet], deep: bool
 ) -> bool:
-    """Check that every file that the trainer will look for exists, as it was written; return
-    whether all do.
+    """Check that the files that the trainer will look for are as they were written.
+
+    Returns:
+        Whether all are.
     """
     notes = manifest.facts[CACHE_FILES]
     access = manifest.access
@@ -150,7 +151,8 @@ def _check_files(
     for files in file_sets:
         if files.sidecar not in size_by_name:
             report.error(
-                "the note of what index files were made from is missing: a changed dataset would not be noticed",
+                "the note of what index files were made from is missing: "
+                "a changed dataset would not be noticed",
                 files.folder / files.sidecar,
                 None,
                 None,
@@ -170,7 +172,7 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     expected = {name: notes[name] for name in files.files.values()}
     if files.notes_in(sidecar) != expected:
         report.error(
-            "the note of what index files were made from does not say what was planned, and what was written",
+            "the note of what index files were made from does not say what was planned and written",
             path,
             files.foreign("index files", sidecar) or "other files than were written",
             None,
@@ -189,7 +191,7 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
         path,
         f"sha256 {sha256_file(path)}",
         f"sha256 {member.idx_sha256}",
-        f"{BUILD}; it makes {name} anew",
+        f"{BUILD}; it rebuilds {name}",
     )
 
 
@@ -215,7 +217,7 @@ def _check_contents(
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
-    """Build index files again in memory and compare each entry, unless they are too large for that."""
+    """Build index files again in memory and compare each entry, unless they are too large."""
     parts = [part for part in files.files if part != "description"]
     n_entries = max(len(getattr(indices, part)) for part in parts)
     if n_entries > MAX_REBUILT_ENTRIES:
@@ -266,9 +268,7 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
-    """Read evenly spread samples of a dataset: they are complete, and their tokens are in the
-    vocabulary.
-    """
+    """Check that the tokens of evenly spread samples of a dataset are in the vocabulary."""
     samples = spread_rows(len(nanoset), _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
     max_id = project.tokenizer.max_id

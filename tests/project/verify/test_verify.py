@@ -425,7 +425,7 @@ def test_a_note_in_which_one_value_changed(copy, output, kind):
         note.write_text(json.dumps(value), encoding="utf-8")
     report = verify_at(project, f"nanosets/pretrain/train/{output}")
     assert {finding.what for finding in report.errors} == {
-        "the note of what index files were made from does not say what was planned, and what was written"
+        "the note of what index files were made from does not say what was planned and written"
     }
     assert "description: " in report.errors[0].found
 

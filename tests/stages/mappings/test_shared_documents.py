@@ -144,7 +144,7 @@ def members_by_corpus(project: Project, planned: PlannedSplit) -> dict[str, list
 def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
     blended, blend, cells, sequences, monkeypatch
 ):
-    monkeypatch.setattr(shared_documents, "_CELLS", cells)
+    monkeypatch.setattr(shared_documents, "_MAX_CELLS", cells)
     monkeypatch.setattr("nanoset_core.stages.dataset.dataset.SEQUENCES_AT_ONCE", sequences)
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")

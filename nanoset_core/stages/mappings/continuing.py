@@ -1,0 +1,121 @@
+"""A run that continues with another blend: the order in which it reads on, and what it may not do.
+
+A run reads every dataset in one order, from its first sample to its last. When its blend changes,
+the samples of each dataset that it has read are not read again. So the orders go into the settings
+that the index files are built with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.orders import Read, orders_after, other_versions
+
+_FIXED_SETTINGS = ("sequence_length", "random_seed", "preset")
+"""Settings that decide the order of samples, and so cannot change during a run."""
+
+
+def continue_run(
+    config: NanosetConfig,
+    read: Read,
+    prefix_by_corpus: Mapping[str, str],
+    *,
+    consumed_samples: int,
+    exact: bool,
+) -> NanosetConfig:
+    """Return settings with which a run continues in the orders that it has read in before.
+
+    Args:
+        config: The settings.
+        read: What the run has read before.
+        prefix_by_corpus: The current dataset of each corpus.
+        consumed_samples: Samples of train that the run has consumed.
+        exact: Count exactly what was read before, which takes longer.
+
+    Raises:
+        ConfigError: The run cannot continue under these settings, or with these versions of the
+            datasets.
+    """
+    _check_fixed_settings(config, read.config)
+    orders = orders_after(read, exact=exact)
+
+    # A dataset has one order over the whole run, so that another version of it cannot replace it.
+    prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
+    if prefix_read_by_corpus:
+        changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
+        raise ConfigError(
+            "a corpus has changed since the run read it, so that its order cannot be continued",
+            found=", ".join(changed),
+            expected=", ".join(prefix_read_by_corpus.values()),
+            remedy=(
+                "put new text into a corpus of its own; "
+                "the old version comes back with the old text and settings"
+            ),
+        )
+    return replace(config, orders=orders, consumed_samples=consumed_samples)
+
+
+def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -> None:
+    """Check that the settings that decide the order of samples have not changed.
+
+    Raises:
+        ConfigError: One has.
+    """
+    for key in _FIXED_SETTINGS:
+        expected = getattr(config_before, key)
+        setting = getattr(config, key)
+        if setting != expected:
+            raise ConfigError(
+                "a run cannot continue under another setting",
+                where=key,
+                found=setting,
+                expected=expected,
+                remedy="set what it was started with",
+            )
+
+
+def check_remaining_samples(config: NanosetConfig) -> None:
+    """Check that a run that continues has samples of train left.
+
+    Raises:
+        ConfigError: All have been consumed.
+    """
+    samples = config.samples("train") or 0
+    if 0 < config.consumed_samples >= samples:
+        raise ConfigError(
+            "the run has consumed all samples of train, so that none is left to continue with",
+            where="continue_from.consumed_samples",
+            found=f"{config.consumed_samples:,} of {samples:,} samples",
+            remedy=(
+                "let `schedule`, or `samples`, be that of the whole run, from its first sample on; "
+                "or, if on_exhaustion: stop made them fewer, raise max_epochs"
+            ),
+        )
+
+
+def check_phase_length(config: NanosetConfig, requested: int) -> None:
+    """Check that limits on epochs leave as many samples as a phase has.
+
+    Args:
+        config: The settings of the phase, after limits were applied.
+        requested: Samples of train that the trainer will request.
+
+    Raises:
+        InputError: They leave fewer.
+    """
+    samples = config.samples("train") or 0
+    if samples < requested:
+        raise InputError(
+            "max_epochs leaves fewer samples than the phase has, for which the trainer would build "
+            "its own index files",
+            where="max_epochs",
+            found=f"{samples:,} samples",
+            expected=f"{requested:,}",
+            remedy=(
+                "end the phase earlier (`until`), raise max_epochs, "
+                "or let on_exhaustion be redistribute"
+            ),
+        )
