@@ -35,9 +35,9 @@ from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster_shared.check import CheckError
 
 from nanoset_core.execution.interruption import (
-    are_ignored,
-    handlers_kept,
-    ignore_sigint,
+    children_shielded,
+    handlers_restored,
+    ignores_ending_signals,
     received_signal,
 )
 
@@ -247,19 +247,19 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     interrupts: Any = untyped_interrupts
     capture_logs = logs.capture_logs
     replace_signal = interrupts._replace_interrupt_signal
-    if are_ignored():
+    if ignores_ending_signals():
         interrupts._replace_interrupt_signal = lambda handler: None
 
     @contextmanager
     def capture_by_deaf_helpers(log_key: Sequence[str]) -> Iterator[Any]:
         with ExitStack() as captured:
-            with ignore_sigint():
+            with children_shielded():
                 context = captured.enter_context(capture_logs(log_key))
             yield context
 
     logs.capture_logs = capture_by_deaf_helpers
     try:
-        with handlers_kept():
+        with handlers_restored():
             yield
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

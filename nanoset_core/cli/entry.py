@@ -25,7 +25,7 @@ from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import ConfigError, NanosetError, closest_name
 from nanoset_core.execution.interruption import (
     INTERRUPTED,
-    disturb_no_more,
+    drop_further_signals,
     interruptible,
     received_signal,
 )
@@ -177,7 +177,7 @@ def message(error: BaseException) -> Multiline:
 
 def _say_interrupted() -> int:
     """Print that a signal ended the command, and how to go on; return the exit code."""
-    disturb_no_more()
+    drop_further_signals()
     number = received_signal() or signal.SIGINT
     said = (
         INTERRUPTED

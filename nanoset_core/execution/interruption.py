@@ -1,5 +1,9 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command in the same orderly way, whatever handler is in place
-when they come.
+"""Let Ctrl-C, SIGTERM and SIGHUP, the ending signals, end a command in the same orderly way.
+
+The signals raise KeyboardInterrupt, so that every `finally` and `with` block cleans up. That alone
+is not enough, because libraries replace handlers of signals, and Python drops exceptions that are
+raised in finalizers. So the number of every signal that arrives is also written to a pipe, by
+Python itself, whatever its handler does. `received_signal` reads this pipe.
 """
 
 from __future__ import annotations
@@ -10,168 +14,196 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-INTERRUPTED = "interrupted: what is finished is kept; run the same command again to go on"
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PAUSE_SECONDS = 0.02
-_received: list[signal.Signals] = []
-_ignored: set[signal.Signals] = set()
-"""Those that were ignored when `interruptible` began."""
-_reader: list[int] = []
-"""Where Python writes the number of each signal that comes, whatever its handler does with it; at
-most one.
-"""
+INTERRUPTED = "interrupted: what is finished is kept; run the same command again to continue"
+"""What a command says when it was ended by Ctrl-C."""
+
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_RESEND_SECONDS = 0.02
+"""How long to wait until a finalizer has ended, before a signal is sent again."""
+
+
+class _SignalLog:
+    """The ending signals that have arrived since this log was made."""
+
+    def __init__(self, ignored: Collection[signal.Signals]) -> None:
+        """Begin a log; signals in `ignored` are left out."""
+        self._ignored = ignored
+        self._received: list[signal.Signals] = []
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self.writer, False)
+
+    def first(self) -> signal.Signals | None:
+        """Return the first signal that has arrived, or None."""
+        try:
+            numbers = os.read(self._reader, 1 << 16)  # one byte for each signal
+        except BlockingIOError:
+            numbers = b""
+        for number in numbers:
+            if number in _ENDING_SIGNALS and number not in self._ignored:
+                self._received.append(signal.Signals(number))
+        return self._received[0] if self._received else None
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._reader)
+        os.close(self.writer)
+
+
+_logs: list[_SignalLog] = []
+"""The logs of the blocks of `interruptible` that this process is in, the innermost last."""
 
 
 @contextmanager
 def exit_on_sigint() -> Iterator[None]:
-    """End this process without a traceback on Ctrl-C within this block, except where it is
-    `interruptible`.
-    """
-    former = signal.getsignal(signal.SIGINT)
-    if former == signal.default_int_handler:
+    """Let Ctrl-C end this process without a traceback in the block, outside of `interruptible`."""
+    previous = signal.getsignal(signal.SIGINT)
+    if previous == signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)
     try:
         yield
-    except SystemExit:  # a Ctrl-C on the way out gives no traceback either
+    except SystemExit:
+        # Leave the handler in place: Ctrl-C while Python exits must not print a traceback either.
         raise
     except BaseException:
-        signal.signal(signal.SIGINT, former)
+        signal.signal(signal.SIGINT, previous)
         raise
-    signal.signal(signal.SIGINT, former)
+    signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt within this block, as Ctrl-C does, and note
-    which of them came.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does, and log them.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background
-    jobs, stays ignored. One that comes within a finaliser, where Python prints exceptions instead
-    of raising them, is sent again.
+    jobs, stays ignored. A signal that arrives in a finalizer, where Python prints exceptions
+    instead of raising them, is sent again.
     """
-    read, write = os.pipe()
-    for descriptor in (read, write):
-        os.set_blocking(descriptor, False)
-    former = {number: signal.getsignal(number) for number in _ENDING}
-    for number, handler in former.items():
+    handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    for number, handler in handlers.items():
         if handler in (signal.SIG_DFL, _exit):
             signal.signal(number, signal.default_int_handler)
-    earlier = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    _received.clear()
-    _ignored.clear()
-    _ignored.update(number for number, handler in former.items() if handler == signal.SIG_IGN)
-    _reader.append(read)
+
+    log = _SignalLog([number for number, handler in handlers.items() if handler == signal.SIG_IGN])
+    previous_writer = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
+    _logs.append(log)
     try:
-        with _sent_again():
+        with _resent_from_finalizers():
             yield
     finally:
-        _reader.remove(read)
-        if not _reader:
-            _received.clear()  # what this process does next was not interrupted
-        signal.set_wakeup_fd(earlier)
-        for number, handler in former.items():
+        _logs.remove(log)
+        signal.set_wakeup_fd(previous_writer)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        os.close(read)
-        os.close(write)
+        log.close()
 
 
 @contextmanager
-def _sent_again() -> Iterator[None]:
-    """Send a signal again whose KeyboardInterrupt, or what Dagster raises instead, a finaliser only
-    prints.
+def _resent_from_finalizers() -> Iterator[None]:
+    """Send a signal again if its exception was raised in a finalizer, and only printed.
+
+    The exception is KeyboardInterrupt, or one that Dagster raises instead.
     """
-    main, lock, is_over = threading.main_thread().ident, threading.Lock(), threading.Event()
-    former = sys.unraisablehook
+    main_thread = threading.main_thread().ident
+    lock = threading.Lock()
+    is_over = threading.Event()
+    previous_hook = sys.unraisablehook
 
-    def send(number: int) -> None:
-        time.sleep(_PAUSE_SECONDS)
+    def send_later(number: int) -> None:
+        time.sleep(_RESEND_SECONDS)
         with lock:
-            if main is not None and not is_over.is_set():
-                signal.pthread_kill(main, number)
+            if main_thread is not None and not is_over.is_set():
+                signal.pthread_kill(main_thread, number)
 
-    def hook(ignored: sys.UnraisableHookArgs) -> None:
-        number = None if issubclass(ignored.exc_type, Exception) else received_signal()
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        # An Exception is a fault of the finalizer itself.
+        number = None
+        if not issubclass(unraisable.exc_type, Exception):
+            number = received_signal()
         if number is None:
-            former(ignored)
+            previous_hook(unraisable)
             return
-        # Not by `threading`, which waits for the thread: the signal would come while this is still
-        # the finaliser.
-        _thread.start_new_thread(send, (number,))
+        # Not a `threading.Thread`: its start waits for the new thread, and the signal would arrive
+        # while this is still the finalizer.
+        _thread.start_new_thread(send_later, (number,))
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
-        sys.unraisablehook = former
+        sys.unraisablehook = previous_hook
         with lock:
             is_over.set()
 
 
 def received_signal() -> signal.Signals | None:
-    """Return the first ending signal that came since `interruptible` began; None where none did."""
-    for reader in _reader:
-        try:
-            came = [
-                signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING
-            ]
-            _received.extend(number for number in came if number not in _ignored)
-        except BlockingIOError:
-            break
-    return _received[0] if _received else None
+    """Return the first ending signal that has arrived since `interruptible` began, or None."""
+    return _logs[-1].first() if _logs else None
 
 
-def are_ignored() -> bool:
-    """Return whether this process ignores an ending signal, as one does that nohup or a shell's `&`
-    has started.
+def ignores_ending_signals() -> bool:
+    """Return whether this process ignores an ending signal.
+
+    A process does if nohup, or a shell's `&`, has started it.
     """
-    return any(signal.getsignal(number) == signal.SIG_IGN for number in _ENDING)
+    return any(signal.getsignal(number) == signal.SIG_IGN for number in _ENDING_SIGNALS)
 
 
 @contextmanager
-def handlers_kept() -> Iterator[None]:
-    """Restore the handlers of ending signals after a block that changes them; no thread but the
-    main one can.
+def handlers_restored() -> Iterator[None]:
+    """Restore the handlers of ending signals after a block that changes them.
+
+    Only the main thread can change handlers; in others, this does nothing.
     """
-    kept = {number: signal.getsignal(number) for number in _ENDING if _in_main_thread()}
+    if not _is_main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in kept.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let no signal end this block, which cleans up and is bounded in time; `received_signal` tells
-    of it after.
+def signals_dropped() -> Iterator[None]:
+    """Let no signal end the block, which cleans up and takes a limited time.
+
+    `received_signal` reports the signal afterwards.
     """
-    with handlers_kept():
-        disturb_no_more()
+    with handlers_restored():
+        drop_further_signals()
         yield
 
 
-def disturb_no_more() -> None:
-    """Let no signal raise anything until the end of the block of `interruptible` or `undisturbed`."""
-    for number in _ENDING:
-        if _in_main_thread() and signal.getsignal(number) != signal.SIG_IGN:
+def drop_further_signals() -> None:
+    """Let no signal raise anything until the block of `interruptible` or `signals_dropped` ends."""
+    if not _is_main_thread():
+        return
+    for number in _ENDING_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _drop)
 
 
 @contextmanager
-def ignore_sigint() -> Iterator[None]:
-    """Start processes in this block that ignore Ctrl-C and hang-ups, which a terminal sends to all;
-    also by threads that begin in it.
+def children_shielded() -> Iterator[None]:
+    """Let processes that are started in the block ignore Ctrl-C and hang-ups.
 
-    Their owner ends them by SIGTERM, which reaches them even where the owner itself ignores it.
+    A terminal sends these to all processes of a command, but only the command itself should decide
+    how to end. It ends its children by SIGTERM, which reaches them even if it ignores SIGTERM
+    itself. The block also covers processes that are started by threads that begin in it.
     """
+    # A child inherits the mask of blocked signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
-    with handlers_kept():
-        if _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+    with handlers_restored():
+        # It would also inherit SIG_IGN, but not a handler.
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _drop)
         try:
             yield
@@ -179,8 +211,11 @@ def ignore_sigint() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _in_main_thread() -> bool:
+def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+# Handlers
 
 
 def _drop(number: int, frame: FrameType | None) -> None:
@@ -188,5 +223,6 @@ def _drop(number: int, frame: FrameType | None) -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    """End this process at once, with a message."""
     os.write(2, INTERRUPTED.encode() + b"\n")
     os._exit(128 + number)

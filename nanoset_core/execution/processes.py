@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.bounded import BoundedRun
-from nanoset_core.execution.interruption import ignore_sigint
+from nanoset_core.execution.interruption import children_shielded
 from nanoset_core.execution.progress import Progress, report_progress, set_progress_listener
 
 Task = TypeVar("Task")
@@ -110,7 +110,7 @@ class _Pool:
     def __init__(self, workers: int, method: Literal["spawn", "fork"]) -> None:
         context = multiprocessing.get_context(method)
         # A hang-up of the terminal would otherwise end the process that takes care of locks.
-        with ignore_sigint():
+        with children_shielded():
             resource_tracker.ensure_running()
         self._n_workers = workers
         self._workers_end, self._owners_end = context.Pipe(duplex=False)
@@ -131,7 +131,7 @@ class _Pool:
 
     def _fork_all(self) -> None:
         """Start all workers at once, before the pool has threads."""
-        with ignore_sigint(), warnings.catch_warnings():
+        with children_shielded(), warnings.catch_warnings():
             # Python warns of other threads, but those are not Python's.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pool.submit(os.getpid)
@@ -196,7 +196,7 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
             BrokenProcessPool: A worker died before, or while another one was started.
         """
         try:
-            with _without_main_module(), ignore_sigint():
+            with _without_main_module(), children_shielded():
                 return self._pool.submit(self._work, task)
         except OSError as error:
             # The pool reports a death while it starts a worker as an error of a pipe.

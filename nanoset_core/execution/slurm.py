@@ -14,7 +14,11 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, joined_lines
 from nanoset_core.execution.dask_scheduler import Client, open_client
-from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
+from nanoset_core.execution.interruption import (
+    children_shielded,
+    handlers_restored,
+    signals_dropped,
+)
 from nanoset_core.execution.progress import ProgressCallback
 from nanoset_core.storage.atomic import claim_scratch
 from nanoset_core.untrusted import shell_word
@@ -81,7 +85,7 @@ class SlurmJobs:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         keys = stack.enter_context(claim_scratch(self.folder / "keys"))
         # Ctrl-C in a terminal would otherwise end an sbatch whose job is not known yet.
-        with ignore_sigint():
+        with children_shielded():
             cluster = self._cluster(keys)
         stack.callback(_close, cluster)
         self._check_job(cluster.job_script())
@@ -111,7 +115,7 @@ class SlurmJobs:
     def _cluster(self, keys: Path) -> Any:
         """Return the cluster, which only those can join who can read the folder of keys."""
         try:
-            with handlers_kept():  # the package sets a handler of SIGINT that exits with 0
+            with handlers_restored():  # the package sets a handler of SIGINT that exits with 0
                 import dask_jobqueue as untyped_jobqueue
         except ImportError as error:
             raise ConfigError(
@@ -193,5 +197,5 @@ def _close(cluster: Any) -> None:
 
     If this fails, their workers end by themselves soon after the scheduler.
     """
-    with undisturbed(), suppress(TimeoutError):
+    with signals_dropped(), suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)

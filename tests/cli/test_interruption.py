@@ -108,7 +108,7 @@ sys.meta_path.insert(0, Finder())
     process = start_nanoset("--help", before=finder)
     said = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT
-    assert said == "interrupted: what is finished is kept; run the same command again to go on\n"
+    assert said == "interrupted: what is finished is kept; run the same command again to continue\n"
 
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])

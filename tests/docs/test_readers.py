@@ -14,7 +14,7 @@ import pytest
 from docs.conftest import blocks
 
 from nanoset_core import load_nanoset
-from nanoset_core.execution.interruption import ignore_sigint
+from nanoset_core.execution.interruption import children_shielded
 
 EXAMPLES = [block for block in blocks("py") if block.page.endswith("readers.md")]
 
@@ -43,5 +43,5 @@ def test_a_nanoset_is_the_same_in_a_worker(demo_folder, method, monkeypatch):
     expected = _tokens(train)
     assert len(pickle.dumps(train)) < 16_384
     # which ends its workers by SIGTERM
-    with ignore_sigint(), multiprocessing.get_context(method).Pool(1) as pool:
+    with children_shielded(), multiprocessing.get_context(method).Pool(1) as pool:
         assert np.array_equal(pool.apply(_tokens, (train,)), expected)

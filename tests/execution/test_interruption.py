@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.execution.interruption import (
-    handlers_kept,
-    ignore_sigint,
+    children_shielded,
+    handlers_restored,
     interruptible,
     received_signal,
-    undisturbed,
+    signals_dropped,
 )
 from nanoset_core.execution.processes import run_tasks
 
@@ -50,7 +50,7 @@ def end(process: subprocess.Popen[bytes]) -> int:
 
 def test_helpers_of_a_process_that_ignores_sigterm_can_be_ended(ignoring: None) -> None:
     with interruptible():
-        with ignore_sigint():
+        with children_shielded():
             helper = subprocess.Popen(SLEEP)
             signal.raise_signal(signal.SIGTERM)
         assert end(helper) == -signal.SIGTERM
@@ -66,7 +66,7 @@ def test_workers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
 def test_helpers_hear_no_ctrl_c() -> None:
     kept = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster may have left another
     try:
-        with ignore_sigint():
+        with children_shielded():
             helper = subprocess.Popen(SLEEP)
     finally:
         signal.signal(signal.SIGTERM, kept)
@@ -97,7 +97,7 @@ def test_what_ended_a_block_is_known_within_it(number: signal.Signals) -> None:
 
 def test_what_cleans_up_is_not_disturbed(number: signal.Signals) -> None:
     with interruptible():
-        with undisturbed():
+        with signals_dropped():
             signal.raise_signal(number)
             signal.raise_signal(number)
         assert received_signal() == number
@@ -120,7 +120,7 @@ def test_a_signal_within_a_callback_is_not_lost(
     class Referred:
         pass
 
-    with interruptible(), handlers_kept():
+    with interruptible(), handlers_restored():
         signal.signal(number, handler)
         referred = Referred()
         reference = weakref.ref(referred, lambda _: signal.raise_signal(number))

@@ -39,7 +39,7 @@ NOISE = (
     "Aborted",
 )
 SAID_AFTER = {
-    number: f"{by}: what is finished is kept; run the same command again to go on"
+    number: f"{by}: what is finished is kept; run the same command again to continue"
     for number, by in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"))
 }
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")

@@ -94,7 +94,7 @@ def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.
     """A build ended with the exit code of a signal, as a shell tells it, and one sentence."""
     code = process.returncode  # negative where a second one came in the last moment
     assert (code if code >= 0 else 128 - code) == 128 + number, said
-    assert said.count("run the same command again to go on") == 1, said
+    assert said.count("run the same command again to continue") == 1, said
     assert ("interrupted: " if number == signal.SIGINT else f"ended by {number.name}: ") in said
     said = said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
     for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):

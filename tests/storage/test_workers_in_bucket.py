@@ -23,7 +23,7 @@ from helpers.inspecting import corpus_names
 from helpers.s3_server import objects, restore, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.execution import dask
+from nanoset_core.execution import compatibility
 from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
@@ -146,7 +146,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
 
 
 def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask, "_SEEN_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(compatibility, "_APPEARS_WITHIN_SECONDS", 0.2)
     other = replace(place, prefix="elsewhere")
     with compatibility_check(FileAccess(tmp_path, place)) as met:
         met.check()
@@ -196,7 +196,7 @@ def test_files_are_brought_whole(place, tmp_path):
         FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]
     ) as met:
         assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
-        met.store.put(met.files[0][1], b"others")
+        met.store.put(met.files[0].name, b"others")
         with pytest.raises(StorageError, match="other bytes"):
             met.download(tmp_path / "another")
     assert objects(place) == {}
