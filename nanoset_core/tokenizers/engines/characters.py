@@ -39,7 +39,7 @@ from nanoset_core.tokenizers.engines.classes import (
 )
 from nanoset_core.tokenizers.engines.merges import NO_TOKEN, Merger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
-from nanoset_core.tokenizers.engines.rules import Vocabulary
+from nanoset_core.tokenizers.engines.vocabulary import Vocabulary
 
 # What two adjacent bytes say about the place between them.
 _CUT = 0

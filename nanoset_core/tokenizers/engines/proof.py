@@ -122,7 +122,7 @@ def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
         first = ends[key].first if key in ends else point
         ends[key] = _Ends(first, point)
 
-    points = set()
+    points: set[int] = set()
     for group in ends.values():
         points.update(group)
     characters = [chr(point) for point in sorted(points)]

@@ -1,20 +1,20 @@
-"""The rules of a tokenizer: read strictly from its `tokenizer.json`, or not at all, and kept for
-the next start.
+"""The rules of a tokenizer: what the numpy engine knows of it.
+
+They are read from the parsed `tokenizer.json`. The reading is strict: a setting that the engine does
+not know raises NotRecognisedError, since it could change tokens. Rules can be saved as arrays, since
+reading them takes seconds for a large vocabulary.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from unicodedata import is_normalized
 
 import numpy as np
 
-from nanoset_core.tokenizers.engines.arrays import Bytes, Ids, Ints
+from nanoset_core.tokenizers.engines.arrays import Bytes
 from nanoset_core.tokenizers.engines.classes import DIGITS, OTHER, probe_classes
-from nanoset_core.tokenizers.engines.merges import MOST_IDS, MOST_MERGES
 from nanoset_core.tokenizers.engines.patterns import (
     GPT2,
     NO_SPANS,
@@ -25,127 +25,16 @@ from nanoset_core.tokenizers.engines.patterns import (
     SplitPattern,
 )
 from nanoset_core.tokenizers.engines.reference import NotRecognisedError
-from nanoset_core.tokenizers.engines.units import SAFE_CUT, Form, no_merge_crosses_cuts
+from nanoset_core.tokenizers.engines.units import SAFE_CUT, Form
+from nanoset_core.tokenizers.engines.vocabulary import (
+    Vocabulary,
+    read_character_vocabulary,
+    read_vocabulary,
+)
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
-from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes
 from nanoset_core.tokenizers.knowledge import Arrays, from_array, to_array
 
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """Words and merges of a BPE model."""
-
-    data: Bytes
-    """uint8, shape (bytes,): bytes of all words back to back; none of them holds a zero byte."""
-    lengths: Ints
-    """int64, shape (words,): bytes of each word."""
-    ids: Ids
-    """int32, shape (words,): token of each word."""
-    byte_tokens: Ids
-    """int32, shape (256,): token of each byte, -1 for none."""
-    merges: Ids
-    """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
-    characters: Ids
-    """int32, shape (characters, 2): (code point, token) where merging begins with characters, else
-    none.
-    """
-    boundary_pairs: Ids
-    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all
-    merges, where merging begins with characters."""
-
-
-def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return `vocab` and `merges` of the model as arrays.
-
-    Raises:
-        NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can
-            hold.
-    """
-    words = ((token_bytes(word), ident) for word, ident in vocabulary.items())
-    byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
-    return _arrays(vocabulary, words, byte_tokens, _flattened(merges), [], [])
-
-
-def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the arrays of a model that begins with characters, and writes spaces as ▁: a space
-    stands for each.
-
-    Raises:
-        NotRecognisedError: It has no token for some byte, or merges those, or see
-            `read_vocabulary`.
-    """
-    names = [f"<0x{byte:02X}>" for byte in range(256)]
-    parts = _flattened(merges)
-    merging = {*parts, *map(operator.add, parts[::2], parts[1::2])}
-    if any(name not in vocabulary or name in merging for name in names):
-        raise NotRecognisedError("tokens of single bytes that are not there, or that merge")
-    if "" in merging or any(" " in part for part in parts):
-        raise NotRecognisedError("a merge of nothing, or of a space")
-    own = {word: ident for word, ident in vocabulary.items() if " " not in word}
-    words = ((word.replace(SPACE_SIGN, " ").encode(), ident) for word, ident in own.items())
-    characters = [(_point(word), ident) for word, ident in own.items() if len(word) == 1]
-    boundary_pairs = {
-        (_point(left[-1]), _point(right[0]))
-        for left, right in zip(parts[::2], parts[1::2], strict=True)
-    }
-    if not no_merge_crosses_cuts(boundary_pairs):
-        raise NotRecognisedError("tokens across places where text is cut")
-    byte_tokens = [vocabulary[name] for name in names]
-    return _arrays(
-        vocabulary, words, byte_tokens, parts, sorted(characters), sorted(boundary_pairs)
-    )
-
-
-def _arrays(
-    vocabulary: dict[str, int],
-    words: Iterable[tuple[bytes | None, int]],
-    byte_tokens: list[int],
-    parts: list[str],
-    characters: list[tuple[int, int]],
-    boundary_pairs: list[tuple[int, int]],
-) -> Vocabulary:
-    ids = set(vocabulary.values())
-    if not ids or min(ids) < 0 or max(ids) >= MOST_IDS or len(parts) >= 2 * MOST_MERGES:
-        raise NotRecognisedError(
-            f"{len(vocabulary)} tokens and {len(parts) // 2} merges are out of bounds"
-        )
-    if len(ids) != len(vocabulary):
-        raise NotRecognisedError("two tokens with one id")
-    kept = [(word, ident) for word, ident in words if word and b"\0" not in word]
-    return Vocabulary(
-        np.frombuffer(b"".join(word for word, _ in kept), np.uint8),
-        np.array([len(word) for word, _ in kept], np.int64),
-        np.array([ident for _, ident in kept], np.int32),
-        np.array(byte_tokens, np.int32),
-        _merge_table(vocabulary, parts),
-        np.array(characters, np.int32).reshape(-1, 2),
-        np.array(boundary_pairs, np.int32).reshape(-1, 2),
-    )
-
-
-def _point(character: str) -> int:
-    """Return a code point, that of a space for ▁."""
-    return 0x20 if character == SPACE_SIGN else ord(character)
-
-
-def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> Ids:
-    """Return left, right, merged: int32, shape (merges, 3)."""
-    lefts, rights = parts[::2], parts[1::2]
-    columns = (lefts, rights, map(operator.add, lefts, rights))
-    found = [
-        np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(lefts)) for column in columns
-    ]
-    table = np.stack(found, axis=1)
-    if len(np.unique(table[:, 0].astype(np.int64) * MOST_IDS + table[:, 1])) != len(table):
-        raise NotRecognisedError("merges that come twice")
-    return table
-
-
-def _flattened(merges: list[Any]) -> list[str]:
-    """Return left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
-    return [
-        part for merge in merges for part in (merge.split(" ") if isinstance(merge, str) else merge)
-    ]
+_VOCABULARY_ARRAYS = [field.name for field in fields(Vocabulary)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +42,16 @@ class Rules:
     """A tokenizer that the numpy engine understands."""
 
     split: SplitPattern | SpaceSigns
+    """How text is cut into pre-tokens; or how spaces are treated, if there is no split pattern."""
     form: Form | None
     """The form that text is normalised to first."""
     runs: dict[str, dict[int, int]]
-    """Character → length → id of the added tokens that repeat it, of all lengths from 2 (spaces) or
-    1 to the longest: spaces for a split pattern, else newlines and tabs."""
+    """Added tokens that repeat one character: character → length → id. There are tokens of all
+    lengths up to the longest, from 2 for spaces and from 1 for others. With a split pattern, the
+    character is a space; without one, it is a newline or tab.
+    """
     added_tokens: tuple[str, ...]
-    """Text of the other tokens that are matched before any splitting."""
+    """Text of the other tokens that are found before any splitting."""
     leaves_documents: bool
     """Whether a document with one of these is left to the reference as a whole, and not only the
     text around it.
@@ -167,174 +59,266 @@ class Rules:
     whole_words: bool
     """Whether a pre-token that is in the vocabulary is one token, whatever the merges say."""
     vocabulary: Vocabulary
+    """The words and merges."""
     classes: Bytes
-    """uint8, shape (0x110000,): class of every code point; none where there is no split pattern."""
+    """uint8, shape (0x110000,): class of every code point. Empty without a split pattern."""
 
     def to_arrays(self) -> Arrays:
-        """Return all fields as arrays."""
-        split = self.split.regex if isinstance(self.split, SplitPattern) else asdict(self.split)
-        runs = {character: list(runs.items()) for character, runs in self.runs.items()}
-        settings = to_array(
-            [split, self.form, runs, self.added_tokens, self.leaves_documents, self.whole_words]
-        )
-        arrays = {name: getattr(self.vocabulary, name) for name in _ARRAYS}
-        return arrays | {"settings": settings, "classes": self.classes}
+        """Return all fields as arrays, for `from_arrays`."""
+        settings = {
+            "form": self.form,
+            "runs": {character: list(ids.items()) for character, ids in self.runs.items()},
+            "added_tokens": self.added_tokens,
+            "leaves_documents": self.leaves_documents,
+            "whole_words": self.whole_words,
+        }
+        if isinstance(self.split, SplitPattern):
+            settings["regex"] = self.split.regex
+        else:
+            settings["space_signs"] = asdict(self.split)
+
+        arrays = {name: getattr(self.vocabulary, name) for name in _VOCABULARY_ARRAYS}
+        arrays["settings"] = to_array(settings)
+        arrays["classes"] = self.classes
+        return arrays
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
-        """Return the rules whose `to_arrays` gave these."""
-        split, form, runs, added_tokens, leaves_documents, whole_words = from_array(
-            arrays["settings"]
-        )
+        """Return the rules that `to_arrays` was called for."""
+        settings = from_array(arrays["settings"])
+        split: SplitPattern | SpaceSigns
+        if "regex" in settings:
+            split = SPLIT_PATTERNS[tuple(settings["regex"])]
+        else:
+            split = SpaceSigns(**settings["space_signs"])
+        vocabulary = Vocabulary(**{name: arrays[name] for name in _VOCABULARY_ARRAYS})
         return Rules(
-            SpaceSigns(**split) if isinstance(split, dict) else SPLIT_PATTERNS[tuple(split)],
-            form,
-            {character: dict(lengths) for character, lengths in runs.items()},
-            tuple(added_tokens),
-            leaves_documents,
-            whole_words,
-            Vocabulary(*(arrays[name] for name in _ARRAYS)),
-            arrays["classes"],
+            split=split,
+            form=settings["form"],
+            runs={character: dict(items) for character, items in settings["runs"].items()},
+            added_tokens=tuple(settings["added_tokens"]),
+            leaves_documents=settings["leaves_documents"],
+            whole_words=settings["whole_words"],
+            vocabulary=vocabulary,
+            classes=arrays["classes"],
         )
 
     @property
     def context_spans(self) -> ContextSpans:
-        """Return the text that the split pattern leaves to the reference."""
+        """The text that the split pattern leaves to the reference."""
         return self.split.context_spans if isinstance(self.split, SplitPattern) else NO_SPANS
 
     @property
     def forbidden_bytes(self) -> bytes:
-        """Return the bytes of text that the engine leaves to the reference: zero, and those without
-        a token.
-        """
-        possible = [*range(1, 0xC0), *range(0xC2, 0xF5)]
-        return bytes([0, *(byte for byte in possible if self.vocabulary.byte_tokens[byte] < 0)])
+        """The bytes that leave a text to the reference: zero, and those without a token."""
+        bytes_of_utf8 = [*range(1, 0xC0), *range(0xC2, 0xF5)]
+        byte_tokens = self.vocabulary.byte_tokens
+        return bytes([0, *(byte for byte in bytes_of_utf8 if byte_tokens[byte] < 0)])
 
     @property
     def described(self) -> str:
-        """Return how text is split, for logs."""
+        """How text is split, for logs."""
         if isinstance(self.split, SplitPattern):
             return f"{self.split.name} split pattern"
         return "SentencePiece's spaces and characters"
 
 
-_ARRAYS = [field.name for field in fields(Vocabulary)]
-_FLAG = (False, True, None)  # None: not there
+_ANYTHING = object()  # in place of the allowed values of a setting
+_FLAG = (False, True, None)  # None: the setting is missing
 
 
 def read_rules(tokenizer: Any) -> Rules:
-    """Return the rules of a parsed `tokenizer.json` that the library reads; it is asked for the
-    classes of characters.
+    """Return the rules of a tokenizer.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json` that the tokenizers library can load.
 
     Raises:
-        NotRecognisedError: It holds a setting that the numpy engine does not know.
+        NotRecognisedError: It has a setting that the numpy engine does not know.
     """
-    anything = dict.fromkeys(
-        ("truncation", "padding", "decoder", "normalizer", "pre_tokenizer", "post_processor"), ...
-    )
     try:
-        _check_members(
-            tokenizer, "the file", version=("1.0",), model=..., added_tokens=..., **anything
-        )
-        normalizer, pre_tokenizer = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
-        signs = _read_space_signs(normalizer, pre_tokenizer)
-        form = None if signs else _read_normalizer(normalizer)
-        split = signs or _read_pre_tokenizer(pre_tokenizer)
-        vocabulary, whole_words = _read_model(
-            tokenizer.get("model"), of_characters=signs is not None
-        )
-        added = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
-        classes = (
-            probe_classes(split.classes, split.rest)
-            if isinstance(split, SplitPattern)
-            else np.zeros(0, np.uint8)
-        )
-        return Rules(split, form, *added, whole_words, vocabulary, classes)
-    except (KeyError, TypeError, AttributeError) as error:
+        return _read_tokenizer(tokenizer)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
 
 
+def _read_tokenizer(tokenizer: Any) -> Rules:
+    _check_members(
+        tokenizer,
+        "the file",
+        version=("1.0",),
+        model=_ANYTHING,
+        added_tokens=_ANYTHING,
+        truncation=_ANYTHING,
+        padding=_ANYTHING,
+        decoder=_ANYTHING,
+        normalizer=_ANYTHING,
+        pre_tokenizer=_ANYTHING,
+        post_processor=_ANYTHING,
+    )
+    normalizer = tokenizer.get("normalizer")
+    pre_tokenizer = tokenizer.get("pre_tokenizer")
+    split: SplitPattern | SpaceSigns
+    space_signs = _read_space_signs(normalizer, pre_tokenizer)
+    if space_signs is not None:
+        form = None
+        split = space_signs
+    else:
+        form = _read_normalizer(normalizer)
+        split = _read_pre_tokenizer(pre_tokenizer)
+
+    model = tokenizer.get("model")
+    _check_model(model, over_characters=space_signs is not None)
+    read_words = read_vocabulary if space_signs is None else read_character_vocabulary
+    vocabulary = read_words(model["vocab"], model["merges"])
+
+    added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
+    classes = np.zeros(0, np.uint8)
+    if isinstance(split, SplitPattern):
+        classes = probe_classes(split.classes, split.rest)
+    return Rules(
+        split=split,
+        form=form,
+        runs=added_tokens.runs,
+        added_tokens=added_tokens.texts,
+        leaves_documents=added_tokens.leaves_documents,
+        whole_words=bool(model.get("ignore_merges")),
+        vocabulary=vocabulary,
+        classes=classes,
+    )
+
+
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
-    """Refuse members of a JSON object that are not named, or have none of the values (`...` for
-    any).
+    """Raise NotRecognisedError unless a JSON object has only known members, with known values.
+
+    Args:
+        value: The object.
+        name: What it is, for messages.
+        allowed: For each member, its known values, None if it may be missing; or _ANYTHING.
     """
     for key, options in allowed.items():
-        found = value.get(key)
-        if options is not ... and not any(
-            type(found) is type(option) and found == option for option in options
-        ):
-            raise NotRecognisedError(f"{key} of {name} is {_shown(found)}")
+        if options is not _ANYTHING and not _is_one_of(value.get(key), options):
+            raise NotRecognisedError(f"{key} of {name} is {_excerpt(value.get(key))}")
     for key in value.keys() - allowed.keys():
         raise NotRecognisedError(f"unknown setting {key!r} in {name}")
 
 
-def _shown(value: object) -> str:
+def _is_one_of(value: Any, options: tuple[Any, ...]) -> bool:
+    """Return whether a value is one of some options, and of the same type: 1 is not True."""
+    return any(type(value) is type(option) and value == option for option in options)
+
+
+def _excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _read_normalizer(value: Any) -> Form | None:
-    """Return NFC, NFKC or nothing; refuse all others."""
+    """Return the normal form of a normalizer; None if it changes nothing."""
     if value is None:
         return None
-    if value.get("type") == "Sequence":
-        _check_members(value, "the normalizer", type=..., normalizers=...)
-        forms = set(map(_read_normalizer, value["normalizers"]))
-        return "NFKC" if "NFKC" in forms else "NFC" if "NFC" in forms else None
-    _check_members(value, "the normalizer", type=get_args(Form))
-    form: Form = value["type"]
-    return form
+    if value.get("type") != "Sequence":
+        _check_members(value, "the normalizer", type=get_args(Form))
+        form: Form = value["type"]
+        return form
+
+    _check_members(value, "the normalizer", type=_ANYTHING, normalizers=_ANYTHING)
+    forms = {_read_normalizer(member) for member in value["normalizers"]}
+    if "NFKC" in forms:  # which includes NFC
+        return "NFKC"
+    if "NFC" in forms:
+        return "NFC"
+    return None
 
 
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
-    """Read known splits and then ByteLevel, with its own pattern or without."""
+    """Return the pattern of known splits followed by ByteLevel, with its own pattern or without."""
     members = [value]
     if value["type"] == "Sequence":
-        _check_members(value, "the pre-tokenizer", type=..., pretokenizers=...)
+        _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
         members = value["pretokenizers"] or [{}]
-    splits = list(map(_read_split, members[:-1]))
-    parts = [part for part, _ in splits]
+
+    splits = [_read_split(member) for member in members[:-1]]
+    regexes = [split.regex for split in splits]
+
+    byte_level = members[-1]
     _check_members(
-        members[-1],
+        byte_level,
         "the pre-tokenizer",
         type=("ByteLevel",),
         add_prefix_space=(False,),
         use_regex=_FLAG,
-        trim_offsets=...,
+        trim_offsets=_ANYTHING,
     )
-    if members[-1].get("use_regex") is not False:
-        parts += GPT2.regex
-    pattern = SPLIT_PATTERNS.get(tuple(parts))
+    if byte_level.get("use_regex") is not False:  # the default is True
+        regexes += GPT2.regex
+
+    pattern = SPLIT_PATTERNS.get(tuple(regexes))
     if pattern is None:
-        raise NotRecognisedError(f"split pattern {_shown(parts[0] if len(parts) == 1 else parts)}")
-    is_between = pattern.rest != OTHER  # a character may be part of no match
-    if is_between and not all(keeps_all for _, keeps_all in splits):
+        shown = regexes[0] if len(regexes) == 1 else regexes
+        raise NotRecognisedError(f"split pattern {_excerpt(shown)}")
+
+    # Some patterns match not all characters; what is between the matches must stay.
+    may_match_nothing = pattern.rest != OTHER
+    if may_match_nothing and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
             f"a split that drops what is between the matches of {pattern.name}"
         )
     return pattern
 
 
-def _read_split(value: Any) -> tuple[str, bool]:
-    """Return its regular expression or DIGITS, and whether it keeps what is between the matches."""
+class _Split(NamedTuple):
+    """A pre-tokenizer that splits text by a pattern."""
+
+    regex: str
+    """A regular expression, or DIGITS."""
+    keeps_all: bool
+    """Whether it keeps what is between the matches."""
+
+
+def _read_split(value: Any) -> _Split:
+    """Return what a member of the pre-tokenizer splits by."""
     name = "a member of the pre-tokenizer"
     if value.get("type") == "Digits":
-        _check_members(value, name, type=..., individual_digits=(True,))
-        return DIGITS, True
+        _check_members(value, name, type=_ANYTHING, individual_digits=(True,))
+        return _Split(DIGITS, keeps_all=True)
+
     _check_members(
-        value, name, type=("Split",), pattern=..., behavior=("Isolated", "Removed"), invert=_FLAG
+        value,
+        name,
+        type=("Split",),
+        pattern=_ANYTHING,
+        behavior=("Isolated", "Removed"),
+        invert=_FLAG,
     )
-    _check_members(value["pattern"], "the split pattern", Regex=...)
-    keeps_all = value["behavior"] == "Isolated"
-    if keeps_all == bool(value.get("invert")):
+    _check_members(value["pattern"], "the split pattern", Regex=_ANYTHING)
+
+    # The matches must be pieces: by "Isolated", or because all but the matches is removed.
+    is_isolated = value["behavior"] == "Isolated"
+    is_inverted = bool(value.get("invert"))
+    if is_isolated == is_inverted:
         raise NotRecognisedError(
             f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
         )
-    return value["pattern"]["Regex"], keeps_all
+    return _Split(value["pattern"]["Regex"], keeps_all=is_isolated)
 
 
-def _read_model(value: Any, *, of_characters: bool) -> tuple[Vocabulary, bool]:
-    """Return the vocabulary, and `ignore_merges`."""
+def _check_model(value: Any, *, over_characters: bool) -> None:
+    """Raise NotRecognisedError unless the model is a BPE with settings that the engine knows."""
+    if over_characters:
+        # Characters without a token are replaced by the tokens of their bytes, so that nothing is
+        # unknown.
+        options: dict[str, Any] = {
+            "byte_fallback": (True,),
+            "ignore_merges": (False, None),
+            "unk_token": _ANYTHING,
+        }
+    else:
+        options = {
+            "byte_fallback": (False, None),
+            "ignore_merges": _FLAG,
+            "unk_token": (None,),
+        }
     _check_members(
         value,
         "the model",
@@ -342,68 +326,92 @@ def _read_model(value: Any, *, of_characters: bool) -> tuple[Vocabulary, bool]:
         dropout=(None, 0.0),
         continuing_subword_prefix=(None, ""),
         end_of_word_suffix=(None, ""),
-        byte_fallback=(True,) if of_characters else (False, None),
-        ignore_merges=(False, None) if of_characters else _FLAG,
-        unk_token=... if of_characters else (None,),  # every byte has a token
-        fuse_unk=...,  # only matters where something is unknown
-        vocab=...,
-        merges=...,
+        fuse_unk=_ANYTHING,  # matters for unknown characters only
+        vocab=_ANYTHING,
+        merges=_ANYTHING,
+        **options,
     )
-    read = read_character_vocabulary if of_characters else read_vocabulary
-    return read(value["vocab"], value["merges"]), bool(value.get("ignore_merges"))
+
+
+class _AddedTokens(NamedTuple):
+    """The added tokens, as fields of `Rules`."""
+
+    runs: dict[str, dict[int, int]]
+    texts: tuple[str, ...]
+    leaves_documents: bool
 
 
 def _read_added_tokens(
     value: Any, split: SplitPattern | SpaceSigns, form: Form | None
-) -> tuple[dict[str, dict[int, int]], tuple[str, ...], bool]:
-    """Return `runs`, `added_tokens` and `leaves_documents` of the rules.
-
-    What follows an added token gets a ▁ as the beginning of a document does. So where that is put
-    before anything, newlines and tabs are tokens like all others.
-    """
-    runs: dict[str, dict[int, int]] = {}
-    texts: list[str] = []
-    flags_of_runs = set()
+) -> _AddedTokens:
+    """Return the added tokens."""
     has_signs = isinstance(split, SpaceSigns)
-    leaves_documents = isinstance(split, SpaceSigns) and split.prepend != "never"
-    repeated = [] if leaves_documents else [{"\n"}, {"\t"}] if has_signs else [{" "}]
+    # Text after an added token gets a ▁, as the beginning of a document does. If the tokenizer
+    # puts one there, all added tokens are left to the reference, newlines and tabs included.
+    prepends = isinstance(split, SpaceSigns) and split.prepend != "never"
+    repeatable = " "
+    if has_signs:
+        repeatable = "" if prepends else "\n\t"
+
+    runs: dict[str, dict[int, int]] = {}
+    normalized_flags_of_runs = set()
+    texts = []
+    leaves_documents = prepends
     for token in value or []:
-        flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), _FLAG)
         _check_members(
-            token, "an added token", **dict.fromkeys(("content", "id", "special"), ...), **flags
+            token,
+            "an added token",
+            content=_ANYTHING,
+            id=_ANYTHING,
+            special=_ANYTHING,
+            lstrip=_FLAG,
+            rstrip=_FLAG,
+            single_word=_FLAG,
+            normalized=_FLAG,
         )
-        content, is_normal = token["content"], token.get("normalized")
-        is_odd = any(map(token.get, ("lstrip", "rstrip", "single_word"))) or (
-            has_signs and is_normal is not False
-        )
-        if set(content) in repeated and not is_odd:
+        content = token["content"]
+        is_odd = _depends_on_surroundings(token, has_signs=has_signs)
+        if not is_odd and len(set(content)) == 1 and content[0] in repeatable:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
-            flags_of_runs.add(is_normal)
+            normalized_flags_of_runs.add(token.get("normalized"))
             continue
+
+        _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
         texts.append(content)
-        if (
-            not content
-            or not is_normalized(form or "NFC", content)
-            or (repeated and content.isspace())
-        ):
+        may_lie_across_cut = SAFE_CUT.search(content.encode()) is not None
+        leaves_documents |= is_odd or may_lie_across_cut
+
+    for character, ids in runs.items():
+        # Runs of spaces are only known with GPT-2's pattern. NFKC makes spaces of other characters.
+        is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
+        first_length = 2 if character == " " else 1
+        all_lengths = list(range(first_length, first_length + len(ids)))
+        has_gaps = sorted(ids) != all_lengths
+        if is_unknown_use or has_gaps or len(normalized_flags_of_runs) > 1:
             raise NotRecognisedError(
-                f"added token {content!r}: empty, white space, or changed by the normal form"
+                f"added tokens of {sorted(ids)} spaces or line ends, and the form {form}"
             )
-        if has_signs and is_normal is not False and (" " in content or SPACE_SIGN in content):
-            raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")
-        leaves_documents |= is_odd or SAFE_CUT.search(content.encode()) is not None
-    for character, lengths in runs.items():
-        first = 2 if character == " " else 1
-        has_gaps = sorted(lengths) != list(range(first, first + len(lengths)))
-        if (
-            has_gaps
-            or len(flags_of_runs) > 1
-            or (character == " " and (split is not GPT2 or form == "NFKC"))
-        ):
-            raise NotRecognisedError(
-                f"added tokens of {sorted(lengths)} spaces or line ends, and the form {form}"
-            )
-    return runs, tuple(texts), leaves_documents
+    return _AddedTokens(runs, tuple(texts), leaves_documents)
+
+
+def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
+    """Return whether an added token takes white space along, or is looked for in changed text."""
+    if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
+        return True
+    return has_signs and token.get("normalized") is not False
+
+
+def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
+    """Raise NotRecognisedError for an added token that the engine could not find as it should."""
+    content = token["content"]
+    is_space = content.isspace() and not may_be_space
+    if not content or is_space or not is_normalized(form or "NFC", content):
+        raise NotRecognisedError(
+            f"added token {content!r}: empty, white space, or changed by the normal form"
+        )
+    has_space = " " in content or SPACE_SIGN in content
+    if has_signs and has_space and token.get("normalized") is not False:
+        raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
@@ -414,6 +422,7 @@ _NO_SPACE_LEFT = {
     "behavior": "MergedWithPrevious",
     "invert": False,
 }
+# Metaspace's schemes. "first" differs from "always" only after added tokens.
 _SCHEMES: dict[str, Prepend] = {
     "always": "unless there is one",
     "first": "unless there is one",
@@ -422,24 +431,27 @@ _SCHEMES: dict[str, Prepend] = {
 
 
 def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
-    """Return how spaces are treated, if they become ▁ and there is no split pattern."""
+    """Return how a tokenizer treats spaces, or None if it does not write them as ▁.
+
+    There are three ways to write spaces as ▁ without a split pattern: a normalizer that replaces
+    them (Gemma), one that also puts one before the text (Llama 2), and the pre-tokenizer Metaspace.
+    """
     if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
         return SpaceSigns("never")
-    if (
-        normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]}
-        and pre_tokenizer is None
-    ):
+
+    prepends_and_replaces = {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]}
+    if normalizer == prepends_and_replaces and pre_tokenizer is None:
         return SpaceSigns("always")
-    if pre_tokenizer and pre_tokenizer["type"] == "Metaspace" and normalizer is None:
+
+    if normalizer is None and pre_tokenizer and pre_tokenizer["type"] == "Metaspace":
         _check_members(
             pre_tokenizer,
             "the pre-tokenizer",
-            type=...,
+            type=_ANYTHING,
             replacement=(SPACE_SIGN,),
             prepend_scheme=tuple(_SCHEMES),
             split=(True, False),
         )
-        return SpaceSigns(
-            _SCHEMES[pre_tokenizer["prepend_scheme"]], each_apart=pre_tokenizer["split"]
-        )
+        prepend = _SCHEMES[pre_tokenizer["prepend_scheme"]]
+        return SpaceSigns(prepend, each_apart=pre_tokenizer["split"])
     return None

@@ -1,0 +1,191 @@
+"""The words and merges of a BPE model, as arrays, read from a parsed `tokenizer.json`.
+
+There are two kinds of models. Byte-level ones write each byte as a character of its own: "Ġthe" is
+" the". Models over characters, as converted from SentencePiece, write text as it is, but a space as
+▁; they have tokens `<0x00>` to `<0xFF>` for the bytes of characters that they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nanoset_core.tokenizers.engines.arrays import Bytes, Ids, Ints
+from nanoset_core.tokenizers.engines.merges import MOST_IDS, MOST_MERGES
+from nanoset_core.tokenizers.engines.reference import NotRecognisedError
+from nanoset_core.tokenizers.engines.units import no_merge_crosses_cuts
+from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
+from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words and merges of a BPE model."""
+
+    data: Bytes
+    """uint8, shape (n_bytes,): bytes of all words, concatenated; none of them has a zero byte."""
+    lengths: Ints
+    """int64, shape (n_words,): bytes of each word."""
+    ids: Ids
+    """int32, shape (n_words,): token of each word."""
+    byte_tokens: Ids
+    """int32, shape (256,): token of each byte, or -1."""
+    merges: Ids
+    """int32, shape (n_merges, 3): left token, right token and the token that they make, in order of
+    rank.
+    """
+    characters: Ids
+    """int32, shape (n_characters, 2): code point and token of each character. Empty for byte-level
+    models.
+    """
+    boundary_pairs: Ids
+    """int32, shape (n_pairs, 2): last code point of the left token and first code point of the right
+    one, of all merges, without repetitions. Empty for byte-level models.
+    """
+
+
+class _Merges(NamedTuple):
+    """The two tokens of each merge, as a model writes them, in order of rank."""
+
+    left: list[str]
+    right: list[str]
+
+
+def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
+    """Return the words and merges of a byte-level model.
+
+    Args:
+        vocabulary: `vocab` of the model: token → id.
+        merges: `merges` of the model.
+
+    Raises:
+        NotRecognisedError: They are no vocabulary of a byte-level BPE model, or larger than the
+            engine can hold.
+    """
+    split_merges = _split_merges(merges)
+    _check_ids(vocabulary, len(split_merges.left))
+    words = [(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
+    byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
+    return _build(vocabulary, split_merges, words, byte_tokens, [], [])
+
+
+def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
+    """Return the words and merges of a model over characters, with a space for each ▁.
+
+    Args:
+        vocabulary: `vocab` of the model: token → id.
+        merges: `merges` of the model.
+
+    Raises:
+        NotRecognisedError: The model has no token for some byte, or merges tokens of bytes, or joins
+            text across places where the engine cuts it, or is larger than the engine can hold.
+    """
+    split_merges = _split_merges(merges)
+    _check_ids(vocabulary, len(split_merges.left))
+    byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
+    _check_merging_tokens(vocabulary, split_merges, byte_names)
+
+    # The space stands for ▁ from here on, so tokens with spaces cannot be found in any text.
+    words = []
+    characters = []
+    for token, token_id in vocabulary.items():
+        if " " in token:
+            continue
+        words.append((token.replace(SPACE_SIGN, " ").encode(), token_id))
+        if len(token) == 1:
+            characters.append((_code_point(token), token_id))
+
+    boundary_pairs = set()
+    for left, right in zip(split_merges.left, split_merges.right, strict=True):
+        boundary_pairs.add((_code_point(left[-1]), _code_point(right[0])))
+    if not no_merge_crosses_cuts(boundary_pairs):
+        raise NotRecognisedError("tokens across places where text is cut")
+
+    byte_tokens = [vocabulary[name] for name in byte_names]
+    return _build(
+        vocabulary, split_merges, words, byte_tokens, sorted(characters), sorted(boundary_pairs)
+    )
+
+
+def _split_merges(merges: list[Any]) -> _Merges:
+    """Return both tokens of each merge, which is written "a b" or ["a", "b"]."""
+    left_tokens = []
+    right_tokens = []
+    for merge in merges:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        left_tokens.append(left)
+        right_tokens.append(right)
+    return _Merges(left_tokens, right_tokens)
+
+
+def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
+    """Raise NotRecognisedError if the engine cannot represent the ids or the ranks."""
+    ids = set(vocabulary.values())
+    has_unknown_id = not ids or min(ids) < 0 or max(ids) >= MOST_IDS
+    if has_unknown_id or n_merges >= MOST_MERGES:
+        raise NotRecognisedError(
+            f"{len(vocabulary)} tokens and {n_merges} merges are out of bounds"
+        )
+    if len(ids) != len(vocabulary):
+        raise NotRecognisedError("two tokens with one id")
+
+
+def _check_merging_tokens(
+    vocabulary: dict[str, int], merges: _Merges, byte_names: list[str]
+) -> None:
+    """Raise NotRecognisedError if tokens of bytes, spaces or nothing take part in merges."""
+    parts = {*merges.left, *merges.right}
+    results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
+    for name in byte_names:
+        if name not in vocabulary or name in parts or name in results:
+            raise NotRecognisedError("tokens of single bytes that are missing, or that merge")
+    if "" in parts or any(" " in part for part in parts):
+        raise NotRecognisedError("a merge of nothing, or of a space")
+
+
+def _code_point(character: str) -> int:
+    """Return the code point of a character, that of a space for ▁."""
+    return ord(" ") if character == SPACE_SIGN else ord(character)
+
+
+def _build(
+    vocabulary: dict[str, int],
+    merges: _Merges,
+    words: Iterable[tuple[bytes | None, int]],
+    byte_tokens: list[int],
+    characters: list[tuple[int, int]],
+    boundary_pairs: list[tuple[int, int]],
+) -> Vocabulary:
+    """Return a vocabulary as arrays; words that are None, empty or have a zero byte are left out."""
+    datas = []
+    ids = []
+    for data, token_id in words:
+        if data and b"\0" not in data:
+            datas.append(data)
+            ids.append(token_id)
+    return Vocabulary(
+        data=np.frombuffer(b"".join(datas), np.uint8),
+        lengths=np.array([len(data) for data in datas], np.int64),
+        ids=np.array(ids, np.int32),
+        byte_tokens=np.array(byte_tokens, np.int32),
+        merges=_merge_table(vocabulary, merges),
+        characters=np.array(characters, np.int32).reshape(-1, 2),
+        boundary_pairs=np.array(boundary_pairs, np.int32).reshape(-1, 2),
+    )
+
+
+def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
+    """Return the ids of the left, right and merged token: int32, shape (n_merges, 3)."""
+    merged = [left + right for left, right in zip(merges.left, merges.right, strict=True)]
+    columns = []
+    for tokens in (merges.left, merges.right, merged):
+        ids = [vocabulary[token] for token in tokens]
+        columns.append(np.array(ids, np.int32))
+
+    pairs = columns[0].astype(np.int64) * MOST_IDS + columns[1]
+    if len(np.unique(pairs)) != len(pairs):
+        raise NotRecognisedError("merges that come twice")
+    return np.stack(columns, axis=1)
