@@ -17,17 +17,11 @@ from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.listing import stat_file
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.piece_cuts import WINDOW_BYTES
-from nanoset_core.text.pieces import (
-    Inventory,
-    Piece,
-    StoredPiece,
-    blocks_of,
-    is_same_object,
-    open_raw,
-    status_of,
-)
+from nanoset_core.text.pieces import Inventory, Piece, is_same_object
+from nanoset_core.text.raw_files import blocks_of, open_raw, status_of
 from nanoset_core.text.record_batches import TooFarError
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.table_documents import RowReader
 from nanoset_core.text.tables import read_table
 

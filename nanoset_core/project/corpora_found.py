@@ -13,7 +13,7 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.text.choice import FileChoice, held_out
 from nanoset_core.text.contents import Contents
-from nanoset_core.text.sampling import Keys, keys_of
+from nanoset_core.text.line_keys import LineKeys, keys_of
 from nanoset_core.text.survey import RawText
 
 
@@ -31,7 +31,7 @@ class FoundCorpus:
     """The split that it is for."""
     choice: FileChoice = field(default_factory=FileChoice)
     """Which files of the folder it is made of."""
-    keys: Keys = field(default_factory=Keys)
+    keys: LineKeys = field(default_factory=LineKeys)
     """The keys of its first lines."""
     text_key: str | None = None
     """The key of the text, or None if it has no lines."""

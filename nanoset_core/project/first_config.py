@@ -25,7 +25,7 @@ from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.text.sampling import measure
+from nanoset_core.text.measure import measure
 from nanoset_core.text.survey import RawText, list_corpora
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def _amount(raw: Path, corpus: FoundCorpus, tokenizer: _Tokenizer) -> _Amount:
         known = tokenizer.bytes_of(read.text) if read.text else None
     except EncodingError as error:
         raise error.at(f"{raw / corpus.folder}, in its first texts") from error
-    documents, size = read.documents * read.whole, read.text_bytes * read.whole
+    documents, size = read.documents * read.scale, read.text_bytes * read.scale
     sure = (
         read.text_bytes / (2 * known if known else _MOST_TOKEN_BYTES) + read.documents
         if read.text_bytes

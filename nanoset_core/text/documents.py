@@ -22,8 +22,10 @@ from nanoset_core.text.parsing import (
     parse_line,
     parse_lines,
 )
-from nanoset_core.text.pieces import Piece, SourceRange, StoredPiece, too_large
+from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.raw_files import too_large
 from nanoset_core.text.rejects import FaultError, Reject, excerpt
+from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.table_documents import read_table_documents
 from nanoset_core.text.values import from_json
 

@@ -26,16 +26,9 @@ from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat, file_stat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
-from nanoset_core.text.pieces import (
-    READ_BYTES,
-    Crc32,
-    Piece,
-    blocks_of,
-    etag_digest,
-    open_raw,
-    probe_raw,
-    status_of,
-)
+from nanoset_core.text.pieces import Piece, etag_digest
+from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, probe_raw, status_of
+from nanoset_core.text.stored_piece import Crc32
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after this many bytes from the last cut."""

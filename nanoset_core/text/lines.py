@@ -15,8 +15,10 @@ from nanoset_core.text.content_kinds import (
     looks_like,
     no_lines,
 )
-from nanoset_core.text.pieces import Piece, StoredPiece, open_raw
+from nanoset_core.text.pieces import Piece
+from nanoset_core.text.raw_files import open_raw
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 
 _DESCRIBED_BYTES = 64 << 10
 """How much of a file is examined to describe what it is."""

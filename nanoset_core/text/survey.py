@@ -21,7 +21,8 @@ from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint_all
 from nanoset_core.text.listing import FileStat, walk
 from nanoset_core.text.notices import abbreviated
-from nanoset_core.text.pieces import Inventory, Piece, StoredPiece
+from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.text.stored_piece import StoredPiece
 
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")

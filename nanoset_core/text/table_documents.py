@@ -13,8 +13,8 @@ from nanoset_core.text.columns import ColumnTexts, RowProblem, column_at, locate
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
 from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.parsing import Fields, NotADocumentError
-from nanoset_core.text.pieces import StoredPiece
 from nanoset_core.text.rejects import NO_OFFSET, Reject
+from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.table_ids import TableIds, escaped_count, ids_of
 from nanoset_core.text.tables import read_table
 from nanoset_core.text.values import narrowed

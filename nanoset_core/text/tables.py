@@ -13,7 +13,7 @@ from nanoset_core.text.columns import row_bytes
 from nanoset_core.text.content_kinds import HEAD_BYTES, looks_like
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.parquet_batches import parquet_batches
-from nanoset_core.text.pieces import open_raw, source_changed, status_of
+from nanoset_core.text.raw_files import open_raw, source_changed, status_of
 from nanoset_core.text.record_batches import (
     SLICE_BYTES,
     ColumnChooser,

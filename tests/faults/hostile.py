@@ -114,7 +114,7 @@ _DEEP = b"[" * 200_000 + b"]" * 200_000
 _BRACKETS = b'{"text": "a", "x": ' + _DEEP + b'}\n{"text": ' + _DEEP + b"}\n"
 _LINE, _TOO_LARGE = (
     {"reads": [0, 1, "line_too_long"]},
-    {"refused": "needs more memory than there is"},
+    {"refused": "needs more memory than is available"},
 )
 for _name, _ending, _data, _expected in (
     (

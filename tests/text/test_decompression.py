@@ -11,8 +11,9 @@ from nanoset_core.errors import InputError
 from nanoset_core.text import lines
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.lines import codec_of, decompress
-from nanoset_core.text.pieces import SourceRange, StoredPiece
+from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 
 SKIPPABLE = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
 
@@ -218,6 +219,6 @@ def test_a_window_for_which_there_is_no_room_is_no_fault_of_the_file(tmp_path, s
 
     piece = stored("a.jsonl.zst", zst(b'{"text": "a"}\n'))
     monkeypatch.setattr(lines.Codec, "new_decoder", lambda _: Decoder())
-    with pytest.raises(InputError, match="more memory than there is") as caught:
+    with pytest.raises(InputError, match="more memory than is available") as caught:
         list(read_documents(tmp_path, SourceRange((piece,))))
     assert caught.value.where == str(tmp_path / "a.jsonl.zst")

@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.text import pieces as stored_module
+from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line

@@ -17,7 +17,9 @@ from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint, fingerprint_all, hash_parts
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
-from nanoset_core.text.pieces import Piece, Probe, StoredPiece, deal_parts
+from nanoset_core.text.pieces import Piece, deal_parts
+from nanoset_core.text.raw_files import Probe
+from nanoset_core.text.stored_piece import StoredPiece
 
 HOUR_NS = 3600 * 10**9
 

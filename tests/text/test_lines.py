@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, SourceChangedError
-from nanoset_core.text import fingerprints
-from nanoset_core.text import pieces as stored_module
+from nanoset_core.text import fingerprints, raw_files
+from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.lines import LineBlock, read_lines
-from nanoset_core.text.pieces import StoredPiece
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 
 Row = tuple[int, int, int, bytes | None]
 """number, begin, end, line (None when it is too long)"""
@@ -200,7 +200,7 @@ def test_disk_that_fails_is_no_fault_of_the_file(tmp_path, stored, monkeypatch, 
         def read(self, size):
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(stored_module, "open_regular", lambda path: Failing(path.open("rb")))
+    monkeypatch.setattr(raw_files, "open_regular", lambda path: Failing(path.open("rb")))
     with pytest.raises(InputError, match="cannot be read") as caught:
         rows(tmp_path, piece)
     assert "errno 5" in caught.value.found

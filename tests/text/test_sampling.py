@@ -6,7 +6,8 @@ import pytest
 
 from helpers.sample_project import encoded, jsonl
 from nanoset_core.text.contents import contents_of
-from nanoset_core.text.sampling import keys_of, measure
+from nanoset_core.text.line_keys import keys_of
+from nanoset_core.text.measure import measure
 
 TEXT = "some text of a document "
 
@@ -57,5 +58,5 @@ def test_the_whole_is_estimated_by_what_was_read(tmp_path, name):
     (tmp_path / name).write_bytes(encoded(name, rows, 500))
     found = measure(tmp_path, contents_of(tmp_path), "text")
     assert found.documents < 3000
-    assert 0.7 < found.documents * found.whole / 6000 < 1.4
+    assert 0.7 < found.documents * found.scale / 6000 < 1.4
     assert len(found.text) > 1000

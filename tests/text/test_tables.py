@@ -218,7 +218,7 @@ def test_no_room_is_no_fault_of_the_file(
 
     piece = stored(*as_file(TABLE, kind))
     monkeypatch.setattr(table_documents, place, fail)
-    with pytest.raises(InputError, match="more memory than there is") as caught:
+    with pytest.raises(InputError, match="more memory than is available") as caught:
         read(tmp_path, piece)
     assert caught.value.where == str(tmp_path / piece.path)
 

@@ -13,8 +13,9 @@ from nanoset_core.text.endings import is_table
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.parsing import value_at
-from nanoset_core.text.pieces import Piece, StoredPiece
+from nanoset_core.text.pieces import whole_file
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.tables import read_table
 
 _MAX_LINE_BYTES = 64 << 20
@@ -83,8 +84,7 @@ def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterat
 
 def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
     """Yield the values of a JSON Lines file; blank lines are skipped."""
-    whole_file = Piece(file.path, 0, file.size, 1, "")
-    for block in read_lines(StoredPiece(folder, whole_file), _MAX_LINE_BYTES):
+    for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
         for number, line in enumerate(block.lines, block.first_number):
             if line.strip():
                 yield _Row(number, orjson.loads(line))

@@ -349,7 +349,7 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
     )
     path.unlink()
     (what, _) = whats(verify_at(project, "datasets/web"), "warning")
-    assert what.startswith("a file of the corpus is gone (")
+    assert what.startswith("a file of the corpus is missing (")
 
 
 def test_what_lies_among_the_files_is_a_warning(copy):

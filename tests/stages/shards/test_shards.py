@@ -26,7 +26,7 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.stages.shards.make import ShardSettings, ShardTask, engine_choice, make_shard
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.text import pieces as stored_module
+from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
 from nanoset_core.text.pieces import SourceRange, cut_ranges
 from nanoset_core.text.survey import take_inventory
@@ -485,7 +485,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_pat
 def test_a_document_that_memory_does_not_hold_is_named_with_the_key(corpus, tmp_path, monkeypatch):
     (corpus / "a.jsonl").write_bytes(lines("short", "some words and " * 100_000, "short"))
     monkeypatch.setattr(reference, "free_memory", lambda: 1 << 20)
-    with pytest.raises(InputError, match="needs more memory than there is") as caught:
+    with pytest.raises(InputError, match="needs more memory than is available") as caught:
         make_shard(task_for(corpus, tmp_path / "out", max_line_bytes=1 << 30))
     assert caught.value.where == f"{corpus / 'a.jsonl'}:2 (byte 18)"
     assert caught.value.found.startswith("1,500,000 bytes of text")

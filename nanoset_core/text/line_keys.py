@@ -1,0 +1,226 @@
+"""Look at the first lines of a corpus to see which of their keys hold the text and the id."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.contents import Contents
+from nanoset_core.text.endings import is_table
+from nanoset_core.text.lines import read_lines
+from nanoset_core.text.listing import FileStat
+from nanoset_core.text.pieces import whole_file
+from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
+from nanoset_core.text.tables import read_table
+
+_MAX_FILES = 3
+_MAX_ROWS_PER_FILE = 100
+_MAX_LINE_BYTES = 64 << 20
+_MAX_DEPTH = 3
+"""Objects within objects are looked into down to this level."""
+_MIN_SHARE_WITH_TEXT = 0.9
+"""A key is one of texts if more than this share of the lines have a string there."""
+_ID_TYPES = ("int", "UUID")
+"""Types of ids that are not strings."""
+
+# Names of keys, from the likeliest on.
+_TEXT_NAMES = (
+    "text",
+    "content",
+    "raw_content",
+    "contents",
+    "body",
+    "document",
+    "article",
+    "story",
+    "markdown",
+    "code",
+    "passage",
+)
+_ID_NAMES = (
+    "id",
+    "_id",
+    "doc_id",
+    "docid",
+    "document_id",
+    "uuid",
+    "uid",
+    "guid",
+    "warc_record_id",
+    "blob_id",
+    "hash",
+    "url",
+    "uri",
+    "path",
+)
+_METADATA_NAMES = (
+    "title",
+    "date",
+    "timestamp",
+    "created",
+    "added",
+    "language",
+    "lang",
+    "source",
+    "author",
+    "license",
+    "name",
+    "domain",
+    "subset",
+    "split",
+    "label",
+    "category",
+    "repo",
+    "dump",
+)
+"""Keys that describe a text, and are not the text themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineKeys:
+    """The keys of a corpus's first lines. A dot in a key leads into an object."""
+
+    texts: Mapping[str, int] = field(default_factory=dict)
+    """Keys at which nearly all lines have a string → its average length in characters, rounded up
+    and without white space around it.
+    """
+    others: Mapping[str, str] = field(default_factory=dict)
+    """All other keys → type of the first value."""
+
+    @property
+    def filled(self) -> list[str]:
+        """Keys of texts that are not empty in every line; if all are empty, all of them."""
+        filled = [key for key, length in self.texts.items() if length > 0]
+        return filled or list(self.texts)
+
+    @property
+    def text(self) -> str | None:
+        """The key that holds the text, or None if that is not certain."""
+        for name in _TEXT_NAMES:
+            key = _key_named(name, self.filled)
+            if key is not None:
+                return key
+        # None has a usual name: it is certain only if there is just one candidate.
+        no_texts = (*_ID_NAMES, *_METADATA_NAMES)
+        candidates = [key for key in self.filled if _last_name(key) not in no_texts]
+        return candidates[0] if len(candidates) == 1 else None
+
+    @property
+    def id(self) -> str | None:
+        """The key that holds the documents' ids, or None if no key is named like one."""
+        keys = [key for key, length in self.texts.items() if length > 0]
+        keys += [key for key, type_name in self.others.items() if type_name in _ID_TYPES]
+        text_key = self.text
+        for name in _ID_NAMES:
+            key = _key_named(name, keys)
+            if key is not None and key != text_key:
+                return key
+        return None
+
+    def __str__(self) -> str:
+        descriptions = []
+        for key, length in self.texts.items():
+            descriptions.append(key if length else f"{key} (empty in every line)")
+        for key, type_name in self.others.items():
+            descriptions.append(f"{key} ({type_name})")
+        return ", ".join(descriptions)
+
+
+def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
+    """Return the keys of the first lines or rows in a corpus's first files.
+
+    Files that cannot be read are skipped: building the corpus reports them.
+    """
+    rows: list[dict[str, Any]] = []
+    for file in contents.ordered[:_MAX_FILES]:
+        with suppress(NanosetError, FaultError):
+            rows.extend(islice(_rows(folder, file), _MAX_ROWS_PER_FILE))
+
+    values_by_key: dict[str, list[Any]] = {}
+    for row in rows:
+        for key, value in _flattened(row):
+            values_by_key.setdefault(key, []).append(value)
+
+    texts = {}
+    others = {}
+    for key, values in values_by_key.items():
+        lengths = [len(value.strip()) for value in values if isinstance(value, str | bytes)]
+        if len(lengths) > _MIN_SHARE_WITH_TEXT * len(rows):
+            texts[key] = math.ceil(sum(lengths) / len(lengths))
+        else:
+            others[key] = type(values[0]).__name__
+    return LineKeys(texts, others)
+
+
+def _last_name(key: str) -> str:
+    """Return the last part of a key in lower case: `text` of `data.Text`."""
+    return key.rpartition(".")[2].lower()
+
+
+def _key_named(name: str, keys: Iterable[str]) -> str | None:
+    """Return the key with this last name; one at the top precedes those within objects."""
+    for key in sorted(keys, key=lambda key: key.count(".")):
+        if _last_name(key) == name:
+            return key
+    return None
+
+
+def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+    """Yield the lines or rows of a file that are objects."""
+    if is_table(file.path):
+        batches = read_table(
+            folder / file.path,
+            lambda schema: None,
+            lambda rows, first_number: rows.slice(0, _MAX_ROWS_PER_FILE),
+        )
+        for batch in batches:
+            yield from _rows_of_table(batch)
+        return
+
+    for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
+        for line in block.lines:
+            with suppress(orjson.JSONDecodeError):
+                value = orjson.loads(line)
+                if isinstance(value, dict):
+                    yield value
+
+
+def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, without columns that Python has no values for.
+
+    Dates far in the future are an example.
+    """
+    import pyarrow as pa
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        with suppress(pa.ArrowException, ValueError, OverflowError):
+            columns[name] = column.to_pylist()
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _flattened(
+    row: Mapping[str, Any], prefix: str = "", depth: int = 1
+) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of a row, with the keys of objects joined by dots.
+
+    Args:
+        row: The row, or an object in it.
+        prefix: Keys that lead to the object, with a dot at the end; or empty.
+        depth: 1 for a row, 2 for an object in it, and so on.
+    """
+    for key, value in row.items():
+        if isinstance(value, dict) and depth < _MAX_DEPTH:
+            yield from _flattened(value, f"{prefix}{key}.", depth + 1)
+        elif value is not None:
+            yield f"{prefix}{key}", value

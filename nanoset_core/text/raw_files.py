@@ -1,0 +1,163 @@
+"""Open files of raw text, on a file system or in a bucket, with errors that say what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
+from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
+from nanoset_core.storage.reading import ObjectFile
+from nanoset_core.storage.regular_files import open_regular
+
+READ_BYTES = 1 << 20
+"""Bytes that are read at once."""
+
+
+@contextmanager
+def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file of an inventory for reading; its position is its first byte.
+
+    Args:
+        path: The file.
+        begin: First byte that will be read. Of an object in a bucket, nothing before it is
+            downloaded.
+        end: Byte after the last one that will be read; None for the end of the file.
+
+    Raises:
+        MissingError: The file does not exist.
+        InputError: The file cannot be opened, or reading it fails within the block.
+        FormatError: It is a pipe or a device.
+    """
+    with _explained_errors(path):
+        if isinstance(path, Path):
+            opened: BinaryIO = open_regular(path)
+        else:
+            opened = path.open(begin=begin, end=end)
+        with opened as file:
+            yield file
+
+
+def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
+    """Return size, time and inode of an open file.
+
+    Of an object in a bucket, they are those that it had when it was opened.
+    """
+    source = getattr(file, "raw", None)
+    if isinstance(source, ObjectFile):
+        return stat_of_object(source.facts)
+    return os.fstat(file.fileno())
+
+
+def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterator[bytes]:
+    """Yield bytes [begin, end) of an open file in blocks; fewer if the file is shorter."""
+    file.seek(begin)
+    while begin < end:
+        block = file.read(min(block_bytes, end - begin))
+        if not block:
+            return
+        begin += len(block)
+        yield block
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Small reads in several places of one version of a file; threads may share it."""
+
+    status: os.stat_result | ObjectStat
+    """As it was when the file was opened."""
+    read: Callable[[int, int], bytes]
+    """Returns bytes [start, stop); fewer if a file on a file system is shorter by now."""
+
+
+@contextmanager
+def probe_raw(path: RawFolder) -> Iterator[Probe]:
+    """Open a file of an inventory for small reads; of an object in a bucket, nothing else is
+    downloaded.
+
+    Raises:
+        MissingError, InputError, FormatError: As `open_raw`.
+        SourceChangedError: The object is replaced within the block.
+    """
+    with _explained_errors(path):
+        if isinstance(path, Path):
+            with open_regular(path) as file:
+                descriptor = file.fileno()
+
+                def read_file(start: int, stop: int) -> bytes:
+                    return os.pread(descriptor, stop - start, start)
+
+                yield Probe(os.fstat(descriptor), read_file)
+            return
+
+        store = path.store
+        facts = store.stat(path.path)
+        if facts is None:
+            raise FileNotFoundError(str(path))
+        name = facts.name
+        mark = facts.mark
+
+        def read_object(start: int, stop: int) -> bytes:
+            return store.read_range(name, start, stop, mark)
+
+        yield Probe(stat_of_object(facts), read_object)
+
+
+@contextmanager
+def _explained_errors(path: RawFolder) -> Iterator[None]:
+    """Turn errors of the system within the block into errors that say what to do."""
+    try:
+        yield
+    except NanosetError:
+        raise  # before OSError, of which some are subclasses
+    except MemoryError as error:
+        raise too_large(path) from error
+    except FileNotFoundError as error:
+        raise MissingError(
+            "a file of the corpus is missing",
+            where=path,
+            remedy="build again: the inventory will be updated",
+        ) from error
+    except OSError as error:
+        raise InputError(
+            "a file of the corpus cannot be read",
+            where=path,
+            found=f"{error.strerror} (errno {error.errno})",
+            expected="a file that this user may read, on a healthy disk",
+            remedy="fix that, or remove the file; then build again",
+        ) from error
+
+
+def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
+    """Return the error for a file that is not as its inventory describes it."""
+    return SourceChangedError(
+        "the file is not as the inventory found it",
+        where=path,
+        found=found,
+        expected=expected,
+        remedy="build again once nothing writes to it: the inventory will be updated",
+    )
+
+
+def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
+    """Return the error for a file that needs too much memory.
+
+    The file has no fault: a machine with more memory may read it.
+    """
+    return InputError(
+        "a file of the corpus needs more memory than is available",
+        where=path,
+        found=found,
+        expected=(
+            "memory for its longest line or text, "
+            "and for the largest page, batch or window that it is stored in"
+        ),
+        remedy=(
+            "lower documents.max_line_mib, give each worker more memory (fewer workers), "
+            "or remove the file"
+        ),
+    )

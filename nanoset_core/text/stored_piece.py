@@ -1,0 +1,139 @@
+"""Read a piece of a corpus, and check that its bytes are those of the inventory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.pieces import CRC, ETAG, Piece, etag_digest
+from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, source_changed, status_of
+
+_SHOWN_DIGITS = 16
+"""Characters of a digest in messages."""
+
+
+class Crc32:
+    """A CRC-32 with the interface of hashlib's objects.
+
+    It is quick to compute, for pieces that are checked once and then forgotten.
+    """
+
+    name = "CRC-32"
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add bytes."""
+        from isal.isal_zlib import crc32
+
+        self._value = crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        """Return the digest: `crc32:` and eight hexadecimal digits."""
+        return f"{CRC}{self._value:08x}"
+
+
+class StoredPiece:
+    """Reads one piece of one file, once and in order, and hashes it meanwhile."""
+
+    def __init__(self, folder: RawFolder, piece: Piece, mark: int | None = None) -> None:
+        """Args:
+        folder: The folder of the corpus.
+        piece: The piece.
+        mark: Of the object under whose ETag the bytes were hashed; see `SourceRange.marks`.
+        """
+        self.path = folder / piece.path
+        self.piece = piece
+        self.position = piece.begin
+        """Byte of the file from which on nothing was read yet."""
+        self.padding = 0
+        """Zero bytes after the members of a gzip file, as far as it was decompressed. Whoever
+        decompresses the piece counts them.
+        """
+        self._mark = mark
+        self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the bytes that were not read yet, up to 1 MiB at a time.
+
+        Raises:
+            SourceChangedError: The file ends too early, or it is another object than the piece's.
+            MissingError, InputError, FormatError: As `open_raw`.
+        """
+        with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
+            status = status_of(file)
+            self._check_size(status.st_size)
+            self._check_etag(status.st_ino)
+            for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
+                self._hash.update(block)
+                self.position += len(block)
+                yield block
+        self._check_size(self.position)  # the file may have shrunk meanwhile
+
+    def check(self) -> None:
+        """Read what was not read yet, and check the digest of the piece.
+
+        Raises:
+            SourceChangedError: The bytes are not those of the inventory.
+            MissingError, InputError, FormatError: As `open_raw`.
+        """
+        if self._is_known_by_etag():
+            return
+
+        # Look at a file once more even if all of it was read, since it may have shrunk. An object
+        # is read in one version from start to end.
+        is_read = self.position == self.piece.end and self.position > 0
+        if not is_read or isinstance(self.path, Path):
+            for _ in self.blocks():
+                pass
+
+        digest = self._hash.hexdigest()
+        if digest != self.piece.digest:
+            raise source_changed(
+                self.path, self._describe(digest), self._describe(self.piece.digest)
+            )
+
+    def _is_known_by_etag(self) -> bool:
+        """Return whether the object's ETag is enough to know that its bytes are the piece's.
+
+        Raises:
+            SourceChangedError: The piece is known by its ETag, and the object has another one.
+        """
+        has_etag = self.piece.digest.startswith(ETAG)
+        if not has_etag and self._mark is None:
+            return False
+        with open_raw(self.path) as file:
+            mark = status_of(file).st_ino
+        self._check_etag(mark)
+        # Without a mark of its own, the piece is known by its ETag alone.
+        return self._mark is None or self._mark == mark
+
+    def _check_size(self, size: int) -> None:
+        """Check that a file of this size has all bytes of the piece.
+
+        Raises:
+            SourceChangedError: It is too short.
+        """
+        if size < self.piece.end:
+            raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
+
+    def _check_etag(self, mark: int) -> None:
+        """Check the ETag of the object, if the piece is known by its ETag.
+
+        All reads after that are of the same version.
+
+        Raises:
+            SourceChangedError: The object has another ETag.
+        """
+        digest = self.piece.digest
+        if digest.startswith(ETAG) and etag_digest(mark) != digest:
+            raise source_changed(self.path, "another ETag", "the one that was listed")
+
+    def _describe(self, digest: str) -> str:
+        """Return the first digits of a digest of the piece's bytes, for messages."""
+        extent = f"bytes {self.piece.begin:,} to {self.piece.end:,}"
+        return f"{self._hash.name} {digest[:_SHOWN_DIGITS]}… of {extent}"
