@@ -87,10 +87,10 @@ CASES = [
     (f"shuffle --input hollow --output tars --tokenizer tokenizer.json --eod {EOD}", ["hollow", "--ext"]),
     ("merge --input nope --output-prefix o/m", [USAGE, "'nope' does not exist"]),
     ("merge --input hollow --output-prefix o/m", ["hollow", ".bin and .idx"]),
-    ("pack nope --output o/p.pbin", ["nope", "name a file or folder that is there"]),
+    ("pack nope --output o/p.pbin", ["nope", "name an existing file or folder"]),
     ("pbin merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
     (f"pbin describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A, C and D"]),
-    ("import-parquet nope --output o/a.jsonl", ["nope", "that is there"]),
+    ("import-parquet nope --output o/a.jsonl", ["nope", "that exists"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
     # scratch folders that cannot be made; for outputs see tests/faults/commands.py
     *(

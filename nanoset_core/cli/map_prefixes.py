@@ -1,0 +1,113 @@
+"""How `nanoset map` plans and builds index files without a project, for .bin/.idx pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn
+from nanoset_core.cli.terminal import print_made
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
+from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
+
+if TYPE_CHECKING:
+    from nanoset_core.sampling.config import NanosetConfig
+    from nanoset_core.sampling.corpora import CorpusCoverage
+    from nanoset_core.sampling.coverage import MemberCoverage
+    from nanoset_core.sampling.planned import SplitPlan
+
+_NEXT_TO_DATASETS = (
+    "each dataset's files next to it; without --data-cache-path the trainer keeps no file of a "
+    "blend"
+)
+
+
+def map_prefixes(
+    options: Mapping[str, Any], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
+) -> None:
+    """Print the plans of splits, and build their index files.
+
+    Args:
+        options: The data arguments of Megatron-LM, and other options of `nanoset map`, by name.
+        splits: The splits.
+        plan_only: Whether to build nothing.
+        as_json: Whether to print the plans as JSON.
+    """
+    from nanoset_core.sampling.coverage import coverage
+    from nanoset_core.sampling.epoch_policies import apply_epoch_limits
+    from nanoset_core.sampling.plan import LengthReader, plan_splits
+    from nanoset_core.stages.handoff.data_args import config_from_arguments
+
+    config = config_from_arguments(options, splits)
+    if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
+        warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
+    _explain_short_split(config)
+
+    limits = _epoch_limits(config, options["max_epochs"])
+    reader = LengthReader()
+    limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
+    shown: list[ShownSplit] = []
+    for split, plan in plan_splits(limited.config, splits, reader).items():
+        rows = coverage(plan, limited.config, limits) if plan else []
+        members = [{"corpus": Path(row.prefix).name, **row.to_json()} for row in rows]
+        corpora = _corpus_coverages(plan, limited.config, rows)
+        corpus_values = [corpus.to_json() for corpus in corpora]
+        shown.append(ShownSplit("data", split, members, corpus_values, []))
+    exceeded = [limit for limit in limited.exceeded if limit.split in splits]
+    print_splits(shown, exceeded, as_json=as_json)
+    if not plan_only:
+        _build(limited.config, overwrite=options["overwrite"])
+
+
+def _explain_short_split(config: NanosetConfig) -> None:
+    """Print what a --split with fewer than three numbers means."""
+    if config.blend_per_split is not None or len(split_numbers(config.split)) >= len(SPLITS):
+        return
+    shares = zip(SPLITS, parse_split(config.split), strict=False)
+    meaning = ", ".join(f"{name} {share:.2%}" for name, share in shares)
+    echo(f"split {config.split!r} has fewer than three numbers, and means {meaning}", err=True)
+
+
+def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, float]:
+    """Return how often each dataset may be read; empty without a limit."""
+    if max_epochs is None:
+        return {}
+    limits: dict[str, float] = {}
+    for split in SPLITS:
+        blend = config.blend(split)
+        if blend is not None:
+            prefixes, _ = blend
+            limits.update(dict.fromkeys(prefixes, max_epochs))
+    return limits
+
+
+def _corpus_coverages(
+    plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
+) -> list[CorpusCoverage]:
+    """Return what a split reads of each dataset; without a project, each counts as a corpus."""
+    from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
+
+    if plan is None:
+        return []
+    reads: dict[str, MemberReads] = {}
+    for member, row in zip(plan.members, rows, strict=True):
+        reads[member.prefix] = MemberReads.of(plan, config, member, row.samples_given)
+    return corpus_coverage(separate_corpora(plan), reads, config)
+
+
+def _build(config: NanosetConfig, *, overwrite: bool) -> None:
+    """Write the index files of all splits, and print which were written and which existed."""
+    from nanoset_core.stages.mappings.standalone import write_index_files
+
+    for files in write_index_files(config, overwrite=overwrite):
+        if files.folder is None:
+            place = ", " + _NEXT_TO_DATASETS
+        else:
+            place = f" in {files.folder}"
+        print_made(
+            f"{files.split}: {files.samples:,} samples, {files.hash}{place}",
+            is_new=files.made,
+            err=True,
+        )

@@ -1,0 +1,188 @@
+"""How `nanoset map` plans and builds the index files of the nanosets of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.cli.known_warnings import print_warnings
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn
+from nanoset_core.cli.terminal import print_rows
+from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.untrusted import Multiline
+
+if TYPE_CHECKING:
+    from nanoset_core.outputs.manifest import Manifest
+    from nanoset_core.project.project import Project
+    from nanoset_core.sampling.epoch_limits import ExceededLimit
+    from nanoset_core.sampling.plan import LengthReader
+    from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
+
+
+@dataclass(frozen=True, slots=True)
+class RunPosition:
+    """A training run, and how far it has come."""
+
+    handoff: str
+    """The handoff that it was started with: its folder, or the name of its nanoset."""
+    consumed_samples: int
+    """Samples that it has consumed, of all ranks."""
+
+
+def map_project(
+    config: Path,
+    names: Sequence[str],
+    splits: Sequence[SplitName],
+    continued_run: RunPosition | None,
+    *,
+    plan_only: bool,
+    as_json: bool,
+) -> None:
+    """Print the plans of nanosets, and build their index files.
+
+    Args:
+        config: The project's nanoset.yaml.
+        names: The nanosets; empty for all. With `continued_run`, one.
+        splits: The splits.
+        continued_run: A run that continues with this nanoset.
+        plan_only: Whether to build nothing.
+        as_json: Whether to print the plans as JSON.
+    """
+    from nanoset_core.project.project import Project
+    from nanoset_core.stages.inventory.shared_files import check_nanoset_files
+    from nanoset_core.stages.mappings.run_before import continued_project
+    from nanoset_core.stages.shards.options import check_tokenizer
+
+    project = Project.open(config)
+    check_tokenizer(project)
+    continuation = ""
+    if continued_run is not None:
+        project, continuation = continued_project(
+            project, names[0], continued_run.handoff, continued_run.consumed_samples
+        )
+    names = names or tuple(project.config.nanosets)
+    for name in names:
+        check_nanoset_files(project, name)
+
+    _show_plans(project, names, splits, plan_only=plan_only, as_json=as_json)
+    _warn_of_settings(project, names)
+    if plan_only:
+        return
+    _build(project, names, splits)
+    if continuation:
+        file = project.config.file.name
+        echo(f"add these lines to {file}, so that `nanoset build` continues the run as well:")
+        echo()
+        echo(Multiline(continuation))
+
+
+def _show_plans(
+    project: Project,
+    names: Sequence[str],
+    splits: Sequence[SplitName],
+    *,
+    plan_only: bool,
+    as_json: bool,
+) -> None:
+    """Print what splits of a project's nanosets will contain."""
+    from nanoset_core.sampling.plan import LengthReader
+    from nanoset_core.stages.mappings.planning import NanosetContext
+    from nanoset_core.stages.packs.show import packs_row
+
+    reader = LengthReader(project.outputs.access)
+    packs: dict[str, Manifest] = {}
+    if plan_only:  # a build needs packs that are built
+        packs = _planned_packs(project, names, reader)
+    contexts: dict[str, NanosetContext] = {}
+    for name in names:
+        contexts[name] = NanosetContext(project, name, reader, {**packs}, exact=not plan_only)
+
+    # Plan all splits before anything is printed, since planning may fail.
+    plans: dict[tuple[str, SplitName], PlannedSplit] = {}
+    for name, context in contexts.items():
+        for split in splits:
+            plans[name, split] = context.plan(split)
+
+    shown: list[ShownSplit] = []
+    exceeded: list[ExceededLimit] = []
+    for (name, split), plan in plans.items():
+        corpora = [corpus.to_json() for corpus in contexts[name].corpora(plan)]
+        mixture = [asdict(row) for row in plan.mixture]
+        shown.append(ShownSplit(name, split, _member_values(plan, packs), corpora, mixture))
+        exceeded += plan.exceeded
+    if not as_json:
+        print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
+    print_splits(shown, exceeded, as_json=as_json)
+    if as_json:
+        return
+    for (name, split), plan in plans.items():
+        if plan.lacking and not plan.members:
+            warn(f"warning: {name} {split}: {plan.lacking}")
+
+
+def _planned_packs(
+    project: Project, names: Sequence[str], reader: LengthReader
+) -> dict[str, Manifest]:
+    """Return the packs that nanosets read, as they will be if they are not built yet."""
+    from nanoset_core.stages.packs.stage import planned_packs
+
+    members: set[str] = set()
+    for name in names:
+        spec = project.nanoset(name)
+        members.update(spec.corpora)
+        members.update(spec.earlier)
+    packs: dict[str, Manifest] = {}
+    for name in project.config.packs:
+        if name in members:
+            packs[name] = planned_packs(project, name, reader)
+    return packs
+
+
+def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[dict[str, Any]]:
+    """Return what a split takes of each dataset as plain values; for packs with their counts."""
+    members: list[dict[str, Any]] = []
+    for corpus, coverage in zip(plan.corpora, plan.members, strict=False):
+        values = {"corpus": corpus, **coverage.to_json()}
+        if corpus in packs:
+            values["packing"] = packs[corpus].facts
+        members.append(values)
+    return members
+
+
+def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
+    """Warn of settings of nanosets that are allowed but rarely intended."""
+    from nanoset_core.stages.handoff.stage import TRAINER_FILES
+    from nanoset_core.stages.stage import Key, Node
+
+    # Worded as `nanoset status` does, so that a warning that was seen there is known here.
+    lines: list[str] = []
+    for name in names:
+        node = Node(TRAINER_FILES, Key(name))
+        for text in TRAINER_FILES.settings_warnings(project.config, node.key):
+            lines.append(f"warning: {node.row.label}: {text}")
+    print_warnings(project, lines, err=True)
+
+
+def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
+    """Build the index files of nanosets.
+
+    If these are the files of all splits, also build the files that a trainer is started with.
+    """
+    from nanoset_core.stages.handoff import stage as handoff
+    from nanoset_core.stages.handoff.start import START
+    from nanoset_core.stages.mappings import stage as mapping
+
+    with progress_bars() as (listener, _):
+        project = replace(project, listener=listener)
+        for name in names:
+            for split in splits:
+                mapping.write_mappings(project, name, split)
+                if project.nanoset(name).is_blended:
+                    mapping.write_blended(project, name, split)
+            if splits == SPLITS:
+                start = handoff.write_handoff(project, name).url(START)
+                echo(f"{name}: {start} says how to start training on it")

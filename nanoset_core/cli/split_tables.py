@@ -1,0 +1,140 @@
+"""What `nanoset map` prints of the splits of nanosets: tables and warnings, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.cli.terminal import Row, print_json, print_rows
+from nanoset_core.sampling.splits import SplitName
+from nanoset_core.stages.mappings.rows import (
+    corpus_rows,
+    corpus_total_row,
+    corpus_totals,
+    member_rows,
+    mixture_rows,
+)
+
+if TYPE_CHECKING:
+    from nanoset_core.sampling.epoch_limits import ExceededLimit
+
+MANY_EPOCHS = 8
+"""Reading a text more often than this gets a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSplit:
+    """The plan of a split, as plain values."""
+
+    nanoset: str
+    """Name of the nanoset; `data` without a project."""
+    split: SplitName
+    members: list[dict[str, Any]]
+    """What it takes of each dataset: `corpus`, and the JSON values of `MemberCoverage`."""
+    corpora: list[dict[str, Any]]
+    """What it reads of each corpus: the JSON values of `CorpusCoverage`."""
+    mixture: list[dict[str, Any]]
+    """The fields of each `MixRow`; empty without a mixture."""
+
+    @property
+    def title(self) -> str:
+        """Name of the nanoset and of the split."""
+        return f"{self.nanoset} {self.split}"
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has."""
+        return sum(member["samples_given"] for member in self.members)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        values = {
+            "nanoset": self.nanoset,
+            "split": self.split,
+            "members": self.members,
+            "corpora": self.corpora,
+        }
+        values |= corpus_totals(self.corpora)
+        if self.mixture:
+            values["mixture"] = self.mixture
+        return values
+
+
+def print_splits(
+    splits: Sequence[ShownSplit], exceeded: Iterable[ExceededLimit], *, as_json: bool
+) -> None:
+    """Print the plans of splits.
+
+    Args:
+        splits: The plans.
+        exceeded: Limits on epochs that changed the plans; each gets a warning.
+        as_json: Whether to print JSON, without any warning.
+    """
+    if as_json:
+        print_json([split.to_json() for split in splits])
+        return
+    for split in splits:
+        _print_tables(split)
+        _warn_of_split(split)
+    for text in dict.fromkeys(limit.text for limit in exceeded):
+        warn(f"without max_epochs this would be read too often: {text}")
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    echo(text, fg="yellow", err=True)
+
+
+def _print_tables(split: ShownSplit) -> None:
+    """Print what a split takes of its mixture, of each dataset and of each corpus."""
+    if not split.members:
+        echo(f"{split.title}: no data")
+    print_rows(
+        mixture_rows(split.mixture),
+        title=f"{split.title}, mixture",
+        text=("decided by", "of train"),
+    )
+    print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
+
+    corpora_total = None
+    if len(split.corpora) > 1:
+        corpora_total = corpus_total_row(split.corpora)
+    print_rows(
+        corpus_rows(split.corpora),
+        title=f"{split.title}, by corpus",
+        text=("read through",),
+        total=corpora_total,
+    )
+
+
+def _total_of_members(split: ShownSplit) -> Row | None:
+    """Return the last row of the table of datasets, or None if there is only one dataset."""
+    if len(split.members) <= 1:
+        return None
+    return {
+        "corpus": "all",
+        "samples": split.samples,
+        "unused samples": _sum(split.members, "surplus"),
+        "tokens": _sum(split.members, "tokens_taken"),
+        "tokens per epoch": _sum(split.members, "tokens"),
+    }
+
+
+def _warn_of_split(split: ShownSplit) -> None:
+    """Warn if a split has no sample, or reads a dataset very often."""
+    if split.members and not split.samples:
+        n_tokens = _sum(split.members, "tokens")
+        text = f"{split.title} has no sample: its {n_tokens:,} tokens are too few for one"
+        if n_tokens == 0:
+            text += "; Megatron-LM hangs on such a split: give it no share"
+        warn(f"warning: {text}")
+    for member in split.members:
+        if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
+            times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
+            warn(f"warning: {split.title} reads {member['corpus']} {times}")
+
+
+def _sum(members: Iterable[Mapping[str, Any]], name: str) -> int:
+    return sum(member[name] for member in members)
