@@ -23,7 +23,7 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.text.rejects import Reject

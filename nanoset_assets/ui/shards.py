@@ -25,9 +25,9 @@ from nanoset_core.project.disk import check_disk, stale_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, file_counts
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import SHARDS, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.text.pieces import Inventory

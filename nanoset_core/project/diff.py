@@ -19,7 +19,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.inventory.make import pieces_by_file
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file
+from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.text.pieces import Inventory, Piece, cut_ranges
 
@@ -64,8 +64,8 @@ class FileDiff:
     """Relative to the corpus's folder."""
     change: Change
     """other settings: the same bytes gave other counts."""
-    before: FileCounts
-    after: FileCounts
+    before: DocumentCounts
+    after: DocumentCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class DatasetDiff:
         """How many shards both versions share."""
         return len(self.old.shards.keys() & self.new.shards.keys())
 
-    def total(self, side: Literal["before", "after"]) -> FileCounts:
+    def total(self, side: Literal["before", "after"]) -> DocumentCounts:
         """Return the sum over the files that differ."""
-        return sum((getattr(file, side) for file in self.files), FileCounts())
+        return sum((getattr(file, side) for file in self.files), DocumentCounts())
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -178,8 +178,8 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     counts_after = _count_documents(new, paths)
     diffs = []
     for path in paths:
-        before = counts_before.get(path, FileCounts())
-        after = counts_after.get(path, FileCounts())
+        before = counts_before.get(path, DocumentCounts())
+        after = counts_after.get(path, DocumentCounts())
         change = _change_of_file(path, old, new)
         if change != "other settings" or before != after:
             diffs.append(FileDiff(path, change, before, after))
@@ -197,18 +197,20 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
     return "other settings"
 
 
-def _count_documents(version: DatasetVersion, paths: Collection[str]) -> Mapping[str, FileCounts]:
+def _count_documents(
+    version: DatasetVersion, paths: Collection[str]
+) -> Mapping[str, DocumentCounts]:
     """Return documents and tokens of files, from the tables of the shards that hold them."""
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
     wanted = set(paths)
     digests = [digest for digest, files in version.shards.items() if not wanted.isdisjoint(files)]
 
-    def count_in_shard(digest: str) -> dict[str, FileCounts]:
+    def count_in_shard(digest: str) -> dict[str, DocumentCounts]:
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
-    totals: dict[str, FileCounts] = {}
+    totals: dict[str, DocumentCounts] = {}
     for counts in access.each_copy(count_in_shard, digests):
         for path, in_shard in counts.items():
-            totals[path] = totals.get(path, FileCounts()) + in_shard
+            totals[path] = totals.get(path, DocumentCounts()) + in_shard
     return totals

@@ -18,7 +18,8 @@ from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.registry import stage_of
-from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
+from nanoset_core.stages.shards.document_rows import DocumentRows
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.views.ids import Ids

@@ -21,7 +21,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
+from nanoset_core.stages.shards.document_rows import DocumentRows
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 

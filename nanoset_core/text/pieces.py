@@ -38,7 +38,7 @@ class Piece:
     first_line: int
     """Number of the piece's first line or row, from 1. It is 0 for a piece of a file that was cut
     without being read: until all its lines have been counted, they are numbered from 1 in each
-    piece (see stages/shards/document_table.py).
+    piece (see stages/shards/line_numbers.py).
     """
     digest: str
     """sha256 of the stored bytes [begin, end); or see `etag_digest` and `Crc32`."""

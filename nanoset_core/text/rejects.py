@@ -60,7 +60,7 @@ class Reject:
     line: int
     """1-based number of the line or row; of a fault, the one in which it is. If the file was cut
     into pieces without being read, the number is counted from the start of its piece (see
-    stages/shards/document_table.py).
+    stages/shards/line_numbers.py).
     """
     offset: int
     """Offset of the line's first byte in the decompressed file; of a fault, of the first byte that

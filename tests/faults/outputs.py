@@ -27,7 +27,8 @@ from nanoset_core.sampling.cache import index_sets
 from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.stages.handoff.data_args import read_data_args, read_per_split
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.document_table import DocumentRows, counts_by_file
+from nanoset_core.stages.shards.document_counts import counts_by_file
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.markers import read_markers
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling

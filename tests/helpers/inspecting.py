@@ -32,8 +32,8 @@ from nanoset_core.stages.inventory.make import (
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards import shard_sets
-from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.inputs import resolve_inputs
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.stage import Node, require
 from nanoset_core.stages.webdataset.make import current_plan
 from nanoset_core.stages.webdataset.plan import ShufflePlan

@@ -165,7 +165,7 @@ def test_what_is_not_there(copy):
         explain_sample(project, "plain", "train", 0)
     for table in project.outputs.folder.glob("shards/books/*/documents.parquet"):
         table.unlink()
-    with pytest.raises(MissingError, match="table of documents is not there"):
+    with pytest.raises(MissingError, match="table of documents is missing"):
         explain_sample(project, "plain", "train", 0)
     for manifest in project.outputs.folder.glob("tokenized/books/*/manifest.json"):
         manifest.unlink()

@@ -16,7 +16,7 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards import tokenize
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel

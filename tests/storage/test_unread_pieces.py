@@ -29,7 +29,7 @@ from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.shards.document_table import FACT
+from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.shard_sets import losses, refusal
@@ -79,11 +79,11 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
     assert {piece.first_line for piece in pieces} == {0}
     assert max(piece.size for piece in pieces) > 3 * PIECE_BYTES, "the long line is in one piece"
     assert len(tokenized(ours).facts["shards"]) > 3
-    assert [begin for begin, _ in tokenized(ours).facts[FACT][LARGE]] == [
+    assert [begin for begin, _ in tokenized(ours).facts[PIECE_LINES][LARGE]] == [
         piece.begin for piece in pieces
     ]
     assert (
-        sum(lines for _, lines in tokenized(ours).facts[FACT][LARGE])
+        sum(lines for _, lines in tokenized(ours).facts[PIECE_LINES][LARGE])
         == large_text().count(b"\n") + 1
     )
 

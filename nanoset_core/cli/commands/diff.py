@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.diff import DatasetDiff, DatasetVersion, FileDiff
     from nanoset_core.project.outcomes import Outcome
     from nanoset_core.project.view_diff import DocumentChanges, ViewDiff
-    from nanoset_core.stages.shards.document_table import FileCounts
+    from nanoset_core.stages.shards.document_counts import DocumentCounts
 
 _CHANGE_STYLES = {
     "added": "green",
@@ -182,7 +182,9 @@ def _largest_first(file: FileDiff) -> tuple[int, str]:
     return -max(file.before.tokens, file.after.tokens), file.path
 
 
-def _file_row(path: str, change: StyledText | str, before: FileCounts, after: FileCounts) -> Row:
+def _file_row(
+    path: str, change: StyledText | str, before: DocumentCounts, after: DocumentCounts
+) -> Row:
     return {
         "file": path,
         "change": change,

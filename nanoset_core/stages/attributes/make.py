@@ -48,7 +48,7 @@ from nanoset_core.stages.columns.tables import (
     publish,
 )
 from nanoset_core.stages.given_files import given_files
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS
 from nanoset_core.stages.shards.shard_sets import current_shards

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.text.document_batch import DocumentBatch
 
 _POSITION_BITS = 43

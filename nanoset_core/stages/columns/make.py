@@ -27,7 +27,7 @@ from nanoset_core.stages.columns.tables import (
 )
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require

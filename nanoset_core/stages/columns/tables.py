@@ -15,7 +15,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.per_shard import find_existing, make_missing
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.stage import size_bytes
 from nanoset_core.text.values import joined

@@ -11,7 +11,7 @@ from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.columns.tables import SHARDS
 from nanoset_core.stages.report import BUILD, Report, check_files
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_bytes, format_count
-from nanoset_core.stages.shards.document_table import LineNumbers, joined_facts
 from nanoset_core.stages.shards.facts import ShardFacts
+from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_corpus
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
@@ -227,7 +227,9 @@ class Losses:
 def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     """Return what was lost between pieces of files and the shards that were made of them."""
     facts = sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts())
-    return Losses(facts, shards, stored_sizes(pieces), LineNumbers.of(joined_facts(shards, pieces)))
+    return Losses(
+        facts, shards, stored_sizes(pieces), LineNumbers.of(piece_lines_of_corpus(shards, pieces))
+    )
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:

@@ -23,9 +23,10 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.document_table import count_facts, document_table, place_in
+from nanoset_core.stages.shards.document_table import document_table
 from nanoset_core.stages.shards.facts import ShardFacts, facts_of
 from nanoset_core.stages.shards.framing import Framing, frame
+from nanoset_core.stages.shards.line_numbers import line_name, piece_lines_of_shard
 from nanoset_core.stages.shards.repeats import Repeats
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import RawFolder
@@ -287,7 +288,7 @@ class _ShardInProgress:
         encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
         return {
             **self._facts.to_json(),
-            **count_facts(self._lines_of_pieces),
+            **piece_lines_of_shard(self._lines_of_pieces),
             ENCODER_FACT: asdict(encoder),
         }
 
@@ -304,7 +305,7 @@ def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
     Its byte is named, too: it finds the line in files whose lines were not counted yet. Rows of
     tables have none (-1).
     """
-    place = str(task.folder / place_in(task.source, file, line, offset))
+    place = str(task.folder / line_name(task.source, file, line, offset))
     return f"{place} (byte {offset:,})" if offset >= 0 else place
 
 

@@ -28,7 +28,7 @@ from nanoset_core.outputs.recorded import (
     real_path,
 )
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
+from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles

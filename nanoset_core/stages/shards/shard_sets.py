@@ -14,8 +14,8 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.facts import ShardFacts
+from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import (
     Losses,
     RejectPolicy,

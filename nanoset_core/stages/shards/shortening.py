@@ -16,7 +16,8 @@ from nanoset_core.errors import MissingError
 from nanoset_core.formats.indexed.layout import Index, read_idx, write_idx
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards.document_table import DocumentRows, copy_without
+from nanoset_core.stages.shards.document_rows import DocumentRows
+from nanoset_core.stages.shards.document_table import copy_without
 from nanoset_core.stages.shards.facts import ShardFacts, length_histogram
 from nanoset_core.stages.shards.make import BIN, DOCUMENTS, REJECTS, TOKENS
 from nanoset_core.storage.atomic import sha256_file

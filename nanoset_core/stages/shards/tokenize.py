@@ -17,8 +17,8 @@ from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import current_inventory, with_object_marks
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.document_table import joined_facts
 from nanoset_core.stages.shards.job import TokenizeJob
+from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import losses_of
 from nanoset_core.stages.shards.make import SHARDS, VERSION
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
@@ -77,7 +77,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         facts = {
             **lost.facts.to_json(),
-            **joined_facts(shards, inventory.pieces),
+            **piece_lines_of_corpus(shards, inventory.pieces),
             SHARDS: [shard.digest for shard in shards],
         }
         if len(shards) >= _MANY_SHARDS:

@@ -13,7 +13,7 @@ from nanoset_core.stages.checking import check_freshness
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.report import AGAIN, BUILD, Parts, Report, Run, check_files, run_here, runs
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.repeats import LOOK

@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.columns.aligned import AlignedColumns
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.shards.document_table import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.views.conditions import ColumnStatistics

@@ -12,7 +12,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
+from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -19,7 +19,8 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.project.diff import FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
-from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file, document_table
+from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
+from nanoset_core.stages.shards.document_table import document_table
 from nanoset_core.text.document_batch import DocumentBatch
 
 
@@ -50,16 +51,22 @@ def test_files_that_came_went_and_changed(copy):
     assert diff.settings == []
     assert diff.files == [
         FileDiff(
-            "part-0/web-0.jsonl", "removed", FileCounts(60, tokens_of(old, 0, 60)), FileCounts()
+            "part-0/web-0.jsonl",
+            "removed",
+            DocumentCounts(60, tokens_of(old, 0, 60)),
+            DocumentCounts(),
         ),
         FileDiff(
             "part-1/web-3.jsonl",
             "changed",
-            FileCounts(60, tokens_of(old, 180, 60)),
-            FileCounts(63, tokens_of(new, 120, 63)),
+            DocumentCounts(60, tokens_of(old, 180, 60)),
+            DocumentCounts(63, tokens_of(new, 120, 63)),
         ),
         FileDiff(
-            "part-2/web-9.jsonl", "added", FileCounts(), FileCounts(7, tokens_of(new, 183, 7))
+            "part-2/web-9.jsonl",
+            "added",
+            DocumentCounts(),
+            DocumentCounts(7, tokens_of(new, 183, 7)),
         ),
     ]
     assert diff.unchanged == 2
@@ -228,7 +235,7 @@ def test_lost_and_broken_tables_are_named(changed):
     with pytest.raises(FormatError, match="not the table"):
         diff_datasets(project, "web")
     table.unlink()
-    with pytest.raises(MissingError, match="table of documents is not there"):
+    with pytest.raises(MissingError, match="table of documents is missing"):
         diff_datasets(project, "web")
     shutil.rmtree(folder / "data/inventory/web")
     with pytest.raises(MissingError, match="inventory of this version is gone"):
@@ -264,7 +271,7 @@ def test_the_command(copy):
 def test_counting_by_file_is_as_a_plain_loop_does_it(tmp_path_factory, rows):
     expected = {}
     for file, tokens in rows:
-        expected["abcdef"[file]] = expected.get("abcdef"[file], FileCounts()) + FileCounts(
+        expected["abcdef"[file]] = expected.get("abcdef"[file], DocumentCounts()) + DocumentCounts(
             1, tokens
         )
     path = tmp_path_factory.mktemp("counts") / "documents.parquet"
@@ -283,7 +290,7 @@ def test_counts_are_added_over_row_groups(tmp_path):
     with document_table(path, ["a", "b", "c"]) as add:
         add(batch(files), lengths, np.ones(rows, bool))
     assert counts_by_file(path) == {
-        name: FileCounts(rows // 3, int(lengths[files == number].sum()))
+        name: DocumentCounts(rows // 3, int(lengths[files == number].sum()))
         for number, name in enumerate("abc")
     }
 

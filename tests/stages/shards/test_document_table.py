@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.stages.shards import document_table
-from nanoset_core.stages.shards.document_table import FACT, LineNumbers, count_facts, place_in
+from nanoset_core.stages.shards.line_numbers import (
+    PIECE_LINES,
+    LineNumbers,
+    line_name,
+    piece_lines_of_shard,
+)
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.pieces import Piece, SourceRange
@@ -128,7 +133,7 @@ def test_other_files_are_left_alone():
     ],
 )
 def test_a_line_is_named_by_its_number_only_where_that_is_known(piece, named):
-    assert place_in(SourceRange((piece,)), "a", 3, 50) == named
+    assert line_name(SourceRange((piece,)), "a", 3, 50) == named
 
 
 def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
@@ -156,6 +161,6 @@ def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
     found = [one for batch in batches for one in batch.counted]
     assert found == [(pieces[0], 3), (pieces[1], 2), (pieces[2], 50)]
     assert [line for batch in batches for line in batch.lines] == [1, 1, 2]
-    facts = json.loads(json.dumps(count_facts(found)))
-    assert facts == {FACT: {"a.jsonl": [[0, 3], [cut, 2]], "b.jsonl": [[0, 50]]}}
-    assert count_facts([]) == {}
+    facts = json.loads(json.dumps(piece_lines_of_shard(found)))
+    assert facts == {PIECE_LINES: {"a.jsonl": [[0, 3], [cut, 2]], "b.jsonl": [[0, 50]]}}
+    assert piece_lines_of_shard([]) == {}

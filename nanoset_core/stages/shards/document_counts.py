@@ -1,0 +1,72 @@
+"""Count the documents and tokens of each file of a shard, by its table of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.stages.shards.document_rows import explaining_errors
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCounts:
+    """Documents and tokens of one file, or of several."""
+
+    documents: int = 0
+    tokens: int = 0
+    """Special tokens included."""
+
+    def __add__(self, other: DocumentCounts) -> DocumentCounts:
+        return DocumentCounts(self.documents + other.documents, self.tokens + other.tokens)
+
+
+def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
+    """Return the documents and tokens of each file that has documents, in document order.
+
+    Args:
+        path: Of a table of documents.
+
+    Raises:
+        MissingError: There is no such table.
+        FormatError: It cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with explaining_errors(path), pq.ParquetFile(path) as file:
+        table = file.read(columns=["file", "tokens"], use_threads=False)
+        table.validate(full=True)
+        n_nulls = sum(column.null_count for column in table.columns)
+        if n_nulls or table.num_rows != file.metadata.num_rows:
+            raise ValueError(
+                f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls"
+            )
+
+        # Each row group has a dictionary of its own for the paths.
+        paths = table.column("file").cast(pa.string())
+        rows = pa.table({"file": paths, "tokens": table.column("tokens")})
+        # Without threads, groups keep the order in which they first occur.
+        groups = rows.group_by("file", use_threads=False).aggregate(
+            [("tokens", "count"), ("tokens", "sum")]
+        )
+        counts: dict[str, DocumentCounts] = {}
+        for group in groups.to_pylist():
+            counts[group["file"]] = DocumentCounts(group["tokens_count"], group["tokens_sum"])
+    return counts
+
+
+def tokens_by_file(
+    files: Iterable[str], counts_of_shards: Iterable[Mapping[str, DocumentCounts]]
+) -> dict[str, int]:
+    """Return the tokens of each file; 0 for a file without documents.
+
+    Args:
+        files: Paths of all files.
+        counts_of_shards: What `counts_by_file` returned for each shard.
+    """
+    tokens = dict.fromkeys(files, 0)
+    for counts in counts_of_shards:
+        for path, count in counts.items():
+            tokens[path] += count.tokens
+    return tokens

@@ -1,0 +1,148 @@
+"""Line numbers in files that were cut into pieces without being read.
+
+Reading a large file only to count its lines would take long. So a piece of such a file counts its
+own lines from 1, and once all pieces have been tokenized, the shards know how many lines each has:
+
+    file            lines 1 … 5                lines 6 … 9
+    piece           [0, 4000): lines 1 … 5     [4000, 7000): lines 1 … 4
+    fact            [[0, 5], [4000, 4]]
+
+Tables of documents and lists of rejects have the numbers within the pieces. `LineNumbers` translates
+them for people.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.rejects import Reject
+
+PIECE_LINES = "piece_lines"
+"""Fact of shards, and of a corpus's set of shards: path → (first byte, lines) of each piece, in
+order. It is absent if the lines of all files had been counted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FileLines:
+    """The pieces of one file, and their lines."""
+
+    starts: list[int]
+    """First byte of each piece."""
+    lines_before: list[int]
+    """Lines before each piece, and of the whole file."""
+
+
+class LineInPiece(NamedTuple):
+    """A line of a file, as its piece counts it."""
+
+    piece_start: int
+    """First byte of the piece."""
+    line: int
+
+
+class LineNumbers:
+    """Translates between numbers of lines in their pieces and in their files.
+
+    Both are the same in a file whose lines were counted before it was cut.
+
+    Args:
+        pieces: The fact PIECE_LINES, with all pieces of each file.
+    """
+
+    def __init__(self, pieces: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
+        self._files: dict[str, _FileLines] = {}
+        for path, pieces_of_file in (pieces or {}).items():
+            starts = []
+            line_counts = []
+            for start, line_count in sorted(map(tuple, pieces_of_file)):
+                starts.append(start)
+                line_counts.append(line_count)
+            self._files[path] = _FileLines(starts, list(accumulate(line_counts, initial=0)))
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> LineNumbers:
+        """Return the line numbers of a corpus, by the facts of its set of shards."""
+        return LineNumbers(facts.get(PIECE_LINES))
+
+    def in_file(self, path: str, byte: int, line: int) -> int:
+        """Return the number of a line in its file.
+
+        Args:
+            path: The file.
+            byte: First byte of the line.
+            line: Its number in its piece.
+        """
+        file = self._files.get(path)
+        if file is None:
+            return line
+        piece = bisect_right(file.starts, byte) - 1
+        return file.lines_before[piece] + line
+
+    def in_piece(self, path: str, line: int) -> LineInPiece | None:
+        """Return the piece and the number there of a line of a file, or None if the lines of the
+        file are not counted by piece.
+        """
+        file = self._files.get(path)
+        if file is None:
+            return None
+        n_pieces = len(file.starts)
+        piece = min(bisect_right(file.lines_before, line - 1), n_pieces) - 1
+        return LineInPiece(file.starts[piece], line - file.lines_before[piece])
+
+    def of_reject(self, reject: Reject) -> Reject:
+        """Return a reject of rejects.jsonl with the number of its line in its file."""
+        if reject.file not in self._files:
+            return reject
+        return replace(reject, line=self.in_file(reject.file, reject.offset, reject.line))
+
+
+def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
+    """Return the fact PIECE_LINES of a shard; no fact if there are no such pieces.
+
+    Args:
+        counted: The pieces whose lines had not been counted before, with their lines.
+    """
+    counts_by_path: dict[str, list[tuple[int, int]]] = {}
+    for piece, lines in counted:
+        counts_by_path.setdefault(piece.path, []).append((piece.begin, lines))
+    return {PIECE_LINES: counts_by_path} if counts_by_path else {}
+
+
+def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
+    """Return the fact PIECE_LINES of a corpus's set of shards; no fact if all lines had been counted
+    before.
+
+    Args:
+        shards: The shards of the corpus.
+        pieces: All pieces of the corpus.
+    """
+    if all(piece.first_line > 0 for piece in pieces):
+        return {}
+    counts_by_path: dict[str, list[Sequence[int]]] = {}
+    for shard in shards:
+        for path, counts in shard.facts.get(PIECE_LINES, {}).items():
+            counts_by_path.setdefault(path, []).extend(counts)
+    return {PIECE_LINES: counts_by_path} if counts_by_path else {}
+
+
+def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
+    """Return how messages name a line while its range is read: `path:line`.
+
+    It is the path alone if the number of the line in the file is not known yet.
+
+    Args:
+        source: The range.
+        path: The file.
+        line: Number of the line in its piece.
+        byte: First byte of the line.
+    """
+    for piece in source.pieces:
+        if piece.path == path and piece.begin <= byte < piece.end and not piece.is_counted:
+            return path
+    return f"{path}:{line}"
