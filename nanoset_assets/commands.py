@@ -31,7 +31,7 @@ from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.handoff.start import START
 from nanoset_core.text.notices import abbreviated
-from nanoset_core.tokenizers.knowledge import nothing_cached
+from nanoset_core.tokenizers.cache import cache_read_only
 from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _show_dry_run(
     """Print what a build would make. Nothing is written, the user's cache of tokenizers included."""
     with contextlib.ExitStack() as stack:
         listener, _ = stack.enter_context(progress_bars())
-        stack.enter_context(nothing_cached())
+        stack.enter_context(cache_read_only())
         listener(Progress(STEP, "looking at text and outputs", 0, 0))
         from nanoset_assets.build import dry_run
 

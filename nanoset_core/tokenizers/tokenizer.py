@@ -11,9 +11,9 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.layout import optimal_dtype
+from nanoset_core.tokenizers.cache import CacheEntry, cache_folder, from_array, to_array
 from nanoset_core.tokenizers.engines.reference import encode_text, shared_tokenizer
 from nanoset_core.tokenizers.files import TokenizerPath, define, stat_signature
-from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, from_array, to_array
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -172,7 +172,7 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
 
     The facts are cached on disk, because the library takes seconds to load a large vocabulary.
     """
-    cached = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
+    cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
     if arrays is None:
         arrays = {"answers": to_array(_ask_library(shared_tokenizer(file), file))}

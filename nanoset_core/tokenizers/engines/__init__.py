@@ -12,6 +12,13 @@ import orjson
 
 from nanoset_core.errors import ConfigError, one_line
 from nanoset_core.execution.progress import Progress, note, report_progress
+from nanoset_core.tokenizers.cache import (
+    CacheEntry,
+    cache_folder,
+    from_array,
+    installed_version,
+    to_array,
+)
 from nanoset_core.tokenizers.engines.gate import (
     GatedEngine,
     GigatokenEngine,
@@ -33,13 +40,6 @@ from nanoset_core.tokenizers.engines.reference import (
 )
 from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 from nanoset_core.tokenizers.files import Definition, define
-from nanoset_core.tokenizers.knowledge import (
-    Knowledge,
-    cache_folder,
-    from_array,
-    installed_version,
-    to_array,
-)
 from nanoset_core.untrusted import safe_logger
 
 __all__ = [
@@ -124,11 +124,11 @@ class _Source:
     folder: Path | None
     without: Collection[str]
 
-    def kept(self, kind: str, engine: str) -> Knowledge:
+    def kept(self, kind: str, engine: str) -> CacheEntry:
         """Return the cache entry of what is known of the tokenizer; raise WrongTokensError for a
         distrusted engine.
         """
-        kept = Knowledge(kind, f"{self.definition.fingerprint} {engine}", self.folder)
+        kept = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:
             kept.drop("the engine gave wrong tokens")
             raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
@@ -195,7 +195,7 @@ def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
         )
 
 
-def _refused(kept: Knowledge, why: str) -> WrongTokensError:
+def _refused(kept: CacheEntry, why: str) -> WrongTokensError:
     """Keep why the gigatoken engine is not used, and return that."""
     refusal = (
         f"the gigatoken engine gives other tokens than the tokenizers library for test texts: {why}"

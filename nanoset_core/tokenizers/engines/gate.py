@@ -23,6 +23,7 @@ from unicodedata import category, combining, decomposition, is_normalized, norma
 import numpy as np
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.tokenizers.cache import Arrays, from_array, installed_version, to_array
 from nanoset_core.tokenizers.engines.arrays import Bools
 from nanoset_core.tokenizers.engines.classes import CODE_POINTS
 from nanoset_core.tokenizers.engines.numpy_engine import interleave
@@ -38,7 +39,6 @@ from nanoset_core.tokenizers.engines.reference import (
 )
 from nanoset_core.tokenizers.engines.units import AddedTokens, Form
 from nanoset_core.tokenizers.files import define
-from nanoset_core.tokenizers.knowledge import Arrays, from_array, installed_version, to_array
 from nanoset_core.untrusted import safe_logger
 
 FALLBACK_CHARACTERS = 1 << 16

@@ -20,6 +20,7 @@ from unicodedata import is_normalized
 
 import numpy as np
 
+from nanoset_core.tokenizers.cache import CacheEntry, installed_version
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.classes import SEPARATOR_BYTE, SPACE_BYTE
@@ -35,7 +36,6 @@ from nanoset_core.tokenizers.engines.reference import Encoded, ReferenceEngine, 
 from nanoset_core.tokenizers.engines.rules import Rules
 from nanoset_core.tokenizers.engines.splits import PatternSplitter
 from nanoset_core.tokenizers.engines.units import UNIT_BYTES, FallbackText, cut, partition_units
-from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
@@ -82,7 +82,7 @@ class NumpyEngine:
     helper = ""
 
     def __init__(
-        self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None
+        self, rules: Rules, reference: ReferenceEngine, *, words: CacheEntry | None = None
     ) -> None:
         """Prepare the tables.
 
@@ -123,7 +123,7 @@ class NumpyEngine:
             self._encode_words,
             self._encode_by_reference,
             self._seed,
-            words or Knowledge("words", "", None),
+            words or CacheEntry("words", "", None),
         )
 
     def encode(self, texts: Sequence[str]) -> Encoded:

@@ -22,10 +22,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from nanoset_core.tokenizers.cache import CacheEntry
 from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ids, Ints
 from nanoset_core.tokenizers.engines.token_lists import Codes, TokenLists
 from nanoset_core.tokenizers.engines.words import ABSENT, FILL_LIMIT, Keys, WordTable, unique_keys
-from nanoset_core.tokenizers.knowledge import Knowledge
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table of each width, as a power of two: together about 45 MB."""
@@ -108,7 +108,7 @@ class PretokenCache:
         encode: EncodeWords,
         encode_long: EncodeLongWords,
         seed: Callable[[PretokenCache], None],
-        saved: Knowledge,
+        saved: CacheEntry,
     ) -> None:
         """Start with the words that an earlier process saved, or else with the first words.
 

@@ -13,6 +13,7 @@ from unicodedata import is_normalized
 
 import numpy as np
 
+from nanoset_core.tokenizers.cache import Arrays, from_array, to_array
 from nanoset_core.tokenizers.engines.arrays import Bytes
 from nanoset_core.tokenizers.engines.classes import DIGITS, OTHER, probe_classes
 from nanoset_core.tokenizers.engines.patterns import (
@@ -32,7 +33,6 @@ from nanoset_core.tokenizers.engines.vocabulary import (
     read_vocabulary,
 )
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
-from nanoset_core.tokenizers.knowledge import Arrays, from_array, to_array
 
 _VOCABULARY_ARRAYS = [field.name for field in fields(Vocabulary)]
 

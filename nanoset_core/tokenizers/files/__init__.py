@@ -22,6 +22,7 @@ import orjson
 
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.tokenizers.cache import CacheEntry, cache_folder, from_array, to_array
 from nanoset_core.tokenizers.files.additions import Addition, lacking_notices, resolve
 from nanoset_core.tokenizers.files.examination import MIN_UNMERGED_SHARE, Examination, examine
 from nanoset_core.tokenizers.files.kinds import Kind, kind_of
@@ -40,7 +41,6 @@ from nanoset_core.tokenizers.files.source import (
 from nanoset_core.tokenizers.files.tiktoken_lines import read_tiktoken_lines
 from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer, parsed_added_tokens
 from nanoset_core.tokenizers.files.vocab_json import read_vocab_json
-from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, from_array, to_array
 
 __all__ = [
     "Definition",
@@ -219,7 +219,7 @@ def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> Conve
     """
     settings = sorted(source.settings.items())
     identity = orjson.dumps([*digests, settings], default=str).decode()
-    cached = Knowledge("definition", identity, cache_folder())
+    cached = CacheEntry("definition", identity, cache_folder())
     arrays = cached.load()
     if arrays is not None:
         return ConvertedTokenizer(json=arrays["json"].tobytes(), **from_array(arrays["facts"]))
@@ -250,7 +250,7 @@ def _examined(
     """
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
-    cached = Knowledge("examination", " ".join([identity, *companion_digests]), cache_folder())
+    cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
     arrays = cached.load()
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))

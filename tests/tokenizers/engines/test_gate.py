@@ -12,11 +12,11 @@ from helpers.pretoken_words import marked_texts
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.audit import Audit
+from nanoset_core.tokenizers.cache import installed_version, to_array
 from nanoset_core.tokenizers.engines import gate, make_engine
 from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
 from nanoset_core.tokenizers.engines.proof import all_canaries
 from nanoset_core.tokenizers.engines.reference import Encoded, NotRecognisedError, ReferenceEngine
-from nanoset_core.tokenizers.knowledge import installed_version, to_array
 
 
 class Lengths:

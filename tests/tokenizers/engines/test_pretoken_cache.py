@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.pretoken_words import KNOWN, check, encode, encode_long, known, laid_out, seed
+from nanoset_core.tokenizers.cache import CacheEntry, installed_version
 from nanoset_core.tokenizers.engines import make_engine, pretoken_cache
 from nanoset_core.tokenizers.engines.pretoken_cache import LONGEST, PretokenCache
-from nanoset_core.tokenizers.knowledge import Knowledge, installed_version
 
-NOWHERE = Knowledge("words", "", None)
+NOWHERE = CacheEntry("words", "", None)
 letters = st.binary(min_size=1, max_size=20).map(
     lambda word: bytes(byte % 255 + 1 for byte in word)
 )
@@ -119,7 +119,7 @@ WORDS = [f"{number:x}".encode() * (1 + number % 9) for number in range(300)]
 def kept(tmp_path, monkeypatch):
     """Where a cache keeps its words, once they are twenty."""
     monkeypatch.setattr(pretoken_cache, "LEAST_SAVED", 20)
-    return Knowledge("words", "a tokenizer", tmp_path / "cache")
+    return CacheEntry("words", "a tokenizer", tmp_path / "cache")
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.tokenizers import files, knowledge, tokenizer
-from nanoset_core.tokenizers.files import TokenizerFile, define
-from nanoset_core.tokenizers.knowledge import (
-    Knowledge,
+from nanoset_core.tokenizers import cache, files, tokenizer
+from nanoset_core.tokenizers.cache import (
+    CacheEntry,
     cache_folder,
     environment,
     from_array,
     to_array,
 )
+from nanoset_core.tokenizers.files import TokenizerFile, define
 
 GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
@@ -29,7 +29,7 @@ ARRAYS = {"numbers": np.arange(1000), "value": to_array({"a": [1, None], "b": "Ã
 
 @pytest.fixture
 def kept(tmp_path):
-    return Knowledge("kind", "identity", tmp_path / "new" / "folder")
+    return CacheEntry("kind", "identity", tmp_path / "new" / "folder")
 
 
 @pytest.fixture
@@ -40,30 +40,30 @@ def file(kept, tmp_path):
 
 
 def test_what_is_kept_comes_back(kept, file, tmp_path):
-    for again in (kept, Knowledge("kind", "identity", file.parent)):
+    for again in (kept, CacheEntry("kind", "identity", file.parent)):
         found = again.load()
         np.testing.assert_array_equal(found["numbers"], ARRAYS["numbers"])
         assert from_array(found["value"]) == {"a": [1, None], "b": "Ã©"}
         assert found.keys() == ARRAYS.keys()
-    assert Knowledge("kind", "identity", tmp_path / "nothing").load() is None
+    assert CacheEntry("kind", "identity", tmp_path / "nothing").load() is None
 
 
 def test_what_is_kept_is_of_its_key(file, monkeypatch):
     for other in (
-        Knowledge("kind", "other", file.parent),
-        Knowledge("other", "identity", file.parent),
+        CacheEntry("kind", "other", file.parent),
+        CacheEntry("other", "identity", file.parent),
     ):
         assert other.load() is None
         shutil.copyfile(file, other._path)
         assert other.load() is None
-    monkeypatch.setattr(knowledge, "environment", lambda: ("other code",))
-    assert Knowledge("kind", "identity", file.parent).load() is None
+    monkeypatch.setattr(cache, "environment", lambda: ("other code",))
+    assert CacheEntry("kind", "identity", file.parent).load() is None
 
 
 def test_the_key_holds_code_libraries_and_machine(monkeypatch):
     before = environment()
-    monkeypatch.setattr(knowledge, "installed_version", lambda package: "0.0.1")
-    monkeypatch.setattr(knowledge.platform, "machine", lambda: "other")
+    monkeypatch.setattr(cache, "installed_version", lambda package: "0.0.1")
+    monkeypatch.setattr(cache.platform, "machine", lambda: "other")
     after = environment.__wrapped__()
     assert [one == other for one, other in zip(before, after, strict=True)] == [
         True,
@@ -93,7 +93,7 @@ def test_a_disk_that_takes_nothing(kept, monkeypatch, tmp_path, fault):
     def fail(*given, **named):
         raise OSError(fault, os.strerror(fault))
 
-    monkeypatch.setattr(knowledge.np, "savez", fail)
+    monkeypatch.setattr(cache.np, "savez", fail)
     kept.save(ARRAYS)
     assert kept.load() is None
     assert not list((tmp_path / "new" / "folder").iterdir())
@@ -102,7 +102,7 @@ def test_a_disk_that_takes_nothing(kept, monkeypatch, tmp_path, fault):
 def test_no_folder_and_one_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in (None, tmp_path / "file" / "folder"):
-        kept = Knowledge("kind", "identity", folder)
+        kept = CacheEntry("kind", "identity", folder)
         kept.save(ARRAYS)
         assert kept.load() is None
         kept.drop("for the test")
@@ -112,15 +112,15 @@ def test_a_larger_entry_stays_and_the_oldest_go(kept, file, monkeypatch):
     size = file.stat().st_size
     kept.save({"numbers": np.zeros(3)})
     assert file.stat().st_size == size
-    monkeypatch.setattr(knowledge, "FOLDER_BYTES", 4 * size)
+    monkeypatch.setattr(cache, "FOLDER_BYTES", 4 * size)
     for number in range(12):
-        Knowledge("kind", f"{number}", file.parent).save(ARRAYS)
+        CacheEntry("kind", f"{number}", file.parent).save(ARRAYS)
         for path in file.parent.iterdir():
             if path.stat().st_mtime > 1000:
                 os.utime(path, (number, number))
     assert len(list(file.parent.iterdir())) == 4
     assert [
-        Knowledge("kind", f"{number}", file.parent).load() is None for number in range(6, 12)
+        CacheEntry("kind", f"{number}", file.parent).load() is None for number in range(6, 12)
     ] == [True] * 2 + [False] * 4
 
 

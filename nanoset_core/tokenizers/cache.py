@@ -68,7 +68,7 @@ def cache_folder() -> Path | None:
 
 
 @contextlib.contextmanager
-def nothing_cached() -> Iterator[None]:
+def cache_read_only() -> Iterator[None]:
     """Make the cache read-only until the block ends, so that a command leaves no files behind."""
     global _is_read_only
     before = _is_read_only
@@ -79,7 +79,7 @@ def nothing_cached() -> Iterator[None]:
         _is_read_only = before
 
 
-class Knowledge:
+class CacheEntry:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
