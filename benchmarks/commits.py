@@ -1,11 +1,12 @@
-"""Another checkout of this project against this one: whole commands in turn, each on the same
-input, from nothing.
+"""Compare another checkout of this project with this one: whole commands on the same input.
 
-    git worktree add ../before COMMIT python -m benchmarks.commits ../before --tokenizer
-    T/tokenizer.json --input corpus/*.jsonl [--only NAME …]
+    git worktree add ../before COMMIT
+    python -m benchmarks.commits ../before --tokenizer T/tokenizer.json
+        --input corpus/*.jsonl [--only NAME …]
 
-Prints, for each command, this checkout's processor time, wall time and memory as ratios to the
-other's (medians of pairs), and whether both wrote the same bytes.
+The checkouts run in turn, and each command starts from nothing. For each command, the benchmark
+prints this checkout's processor time, wall time and memory as ratios to the other's (medians of
+pairs), and whether both wrote the same bytes.
 """
 
 from __future__ import annotations

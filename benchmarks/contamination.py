@@ -1,14 +1,13 @@
-"""Texts of evaluations in documents: time, and how many planted ones are found, copied and edited.
+"""Measure the search for evaluation texts in documents: time, and how many planted texts it finds.
 
-    python -m benchmarks.contamination --tokenizer tokenizer.json --input web.jsonl --evaluations
-    gsm8k.jsonl …
-        [--text-keys question answer] [--plants 3000] [--ngram 5] [--threshold 0.55]
+    python -m benchmarks.contamination --tokenizer tokenizer.json --input web.jsonl
+        --evaluations gsm8k.jsonl … [--text-keys question answer] [--plants 3000]
+        [--ngram 5] [--threshold 0.55]
 
-The input is JSON lines with `text`; matches in it as it is are printed, to be judged. Planted texts
-lie in documents of
-it: as they are, in capitals with a line break for each space, with one word changed, and with one
-    of ten, six at most
-(of five changes three put another word in the place, one takes a word out, one puts one in).
+The input is JSON lines with `text`. Matches in the input itself are printed, for a person to judge.
+Then texts are planted in its documents: unchanged, in capitals with a line break for each space,
+with one word changed, and with a tenth of the words changed, at most six. Of five changes, three
+replace a word, one removes one and one adds one.
 """
 
 from __future__ import annotations

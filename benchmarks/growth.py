@@ -1,14 +1,14 @@
-"""What each stage takes as corpora grow: shards of made-up text in a store that answers late,
-documents of one dataset.
+"""Measure how time and memory of each stage grow with the corpora.
 
-    python -m benchmarks.growth [--shards 100 1000 10000] [--documents 1000000 10000000]
-    [--milliseconds 10]
+    python -m benchmarks.growth [--shards 100 1000 10000]
+        [--documents 1000000 10000000] [--milliseconds 10]
 
-Shards: one file of text each, made by 32 workers (threads of one process) with a store, here a
-    folder, in which each
-request waits. Documents: an .idx of made-up lengths beside a .bin of zeros without blocks on the
-disk, mapped by `nanoset map`. Memory of the first is what it grows by; of the second anonymous
-memory, without the mapped .idx.
+Two things grow, one after the other:
+
+- Shards. Each is made from a file of made-up text, by 32 workers (threads of one process). The store
+  is a folder in which each request waits for some milliseconds. Reported is how much memory grows.
+- Documents of one dataset: an .idx of made-up lengths, and a .bin of zeros that takes no disk space,
+  read by `nanoset map`. Reported is anonymous memory, without the mapped .idx.
 """
 
 from __future__ import annotations

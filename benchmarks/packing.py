@@ -1,13 +1,12 @@
-"""Best-fit packing of made-up lengths like those of the web, from an .idx to which document lies
-where in which pack.
+"""Measure best-fit packing, from an .idx to the place of each document in the packs.
 
-    python -m benchmarks.packing [--millions 1] [--lengths 2048 8192] [--folder FOLDER] [--olmo
-    PYTHON]
+    python -m benchmarks.packing [--millions 1] [--lengths 2048 8192]
+        [--folder FOLDER] [--olmo PYTHON]
 
-Lengths are lognormal with a median of 600 tokens and a sigma of 1.2. `--olmo`: a Python with
-OLMo-core, whose `InstancePacker` gets the same pieces, in this machine's memory; the number of
-packs has to be the same. Nothing is written but the .idx: packing writes as fast as tokens are
-copied.
+The lengths of documents are made up, like those of web text: lognormal with a median of 600 tokens
+and a sigma of 1.2. `--olmo` names a Python with OLMo-core, whose `InstancePacker` packs the same
+pieces in memory; the number of packs must be the same. Nothing but the .idx is written: packing
+writes as fast as tokens are copied.
 """
 
 from __future__ import annotations

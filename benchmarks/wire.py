@@ -1,12 +1,11 @@
-"""What passes the wire while a project is built whose text and outputs are in a bucket: bytes and
-requests by stage.
+"""Count the bytes and requests by which a project in a bucket is built, by stage.
 
-    python -m benchmarks.wire [--folder wire] [--megabytes 60] [--ending jsonl] [--scratch-mib 0]
+    python -m benchmarks.wire [--folder wire] [--megabytes 60] [--ending jsonl]
+        [--scratch-mib 0]
 
-Moto plays the bucket in this process and counts, the bytes of bodies alone. `ending`: jsonl,
-jsonl.gz or parquet;
-`scratch-mib`: see Storage, 0 = all copies stay. A corpus of four files, two nanosets, a pack, tars
-    in four groups.
+Moto plays the bucket in this process; only the bytes of bodies count. `--ending` is jsonl, jsonl.gz
+or parquet. `--scratch-mib` is `storage.scratch_mib` of nanoset.yaml, where 0 keeps all copies. The
+project has a corpus of four files, two nanosets, a packed dataset, and tars in four groups.
 """
 
 from __future__ import annotations

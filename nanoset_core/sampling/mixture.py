@@ -11,11 +11,11 @@ of parts:
 All amounts here are shares of the samples of train, from 0 to 1. The tree is worked out in two
 passes:
 
-1. From the corpora up: which amounts can each part have? A target (`tokens`, `epochs`) fixes the amount of a part, and
-   `max_epochs` limits it.
-2. From the root down: the amount of a group, less the targets within it, is divided among its other parts in proportion
-   to their shares. If that is outside of a part's bounds, the part gets its bound, and the others
-   share the rest.
+1. From the corpora up: which amounts can each part have? A target (`tokens`, `epochs`) fixes the
+   amount of a part, and `max_epochs` limits it.
+2. From the root down: the amount of a group, less the targets within it, is divided among its other
+   parts in proportion to their shares. If that is outside of a part's bounds, the part gets its
+   bound, and the others share the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Campaigns of trials: what is built, what happens to it, and what must hold.
 
     PYTHONPATH=tests python -m faults formats|hostile|tokenizers|damage|commands|interruptions
-    [--trials N] [--select …]
+        [--trials N] [--select …]
 
 Prints a table; exits with 1 when a trial was bad, and says how it is repeated.
 """
