@@ -9,20 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.sampling.packing.assignment import assign, carry_room, document_lengths
+from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece, DocumentTokens
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.packs.make import PackingRules, plan_counts
+from nanoset_core.stages.packs.make import PackingRules, lay_out, plan_counts
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceRows, open_pieces
 from nanoset_core.stages.views.stage import VIEW
 
 
 class PacksDataset(Dataset):
-    """The dataset of packs. Its table of pieces tells which tokens of which document are in each
-    pack.
+    """The dataset of packs, whose table of pieces says which tokens are in each pack.
 
-    Packs that are planned and not built yet have no files. What they will hold of the corpus is
-    known all the same.
+    Packs that are planned but not built yet have no files. What they will contain of the corpus is
+    computed from the plan.
     """
 
     kind = "packs"
@@ -36,8 +35,9 @@ class PacksDataset(Dataset):
         name = self.manifest.facts["of"]
         digest = self.manifest.recipe["parents"]["dataset"]
         stage = DATASET if name == self.corpus_name else VIEW
-        gone = "the dataset that was packed was deleted"
-        return self._datasets.open(self.outputs.version(stage.layout.folder, name, digest, gone))
+        what = "the dataset that was packed was deleted"
+        manifest = self.outputs.version(stage.layout.folder, name, digest, what)
+        return self._datasets.open(manifest)
 
     @property
     def unpacked(self) -> Dataset:
@@ -64,8 +64,9 @@ class PacksDataset(Dataset):
             yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
 
     def _piece_tokens(self, start: int, stop: int) -> Iterator[DocumentTokens]:
-        """Yield the pieces in packs [start, stop), with the documents numbered in the dataset that
-        was packed.
+        """Yield the pieces in packs [start, stop), some at a time.
+
+        Documents are numbered as in the dataset that was packed.
         """
         if PIECES_FILE in self.manifest.files:
             for rows in open_pieces(self.manifest).between(start, stop):
@@ -77,15 +78,13 @@ class PacksDataset(Dataset):
         index = self.source.index
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         _, plan = plan_counts(lengths, rules)
-        windows = assign(lengths, rules.pieces, plan, rules.seed)
-        if rules.tail == "carry":
-            windows = carry_room(windows, rules.pieces.length)
         first_pack = 0
-        for window in windows:
+        for window in lay_out(lengths, plan, rules):
+            # The part of [start, stop) that is in this window, with packs counted from 0.
             n_packs = len(window.bounds) - 1
-            low = min(max(start - first_pack, 0), n_packs)
-            high = min(max(stop - first_pack, low), n_packs)
-            pieces = window.slice(low, high)
+            window_start = min(max(start - first_pack, 0), n_packs)
+            window_stop = min(max(stop - first_pack, window_start), n_packs)
+            pieces = window.slice(window_start, window_stop)
             yield DocumentTokens(pieces.documents, pieces.lengths)
             first_pack += n_packs
 
@@ -94,22 +93,25 @@ class PacksDataset(Dataset):
         return _document_pieces(rows)
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        packs = spans[:, 0]
+        packs, span_starts, span_stops = spans.T  # (n_spans,) each
         rows = open_pieces(self.manifest).of_packs(packs)
 
         # Pair each span with all pieces of its pack; the rows are sorted by pack.
-        starts = np.searchsorted(rows.packs, packs, side="left")
-        stops = np.searchsorted(rows.packs, packs, side="right")
-        span_numbers = np.repeat(np.arange(len(spans)), stops - starts)  # (n_pairs,)
-        pieces = rows.select(positions_in(starts, stops - starts))
+        first_rows = np.searchsorted(rows.packs, packs, side="left")  # (n_spans,)
+        stop_rows = np.searchsorted(rows.packs, packs, side="right")
+        n_pieces = stop_rows - first_rows
+        span_numbers = np.repeat(np.arange(len(spans)), n_pieces)  # (n_pairs,)
+        pieces = rows.select(positions_in(first_rows, n_pieces))  # (n_pairs,)
 
         # Keep the pieces that have tokens in the span.
-        begins_before = pieces.begins < spans[span_numbers, 2]
-        ends_after = pieces.begins + pieces.tokens > spans[span_numbers, 1]
-        has_tokens = begins_before & ends_after
+        starts_before_stop = pieces.begins < span_stops[span_numbers]
+        stops_after_start = pieces.begins + pieces.tokens > span_starts[span_numbers]
+        has_tokens = starts_before_stop & stops_after_start
+        span_numbers = span_numbers[has_tokens]
+        document_pieces = _document_pieces(pieces.select(has_tokens))
+
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
-        kept_pieces = _document_pieces(pieces.select(has_tokens))
-        for number, piece in zip(span_numbers[has_tokens].tolist(), kept_pieces, strict=True):
+        for number, piece in zip(span_numbers.tolist(), document_pieces, strict=True):
             pieces_by_span[number].append(piece)
         return pieces_by_span
 
@@ -118,10 +120,13 @@ class PacksDataset(Dataset):
         n_packs = int(facts["packs"])
         if not facts["padding"]:
             return np.zeros(n_packs, np.int64)
-        return int(facts["length"]) - open_pieces(self.manifest).tokens_by_pack(n_packs)
+        tokens_by_pack = open_pieces(self.manifest).tokens_by_pack(n_packs)
+        return int(facts["length"]) - tokens_by_pack
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:
     """Return the rows of the table of pieces as pieces of documents."""
-    columns = (rows.packs, rows.begins, rows.begins + rows.tokens, rows.firsts, rows.documents)
+    stops = rows.begins + rows.tokens
+    # In the order of the fields of DocumentPiece.
+    columns = [rows.packs, rows.begins, stops, rows.firsts, rows.documents]
     return [DocumentPiece(*row) for row in np.stack(columns, axis=1).tolist()]

@@ -108,6 +108,20 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     return counts, plan
 
 
+def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[Pieces]:
+    """Yield all packs with the pieces of documents in them, some packs at a time.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,).
+        plan: Of these documents, as `plan_counts` returns it.
+        rules: How documents are packed.
+    """
+    windows = assign(lengths, rules.pieces, plan, rules.seed)
+    if rules.tail == "carry":
+        windows = carry_room(windows, rules.pieces.length)
+    return windows
+
+
 @dataclass(slots=True)
 class PackWriter:
     """Packs the documents of one dataset."""
@@ -121,36 +135,37 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces
-        meanwhile.
+        """Yield the bytes of the .bin, some packs at a time.
+
+        The table of pieces is written at the same time, to `table_path`.
         """
         length = self.rules.pieces.length
         lengths = document_lengths(self.dataset.sequence_lengths, self.dataset.document_indices)
         self.counts, plan = plan_counts(lengths, self.rules)
         self.counts.pieces = 0  # counted below, since `tail: carry` cuts some of the planned ones
 
-        windows = assign(lengths, self.rules.pieces, plan, self.rules.seed)
-        if self.rules.tail == "carry":
-            windows = carry_room(windows, length)
-
         bin_bytes = self.counts.packs * length * self.dataset.dtype.itemsize
         meter = Meter(self.listener, "packs", self.name, bin_bytes)
         packs_per_block = max(1, _WINDOW_TOKENS // length)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
-            for window in windows:
+            for window in lay_out(lengths, plan, self.rules):
                 table.append(first_pack, window)
                 n_packs = len(window.bounds) - 1
                 first_pack += n_packs
                 for start in range(0, n_packs, packs_per_block):
-                    block = self.tokens(window.slice(start, min(start + packs_per_block, n_packs)))
+                    stop = min(start + packs_per_block, n_packs)
+                    block = self.tokens(window.slice(start, stop))
                     yield block.tobytes()
                     meter.advance(block.nbytes)
                 self._count_pieces(window, lengths)
 
     def _count_pieces(self, window: Pieces, lengths: NDArray[Any]) -> None:
-        """Count the pieces of a window, and the documents that `tail: carry` cut at the end of a
-        pack.
+        """Count the pieces of some packs, and the documents that `tail: carry` cut.
+
+        Args:
+            window: The packs.
+            lengths: Tokens of each document of the dataset, shape (n_documents,).
         """
         self.counts.pieces += len(window.documents)
         # Documents longer than a pack were counted as cut by the plan.
@@ -159,21 +174,25 @@ class PackWriter:
         self.counts.cut_tokens += int(window.lengths[is_carried].sum())
 
     def tokens(self, packs: Pieces) -> NDArray[Any]:
-        """Return the tokens of some packs, concatenated, in the dataset's dtype; shape (n_packs *
-        length,).
+        """Return the tokens of some packs, concatenated, with padding.
 
         Tokens are read in the order of the .bin, a chunk at a time.
+
+        Returns:
+            Shape (n_packs * length,), in the dataset's dtype.
         """
         dataset = self.dataset
         itemsize = dataset.dtype.itemsize
         length = self.rules.pieces.length
         tokens = np.full((len(packs.bounds) - 1) * length, self.rules.pad_id, dataset.dtype)
 
-        # Where each piece is in the .bin, and where it goes, both in tokens.
+        # Where each piece is in the .bin, and where it goes, both in tokens, shape (n_pieces,).
         first_sequences = dataset.document_indices[packs.documents]
-        sources = dataset.sequence_pointers[first_sequences] // itemsize + packs.firsts
+        document_starts = dataset.sequence_pointers[first_sequences] // itemsize
+        sources = document_starts + packs.firsts
         targets = packs.packs * length + packs.begins
 
+        # In the order of the .bin.
         by_source = np.argsort(sources)
         sources = sources[by_source]
         targets = targets[by_source]
@@ -199,13 +218,22 @@ def _copy_ranges(
     target_starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Copy ranges of tokens of any length from one array to another."""
-    if len(lengths) == 1:
-        source_stop = source_starts[0] + lengths[0]
-        target[target_starts[0] : target_starts[0] + lengths[0]] = source[
-            source_starts[0] : source_stop
-        ]
+    """Copy ranges of tokens from one array to another.
+
+    Args:
+        source: The tokens.
+        source_starts: Position of each range in `source`, shape (n_ranges,).
+        target: Is changed.
+        target_starts: Position of each range in `target`, shape (n_ranges,).
+        lengths: Tokens of each range, shape (n_ranges,).
+    """
+    if len(lengths) == 1:  # a long piece: a slice is faster than indices
+        source_range = slice(source_starts[0], source_starts[0] + lengths[0])
+        target_range = slice(target_starts[0], target_starts[0] + lengths[0])
+        target[target_range] = source[source_range]
         return
+
+    # (n_tokens,) position of each token in both arrays
     tokens_before = np.cumsum(lengths) - lengths
     numbers = np.arange(int(lengths.sum()))
     source_positions = np.repeat(source_starts - tokens_before, lengths) + numbers

@@ -23,6 +23,7 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.parsing import FrozenDict
 from nanoset_core.sampling.mixture import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
 from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
 from nanoset_core.stages.packing import DEFAULT_SEED, PackingSpec
@@ -30,7 +31,10 @@ from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import TokenizerSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 
-_DRIFTING_WINDOWS = "this trainer reads windows of one token more than its sequence length, which would drift across packs"
+_DRIFTING_WINDOWS = (
+    "this trainer reads windows of one token more than its sequence length, "
+    "which would drift across packs"
+)
 
 
 class ResolvedPacking(NamedTuple):
@@ -49,22 +53,28 @@ def resolve_packing(
 ) -> ResolvedPacking:
     """Replace the corpora of nanosets and webdatasets with the key `packing` by packs of them.
 
-    Packs with equal settings are made once: those that nanoset.yaml names are used if they are the
-    same.
+    Packs with equal settings are made once: packs under the key `packs` of nanoset.yaml are used if
+    they have these settings.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        nanosets: Nanosets by name.
+        webdatasets: Webdatasets by name.
+        packs: Packs under the key `packs`, by name.
 
     Raises:
-        ConfigError: nanoset.yaml names other packs by the name of these, or a corpus as well as its
-            packs.
+        ConfigError: Packs with other settings have the name that is needed, or a blend names a
+            corpus as well as its packs.
     """
     names = _PackNames(file, packs)
-    resolved_nanosets = {
-        name: _resolve_nanoset(spec, names, f"{file}: nanosets.{name}")
-        for name, spec in nanosets.items()
-    }
-    resolved_webdatasets = {
-        name: _resolve_webdataset(spec, names, f"{file}: webdatasets.{name}")
-        for name, spec in webdatasets.items()
-    }
+    resolved_nanosets: dict[str, NanosetSpec] = {}
+    for name, nanoset in nanosets.items():
+        resolved_nanosets[name] = _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
+    resolved_webdatasets: dict[str, WebdatasetSpec] = {}
+    for name, webdataset in webdatasets.items():
+        resolved_webdatasets[name] = _resolve_webdataset(
+            webdataset, names, f"{file}: webdatasets.{name}"
+        )
     return ResolvedPacking(
         FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs)
     )
@@ -75,12 +85,13 @@ class _PackNames:
     """The packs of a project, to which those of the key `packing` are added."""
 
     file: Path
+    """nanoset.yaml, for messages."""
     written: Mapping[str, PacksSpec]
-    """Packs under the key `packs` of nanoset.yaml."""
+    """Packs under the key `packs` of nanoset.yaml, by name."""
     packs: dict[str, PacksSpec] = field(init=False)
     """All packs by name."""
     names: dict[PacksSpec, str] = field(init=False)
-    """The name of each."""
+    """The name of packs with certain settings."""
 
     def __post_init__(self) -> None:
         self.packs = dict(self.written)
@@ -89,7 +100,7 @@ class _PackNames:
     def of_corpora(
         self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str
     ) -> tuple[str, ...]:
-        """Return the packs that stand for the corpora of one blend, in their order.
+        """Return the names of the packs that replace the corpora of one blend, in their order.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
@@ -106,29 +117,35 @@ class _PackNames:
         return names
 
     def of_corpus(self, corpus: str, packing: PackingSpec, length: int) -> str:
-        """Return the packs that stand for a corpus or view; packs stand for themselves."""
+        """Return the name of the packs that replace a corpus or view; packs replace themselves.
+
+        Raises:
+            ConfigError: Packs with other settings have the name.
+        """
         if corpus in self.written:
             return corpus
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
-        if spec not in self.names:
-            name = _default_name(spec)
-            if name in self.written:
-                raise ConfigError(
-                    "`packing` makes packs of this name, and these are others",
-                    where=f"{self.file}: packs.{name}",
-                    found=", ".join(
-                        f"{key}: {value}" for key, value in asdict(self.written[name]).items()
-                    ),
-                    remedy="rename these",
-                )
-            self.packs[name] = spec
-            self.names[spec] = name
-        return self.names[spec]
+        if spec in self.names:
+            return self.names[spec]
+
+        name = _default_name(spec)
+        if name in self.written:
+            settings = asdict(self.written[name])
+            raise ConfigError(
+                "`packing` makes packs of this name with other settings",
+                where=f"{self.file}: packs.{name}",
+                found=", ".join(f"{key}: {value}" for key, value in settings.items()),
+                remedy="rename the packs that are written here",
+            )
+        self.packs[name] = spec
+        self.names[spec] = name
+        return name
 
 
 def _default_name(spec: PacksSpec) -> str:
-    """Return a name for packs that has all settings other than the defaults, such as
-    web-packs-2048-truncate.
+    """Return a name for packs, such as web-packs-2048-truncate.
+
+    It contains all settings that differ from the defaults.
     """
     words = [spec.of, "packs", str(spec.length)]
     if spec.long != "fragment":
@@ -141,25 +158,28 @@ def _default_name(spec: PacksSpec) -> str:
 
 
 def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> NanosetSpec:
+    """Return a nanoset with packs in place of corpora, if it has the key `packing`."""
     if spec.packing is None:
         return spec
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     limits = spec.max_epochs
     if isinstance(limits, Mapping):
-        limits = FrozenDict(zip(reader.packs_of(limits), limits.values(), strict=True))
-    blend_per_split = {
-        split: reader.resolve_blend(blend) for split, blend in spec.blend_per_split.items()
-    }
+        limits = reader.with_packs(limits)
+    mix = spec.mix
+    if mix is not None:
+        mix = reader.resolve_mix(mix, f"{where}.mix")
+    blend_per_split: dict[SplitName, BlendSpec | None] = {}
+    for split, blend in spec.blend_per_split.items():
+        blend_per_split[split] = reader.resolve_blend(blend)
     resolved = replace(
         spec,
         blend=reader.resolve_blend(spec.blend),
-        mix=None if spec.mix is None else reader.resolve_mix(spec.mix, f"{where}.mix"),
+        mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
         max_epochs=limits,
     )
 
-    # What phases left in the specification is no argument of its constructor, and has to be carried
-    # over.
+    # These fields of a phase are no arguments of the constructor, so that `replace` loses them.
     earlier = tuple(
         names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier
     )
@@ -171,28 +191,41 @@ def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> Nanose
 
 @dataclass(frozen=True, slots=True)
 class _PackReader:
-    """A nanoset with the key `packing`: puts packs in the places where its corpora are named."""
+    """Replaces corpora by packs in the settings of a nanoset with the key `packing`."""
 
     names: _PackNames
     packing: PackingSpec
+    """The key."""
     length: int
+    """Tokens of a sample, and so of a pack."""
     where: str
+    """Key of the nanoset, for messages."""
 
     def packs_of(self, corpora: Iterable[str]) -> tuple[str, ...]:
-        """Return the packs that stand for the corpora of one blend, in their order."""
+        """Return the names of the packs that replace the corpora of one blend, in their order."""
         return self.names.of_corpora(corpora, self.packing, self.length, self.where)
+
+    def with_packs(self, values: Mapping[str, float]) -> FrozenDict[str, float]:
+        """Return a value for each of the packs, given a value for each corpus."""
+        return FrozenDict(zip(self.packs_of(values), values.values(), strict=True))
 
     def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
         """Return a blend of packs in the form that the blend of corpora has."""
         if isinstance(blend, Mapping):
-            return FrozenDict(zip(self.packs_of(blend), blend.values(), strict=True))
+            return self.with_packs(blend)
         packs = self.packs_of(corpora_of(blend))
-        return packs[0] if isinstance(blend, str) else packs or None
+        if not packs:
+            return None
+        return packs[0] if isinstance(blend, str) else packs
 
     def resolve_mix(
         self, mix: Mapping[str, MixPart | Share], where: str
     ) -> FrozenDict[str, MixPart | Share]:
-        """Return a mixture of packs; the names of its groups stay."""
+        """Return a mixture of packs; the names of its groups do not change.
+
+        Raises:
+            ConfigError: A group has the name of packs.
+        """
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
             if isinstance(part, MixPart) and part.mix is not None:
@@ -212,6 +245,7 @@ class _PackReader:
 
 
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
+    """Return a webdataset with packs in place of corpora, if it has the key `packing`."""
     if spec.packing is None:
         return spec
     packs = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
@@ -285,9 +319,11 @@ def pack_reader_errors(
 def _nanoset_errors(
     spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
+    """Yield an error for each of the packs that a nanoset cannot read as samples."""
     if get_preset(spec.preset).windows:
-        places = [".packing"] if spec.packing is not None else []
-        places += [f": {corpus}" for corpus in spec.corpora if corpus in packs]
+        places = [f": {corpus}" for corpus in spec.corpora if corpus in packs]
+        if spec.packing is not None:
+            places.insert(0, ".packing")
         for place in places:
             yield ConfigError(
                 _DRIFTING_WINDOWS,
@@ -302,6 +338,7 @@ def _nanoset_errors(
 def _webdataset_errors(
     spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
+    """Yield an error for each of the packs that a webdataset cannot read as contexts."""
     packed = [corpus for corpus in spec.names if corpus in packs]
     if spec.preset == "tokshuf" and (packed or spec.packing is not None):
         yield ConfigError(
@@ -313,7 +350,8 @@ def _webdataset_errors(
     is_mixed = 0 < len(packed) < len(spec.names)
     if is_mixed and spec.packing is None and spec.tail == "carry":
         yield ConfigError(
-            "with tail: carry, contexts start in the corpus before, which would shift them against the packs after it",
+            "with tail: carry, contexts start in the previous corpus, which would shift them "
+            "against the packs after it",
             where=f"{where}.tail",
             found=packed,
             remedy="set tail to drop, or give all corpora packs",
@@ -325,11 +363,13 @@ def _webdataset_errors(
 def _export_errors(
     spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
+    """Yield an error if the readers of an exported format would not read packs as samples."""
     if spec.of not in packs:
         return
     if spec.format == "datatrove":
         yield ConfigError(
-            "readers of .ds files read windows of one token more than a sequence, which would drift across packs",
+            "readers of .ds files read windows of one token more than a sequence, "
+            "which would drift across packs",
             where=f"{where}.of",
             found=spec.of,
             remedy="name the corpus or view itself, or another format",
@@ -344,8 +384,8 @@ def _length_errors(
     """Yield an error if packs have another length than the samples that are read from them."""
     if corpus in packs and packs[corpus].length != length:
         yield ConfigError(
-            "packs of another length than the samples, which would start anywhere in them",
+            "packs of another length than the samples, which would start in the middle of packs",
             where=f"{where}: {corpus}",
             found=f"{packs[corpus].length:,} tokens, samples of {length:,}",
-            remedy="make packs of this length, or use the key `packing`, which does",
+            remedy="make packs of the samples' length, or use the key `packing`, which does that",
         )

@@ -9,6 +9,15 @@ Its rows are sorted by pack, and within a pack by position. All columns are int6
 | document | number of the document in the dataset that was packed |
 | first | position of the piece's first token in the document |
 | tokens | tokens of the piece |
+
+Packs of 8 tokens with a document of 10 tokens, which is cut, and two of 3 tokens:
+
+| pack | begin | document | first | tokens |
+| --- | --- | --- | --- | --- |
+| 0 | 0 | 0 | 0 | 8 |
+| 1 | 0 | 1 | 0 | 3 |
+| 1 | 3 | 2 | 0 | 3 |
+| 1 | 6 | 0 | 8 | 2 |
 """
 
 from __future__ import annotations
@@ -29,10 +38,11 @@ from nanoset_core.sampling.packing.assignment import Pieces
 PIECES_FILE = "pieces.parquet"
 COLUMNS = ("pack", "begin", "document", "first", "tokens")
 _ROWS_PER_GROUP = 1 << 18
+"""Rows that a reader has in memory at a time."""
 
 
 class PieceRows(NamedTuple):
-    """Rows of the table, column by column; each array is int64 of shape (n_rows,)."""
+    """Rows of the table, column by column, in the order of COLUMNS; each of shape (n_rows,)."""
 
     packs: NDArray[np.int64]
     begins: NDArray[np.int64]
@@ -62,17 +72,22 @@ class PieceTableWriter:
         self._writer.close()
 
     def append(self, first_pack: int, pieces: Pieces) -> None:
-        """Append the pieces of consecutive packs, starting with the pack number `first_pack`."""
+        """Append the pieces of consecutive packs.
+
+        Args:
+            first_pack: Number of the first of these packs.
+            pieces: The pieces. Their packs are counted from 0.
+        """
         import pyarrow as pa
 
-        columns = [
-            first_pack + pieces.packs,
-            pieces.begins,
-            pieces.documents,
-            pieces.firsts,
-            pieces.lengths,
-        ]
-        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=self._schema)
+        rows = PieceRows(
+            packs=first_pack + pieces.packs,
+            begins=pieces.begins,
+            documents=pieces.documents,
+            firsts=pieces.firsts,
+            tokens=pieces.lengths,
+        )
+        table = pa.Table.from_arrays([pa.array(column) for column in rows], schema=self._schema)
         self._writer.write_table(table, _ROWS_PER_GROUP)
 
 
@@ -105,54 +120,80 @@ class PieceTable:
 
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
         """Yield the rows of the packs [start, stop), some at a time."""
-        for rows in self._row_groups("pack", lambda low, high: low < stop and start <= high):
-            yield rows.select((rows.packs >= start) & (rows.packs < stop))
+
+        def may_contain(low: int, high: int) -> bool:
+            return low < stop and start <= high
+
+        for rows in self._row_groups("pack", may_contain):
+            is_between = (rows.packs >= start) & (rows.packs < stop)
+            yield rows.select(is_between)
 
     def tokens_by_pack(self, packs: int) -> NDArray[np.int64]:
-        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest is
-        padding.
+        """Return how many tokens of each pack are not padding, shape (packs,).
+
+        Args:
+            packs: Number of packs.
         """
         counts = np.zeros(packs, np.int64)
-        for rows in self._row_groups("pack", lambda low, high: True):
+        for rows in self._row_groups():
             np.add.at(counts, rows.packs, rows.tokens)
         return counts
 
     def sha256(self) -> str:
-        """Return the sha256 of all values, which does not depend on the version of the library that
-        wrote them.
+        """Return the sha256 of all values.
+
+        Unlike the sha256 of the file, it does not depend on the version of the Parquet library.
         """
         digest = hashlib.sha256()
-        for rows in self._row_groups("pack", lambda low, high: True):
-            digest.update(np.stack(rows, axis=1).data)
+        for rows in self._row_groups():
+            digest.update(np.stack(rows, axis=1).data)  # row by row
         return digest.hexdigest()
 
     def _rows_with(self, column: str, numbers: NDArray[np.int64]) -> PieceRows:
-        """Return the rows whose value of a column is one of some numbers."""
+        """Return the rows whose value of a column is one of some numbers.
+
+        Args:
+            column: `pack` or `document`.
+            numbers: Shape (n_numbers,), in any order.
+        """
         empty = np.empty(0, np.int64)
         parts = [PieceRows(empty, empty, empty, empty, empty)]
-        wanted = np.unique(numbers)
-        if not len(wanted):
+        sorted_numbers = np.unique(numbers)
+        if not len(sorted_numbers):
             return parts[0]
 
         def may_contain(low: int, high: int) -> bool:
-            return bool(np.searchsorted(wanted, low) < np.searchsorted(wanted, high, side="right"))
+            start = np.searchsorted(sorted_numbers, low)
+            stop = np.searchsorted(sorted_numbers, high, side="right")
+            return bool(start < stop)
 
         for rows in self._row_groups(column, may_contain):
-            values = rows[COLUMNS.index(column)]
-            nearest = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
-            parts.append(rows.select(wanted[nearest] == values))
-        return PieceRows(*[np.concatenate(columns) for columns in zip(*parts, strict=True)])
+            values = rows[COLUMNS.index(column)]  # (n_rows,)
+            # The only number that may be equal to each value.
+            nearest = np.minimum(np.searchsorted(sorted_numbers, values), len(sorted_numbers) - 1)
+            parts.append(rows.select(sorted_numbers[nearest] == values))
+        columns = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return PieceRows(*columns)
 
     def _row_groups(
-        self, column: str, is_wanted: Callable[[int, int], bool]
+        self, column: str = "pack", may_contain: Callable[[int, int], bool] | None = None
     ) -> Iterator[PieceRows]:
-        """Yield the row groups whose smallest and largest value of a column are wanted, or not
-        known.
+        """Yield row groups of the table in order.
+
+        Args:
+            column: The column that decides which row groups are read.
+            may_contain: Returns whether a row group is needed, given the smallest and the largest
+                value of the column in it. Row groups without statistics are always read. None
+                reads all.
         """
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(COLUMNS.index(column)).statistics
-            if statistics is not None and not is_wanted(statistics.min, statistics.max):
+            if (
+                may_contain is not None
+                and statistics is not None
+                and not may_contain(statistics.min, statistics.max)
+            ):
                 continue
             with self._readable():
                 table = self._file.read_row_group(group)
@@ -160,6 +201,7 @@ class PieceTable:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
+        """Raise errors of reading the file in the block as FormatError."""
         import pyarrow as pa
 
         try:

@@ -1,6 +1,4 @@
-"""What people are shown of packs: counts, what was cut, and what concatenated documents would have
-been cut.
-"""
+"""Summaries of packs: their size, what was cut, and what concatenation would have cut."""
 
 from __future__ import annotations
 
@@ -24,12 +22,13 @@ def packs_summary(manifest: Manifest) -> Summary:
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
     """Return the row of packs, built or planned, in a table of plans."""
     summary = packs_summary(manifest)
-    counts = {
-        figure: f"{count:,}" for figure, count in summary.figures.items() if figure != "bytes"
-    }
-    return {"packs": name, **counts, **summary.details}
+    row = {"packs": name}
+    for figure, count in summary.figures.items():
+        if figure != "bytes":
+            row[figure] = f"{count:,}"
+    return {**row, **summary.details}
 
 
 def _count(count: int | None) -> str:
-    """Format a count; of planned packs some are not known."""
+    """Format a count. Some counts of planned packs are not known."""
     return "" if count is None else f"{count:,}"

@@ -1,5 +1,6 @@
-"""The stage `packs`: the dataset of a corpus or view → its documents, unbroken, in sequences of one
-length.
+"""The stage `packs`: the documents of a corpus or view → sequences of one length.
+
+Documents are kept in one piece if they fit, in contrast to concatenating and cutting them.
 """
 
 from __future__ import annotations
@@ -76,9 +77,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return make_packs(project, self.layout.name_of(key))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the whole corpus: how many documents a view chooses is not known
-        before it is built.
-        """
+        """Return the size of the whole corpus, since the size of a view is not known yet."""
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
@@ -100,9 +99,7 @@ PACKS = PacksStage()
 
 
 def pad_id(project: Project) -> int | None:
-    """Return the token that fills packs up: the padding token, or the end-of-document token if
-    there is none.
-    """
+    """Return the token that fills packs up: padding, or else the end-of-document token."""
     padding = project.special("pad")
     return project.special("eod") if padding is None else padding
 
@@ -170,9 +167,8 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
         source = outputs.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-            dataset = MMapIndexedDataset.below(
-                outputs.access, str(source.folder / source.facts["prefix"])
-            )
+            source_prefix = str(source.folder / source.facts["prefix"])
+            dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
             writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
             blocks = Hashed(writer.blocks(folder / PIECES_FILE))
             files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
@@ -184,12 +180,11 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return the manifest that packs will have once they are built, and register their lengths with
-    `reader`.
+    """Return the manifest that packs will have once they are built.
 
-    So index mappings over packs can be planned before the packs are built. Packs that exist are
-    returned as they are. With `tail: carry`, the facts that depend on the order of the packs are
-    None.
+    With it, and with their lengths, which are registered with `reader`, index mappings over packs
+    can be planned before the packs are built. Packs that exist are returned as they are. With
+    `tail: carry`, the facts that depend on the order of the packs are None.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -200,16 +195,15 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         return existing
 
     dataset = open_dataset(task.dataset, is_sampled=True)
-    counts, _ = plan_counts(
-        document_lengths(dataset.sequence_lengths, dataset.document_indices), task.rules
-    )
+    lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
+    counts, _ = plan_counts(lengths, task.rules)
     facts = task.facts(counts)
     if task.rules.tail == "carry":
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
 
     folder = project.outputs.place(task.recipe)
-    lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
-    reader.suppose(str(folder / task.prefix), lengths)
+    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
+    reader.suppose(str(folder / task.prefix), pack_lengths)
     sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
     return Manifest(
         folder, task.recipe.to_json(), task.recipe.digest, sorted_facts, {}, project.outputs.access

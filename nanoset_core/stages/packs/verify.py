@@ -39,9 +39,8 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         manifest = live_manifest(project.outputs, STAGE, name)
         pack_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
         check_files(report, manifest, deep=pack_again)
-        report.figures.update(
-            {fact: manifest.facts[fact] for fact in ("documents", "packs", "tokens", "padding")}
-        )
+        for fact in ("documents", "packs", "tokens", "padding"):
+            report.figures[fact] = manifest.facts[fact]
         check_freshness(report, project, PACKS, key, manifest)
         if not report.passed:
             return report
@@ -59,14 +58,12 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     packs = open_dataset(manifest, is_sampled=True)
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
-    numbers = np.unique(
-        np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64)
-    )
+    last_pack = manifest.facts["packs"] - 1
+    numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
     for number in numbers.tolist():
         rows = table.of_packs(np.array([number]))
-        pieces = Pieces(
-            np.array([0, len(rows.documents)]), rows.documents, rows.firsts, rows.tokens
-        )
+        bounds = np.array([0, len(rows.documents)])  # of a single pack
+        pieces = Pieces(bounds, rows.documents, rows.firsts, rows.tokens)
         if not np.array_equal(packs[number], writer.tokens(pieces)):
             report.error(
                 "a pack does not hold the tokens of its documents",

@@ -107,7 +107,7 @@ REFUSED = [
             "packs": {"web-packs-64": {"of": "a", "length": 64}},
             "nanosets": {"n": PACKED | {"blend": "web"}},
         },
-        "are others",
+        "with other settings",
     ),
     (
         {"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
