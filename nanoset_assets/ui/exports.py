@@ -36,18 +36,22 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest, reader: str) -> str:
+    """Return in sentences what an export holds: its documents, its tokens and its samples."""
     facts = manifest.facts
-    counts = counts_text(facts)
-    dataset = code(facts["of"])
-    summary = f"{counts} of {dataset} for {reader}; the tokens: {facts['made_by']}"
+    first = f"{counts_text(facts)} of {code(facts['of'])} for {reader}"
+    first += f" (tokens: {facts['made_by']})"  # hard link, copy, written in order …
     if facts["left_out"]:
-        summary += f"; {format_count(facts['left_out'], 'document')} without tokens"
-    summary += "."
+        empty_documents = format_count(facts["left_out"], "document")
+        first += f"; {empty_documents} without tokens left out"
+    sentences = [f"{first}."]
+
     if "samples" in facts:
         samples = format_count(facts["samples"], "sample")
         length = format_count(facts["sequence_length"], "token")
-        summary += f" {samples} of {length}"
+        second = f"{samples} of {length}"
         if facts["dropped"]:
-            summary += f"; the last {format_count(facts['dropped'], 'token')} it passes over"
-        summary += "."
-    return summary
+            # What remains after the last whole sample is never read.
+            dropped_tokens = format_count(facts["dropped"], "token")
+            second += f"; the last {dropped_tokens} are not read"
+        sentences.append(f"{second}.")
+    return " ".join(sentences)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.execution.processes import Executor
@@ -50,13 +51,18 @@ class Target:
         return any(isinstance(node.stage, BoundToMachine) for node in self.nodes)
 
     def verify(self, deep: bool, run: Run = run_here) -> Report:
-        """Verify the outputs; `run` has the parts of deep work done, here or elsewhere."""
+        """Verify the outputs, and return one report on all of them.
+
+        Args:
+            deep: Whether to read every byte.
+            run: Does deep work that can be done in parts, here or elsewhere.
+        """
         reports: list[Report] = []
         for node in self.nodes:
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
             reports.append(report)
             if not report.passed and self._is_missing(node):
-                break  # of what is not built, the first output is named alone
+                break  # later outputs of the row are missing as well: one error is enough
 
         if len(reports) == 1:
             return reports[0]
@@ -79,22 +85,24 @@ class Target:
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return what the report on several outputs is called, such as corpora/web or
-    mapping/pretrain/train.
-    """
-    _, subject, part = nodes[-1].row
-    folder = (
-        "corpora" if isinstance(nodes[-1].stage, CorpusStage) else nodes[-1].stage.layout.folder
-    )
-    return "/".join(filter(None, (folder, subject, part)))
+    """Return what the report on several outputs is called, such as corpora/web."""
+    stage = nodes[-1].stage
+    folder = "corpora" if isinstance(stage, CorpusStage) else stage.layout.folder
+    row = nodes[-1].row
+    label = f"{folder}/{row.subject}"
+    return f"{label}/{row.part}" if row.part else label
 
 
 def _target_name(node: Node) -> str:
-    kind, _, part = node.row
-    first = node.name.partition("/")[0]
-    if kind in _PLAIN_KINDS:
-        return first
-    return f"{first}/{part}" if kind == "nanoset" else f"{first}/{kind}"
+    """Return what a row of outputs is called in `--select`, such as web, web/columns or
+    pretrain/train.
+    """
+    subject = node.name.partition("/")[0]
+    if node.row.kind in _PLAIN_KINDS:
+        return subject
+    if node.row.kind == "nanoset":
+        return f"{subject}/{node.row.part}"
+    return f"{subject}/{node.row.kind}"
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
@@ -103,31 +111,38 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: A pattern selects nothing.
     """
-    # targets are sent to other machines, which a listener cannot be
-    quiet = replace(project, listener=silent)
-    number_of = {stage: number for number, stage in enumerate(stages())}
-    listed: list[Target] = []
+    # Targets are sent to other machines; a listener cannot be.
+    quiet_project = replace(project, listener=silent)
+    stage_numbers = {stage: number for number, stage in enumerate(stages())}
+    all_targets: list[Target] = []
     for row in Graph(project, {}, corpus_names(project)).rows():
         # Parts are verified with the output that they belong to.
         nodes = [node for node in row if not isinstance(node.stage, InParts)]
-        outputs = tuple((number_of[node.stage], node.key) for node in nodes)
-        listed.append(Target(_target_name(nodes[-1]), quiet, outputs))
-
-    for pattern in select:
-        if not any(target.matches(pattern) for target in listed):
-            names = [target.name for target in listed]
-            subjects = [name.partition("/")[0] for name in names]
-            remedy = "name one of these, or a pattern that some of them match, such as pre*"
-            raise ConfigError(
-                "this selects nothing",
-                where="--select",
-                found=repr(pattern),
-                expected=f"corpora, nanosets or webdatasets: {', '.join(names)}",
-                remedy=remedy_for_name(pattern, [*subjects, *names], remedy),
-            )
+        outputs = tuple((stage_numbers[node.stage], node.key) for node in nodes)
+        all_targets.append(Target(_target_name(nodes[-1]), quiet_project, outputs))
     if not select:
-        return listed
-    return [target for target in listed if any(target.matches(pattern) for pattern in select)]
+        return all_targets
+
+    selected_names: set[str] = set()
+    for pattern in select:
+        names = [target.name for target in all_targets if target.matches(pattern)]
+        if not names:
+            raise _selects_nothing(pattern, all_targets)
+        selected_names.update(names)
+    return [target for target in all_targets if target.name in selected_names]
+
+
+def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError:
+    names = [target.name for target in all_targets]
+    subjects = [name.partition("/")[0] for name in names]
+    remedy = "name one of these, or a pattern that some of them match, such as pre*"
+    return ConfigError(
+        "this selects nothing",
+        where="--select",
+        found=repr(pattern),
+        expected=f"corpora, nanosets or webdatasets: {', '.join(names)}",
+        remedy=remedy_for_name(pattern, [*subjects, *names], remedy),
+    )
 
 
 def verify_output(project: Project, name: str, deep: bool = False) -> Report:
@@ -144,11 +159,11 @@ def verify_output(project: Project, name: str, deep: bool = False) -> Report:
 def verify_project(
     project: Project, select: Sequence[str] = (), deep: bool = False
 ) -> Iterator[Report]:
-    """Verify the outputs of a project in turn, or deeply all at once if the project has an
-    executor.
+    """Verify the outputs of a project; yield a report on each row of `nanoset status`.
 
-    If everything is verified, the first report names what is in the raw folder without being read,
-    if anything.
+    If the project has an executor, a deep verification runs there, and verifies outputs in
+    parallel. If everything is verified, the first report lists what the raw folder holds that is
+    not read; if there is nothing, this report is left out.
     """
     if not select:
         unread = verify_raw_folder(project)
@@ -166,46 +181,102 @@ def verify_project(
         yield report.with_places(access.folder, access.url(access.folder))
 
 
+@dataclass(slots=True)
+class _DeferredWork:
+    """Deep work on one output, done by the executor in parts, and the outcomes so far."""
+
+    output: str
+    """What the report is about, such as datasets/web."""
+    parts: Parts
+    outcomes: dict[int, Any] = field(default_factory=dict)
+    """Number of each part that is done → its outcome."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts are done."""
+        return len(self.outcomes) == len(self.parts.parts)
+
+    def report(self) -> Report:
+        """Return the report on all parts, and forget their outcomes, which may be large."""
+        outcomes = [self.outcomes.pop(number) for number in range(len(self.parts.parts))]
+        report = Report(self.output)
+        self.parts.note(report, outcomes)
+        return report
+
+
+class _PartialReport(NamedTuple):
+    """The report on a target, except for work that is done in parts; it pickles."""
+
+    report: Report
+    deferred: list[_DeferredWork]
+
+
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
-    """Verify deeply by an executor; yield the reports in the order of their targets.
+    """Verify targets deeply by an executor; yield the reports in the order of the targets.
 
-    First all targets are verified without what can be done in parts, then the parts of all of them.
+    The work has two rounds. In the first, a task verifies one target, and puts off whatever can be
+    done in parts. In the second, a task is one such part of any target, so that all workers are
+    busy even if one target is much larger than the others.
     """
-    first: dict[int, tuple[Report, list[tuple[str, Parts]]]] = {
-        number: (target.verify(True), [])
-        for number, target in enumerate(chosen)
-        if target.is_bound_to_machine
-    }
-    others = [number for number in range(len(chosen)) if number not in first]
-    for task, outcome in executor.run(_verify_without_parts, [chosen[number] for number in others]):
-        first[others[task]] = outcome
-    works = [
-        (parts, dict[int, Any]()) for number in range(len(chosen)) for _, parts in first[number][1]
-    ]
-    places = [(outcomes, part) for parts, outcomes in works for part in range(len(parts.parts))]
-    tasks = ((parts.look, parts.project, part) for parts, _ in works for part in parts.parts)
-    results, following = executor.run(look_at, tasks), iter(works)
-    for number in range(len(chosen)):
-        report, later = first.pop(number)
-        for output, _ in later:
-            parts, outcomes = next(following)
-            while len(outcomes) < len(parts.parts):
+    partial_reports = _verify_without_parts(executor, chosen)
+
+    # One run for the parts of all targets. `owners` says for each task whose part it is.
+    all_deferred: list[_DeferredWork] = []
+    for partial in partial_reports:
+        all_deferred += partial.deferred
+    owners: list[tuple[_DeferredWork, int]] = []
+    for work in all_deferred:
+        owners += [(work, number) for number in range(len(work.parts.parts))]
+    results = executor.run(look_at, _part_tasks(all_deferred))
+
+    # Parts end in any order: take results until the next target is complete.
+    while partial_reports:
+        partial = partial_reports.popleft()
+        for work in partial.deferred:
+            while not work.is_complete:
                 task, outcome = next(results)
-                places[task][0][places[task][1]] = outcome
-            found = Report(output)
-            parts.note(found, [outcomes.pop(part) for part in range(len(parts.parts))])
-            report.include(found)
-        yield report
-    next(results, None)  # so that it ends
+                owner, number = owners[task]
+                owner.outcomes[number] = outcome
+            partial.report.include(work.report())
+        yield partial.report
+    next(results, None)  # all results were taken: this lets the executor end the run
 
 
-def _verify_without_parts(target: Target) -> tuple[Report, list[tuple[str, Parts]]]:
-    later: list[tuple[str, Parts]] = []
-    with target.project.in_task() as own:
-        report = replace(target, project=own).verify(
-            True, lambda report, parts: later.append((report.output, parts))
-        )
-    return report, [
-        (output, replace(parts, project=parts.project and target.project))
-        for output, parts in later
-    ]
+def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque[_PartialReport]:
+    """Verify targets, except for what can be done in parts; return the reports in their order."""
+    by_number: dict[int, _PartialReport] = {}
+    numbers_for_workers: list[int] = []
+    for number, target in enumerate(chosen):
+        if target.is_bound_to_machine:
+            by_number[number] = _PartialReport(target.verify(True), [])
+        else:
+            numbers_for_workers.append(number)
+
+    tasks = [chosen[number] for number in numbers_for_workers]
+    for task, partial in executor.run(_verify_target_without_parts, tasks):
+        by_number[numbers_for_workers[task]] = partial
+    return deque(by_number[number] for number in range(len(chosen)))
+
+
+def _verify_target_without_parts(target: Target) -> _PartialReport:
+    """Verify a target in a worker, and return the work that can be done in parts."""
+    deferred: list[_DeferredWork] = []
+
+    def defer(report: Report, parts: Parts) -> None:
+        # The worker's copy of the project ends with this task: other workers make their own.
+        if parts.project is not None:
+            parts = replace(parts, project=target.project)
+        deferred.append(_DeferredWork(report.output, parts))
+
+    with target.project.in_task() as project:
+        report = replace(target, project=project).verify(True, defer)
+    return _PartialReport(report, deferred)
+
+
+def _part_tasks(
+    all_deferred: Sequence[_DeferredWork],
+) -> Iterator[tuple[Callable[..., Any], Project | None, Any]]:
+    """Yield a task for each part of deferred work, as `look_at` takes it."""
+    for work in all_deferred:
+        for part in work.parts.parts:
+            yield work.parts.look, work.parts.project, part
