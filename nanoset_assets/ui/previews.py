@@ -24,8 +24,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.text.rejects import Reject
 
 SHOWN = 3

@@ -17,9 +17,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
+from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.text.pieces import cut_ranges
 from nanoset_core.text.rejects import Reject
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.document_counts import counts_by_file
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.losses import read_rejects, stored_sizes
+from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS
+from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 MAX_ROWS_READ = 2_000_000

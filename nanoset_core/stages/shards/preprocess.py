@@ -33,7 +33,7 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
-from nanoset_core.stages.shards.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
+from nanoset_core.stages.shards.losses import Listing, Losses, losses_of, stored_sizes
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.stages.shards.preprocess_options import (
     RECORD_ENDING,
@@ -42,6 +42,7 @@ from nanoset_core.stages.shards.preprocess_options import (
     PreprocessOptions,
 )
 from nanoset_core.stages.shards.preprocess_ranges import InputRanges
+from nanoset_core.stages.shards.reject_policy import RejectPolicy
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, store_of

@@ -16,15 +16,10 @@ from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.losses import (
-    Losses,
-    RejectPolicy,
-    SettingNames,
-    losses_of,
-    stored_sizes,
-)
+from nanoset_core.stages.shards.losses import Losses, losses_of, stored_sizes
 from nanoset_core.stages.shards.make import REJECTS, SHARDS, shard_recipe
 from nanoset_core.stages.shards.options import shard_options
+from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.text.rejects import RejectOptions

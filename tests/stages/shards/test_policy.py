@@ -14,9 +14,10 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.inputs import resolve_inputs
-from nanoset_core.stages.shards.losses import Listing, Losses, RejectPolicy, SettingNames
+from nanoset_core.stages.shards.losses import Listing, Losses
 from nanoset_core.stages.shards.preprocess import preprocess
 from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.text.rejects import RejectOptions
 
 
@@ -213,10 +214,10 @@ def test_a_file_that_holds_no_lines_is_to_be_left_out(tmp_path):
     policy = RejectPolicy(RejectOptions(), names=SettingNames(leave_out="exclude: {files}"))
     one = policy.refusal(losses(tmp_path, [foreign], faults=1), tmp_path)
     assert "the file is one JSON array" in one.found
-    assert 'leave out what is no text of the corpus: exclude: ["b.json"]' in one.remedy
+    assert 'leave out files that are not text of the corpus: exclude: ["b.json"]' in one.remedy
     both = policy.refusal(losses(tmp_path, [FAULT, foreign], faults=2), tmp_path)
     assert "whole files" in both.expected
-    assert both.remedy.endswith('; leave out what is no text: exclude: ["b.json"]')
+    assert both.remedy.endswith('; leave out files that are not text: exclude: ["b.json"]')
 
 
 def test_zeros_at_the_end_of_a_gzip_file_are_told(tmp_path, tokenizer_file):

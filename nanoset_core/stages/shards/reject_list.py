@@ -1,0 +1,36 @@
+"""Read rejects.jsonl, the list of the lines that a shard rejected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from nanoset_core.errors import FormatError
+from nanoset_core.stages.shards.line_numbers import LineNumbers
+from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.text.rejects import Reject
+
+
+def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
+    """Yield the rejects of a shard, in order, with the numbers that their lines have in the files.
+
+    Args:
+        path: Of the list.
+        numbers: Line numbers of the corpus.
+
+    Raises:
+        FormatError: The file is missing, or is not such a list.
+    """
+    try:
+        with open_regular(path) as lines:
+            for line in lines:
+                yield numbers.of_reject(Reject(**json.loads(line)))
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        raise FormatError(
+            "this is not the list of a shard's rejected lines",
+            where=path,
+            found=repr(error)[:500],
+            expected="one JSON object a line, as nanoset writes them",
+            remedy=f"delete {path.parent}; the next build makes it again",
+        ) from error

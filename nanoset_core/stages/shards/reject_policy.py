@@ -1,0 +1,235 @@
+"""Decide whether more text was lost between files and shards than the settings allow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import escape
+from itertools import islice
+
+from nanoset_core.errors import InputError
+from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.endings import is_table
+from nanoset_core.text.lines import describe_file
+from nanoset_core.text.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
+
+_REASONS_OF_OTHER_FILES = frozenset(
+    {
+        "invalid_json",
+        "invalid_utf8",
+        "not_an_object",
+        "array_of_objects",
+        "blank_line",
+        "line_too_long",
+    }
+)
+"""Reasons of lines in files that are not JSON lines at all, such as one JSON array or binary data."""
+_MAX_LISTS_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """What settings are called where the user sets them, for messages.
+
+    The defaults are the options of the command line.
+    """
+
+    on_reject: str = "--on-reject fail"
+    rejected: str = "--max-rejected-fraction"
+    unreadable: str = "--max-unreadable-fraction"
+    text_key: str = "--json-key"
+    leave_out: str = "name the other files with --input"
+    """How files are left out; {files} stands for a list of patterns in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectPolicy:
+    """How many lines may be rejected, and how much of the text may be in unreadable files.
+
+    The two are judged separately: a fault that ends a file is not one of the rejected lines.
+    """
+
+    options: RejectOptions
+    text_key: str = "text"
+    """Key of the text."""
+    names: SettingNames = SettingNames()
+
+    def check(self, losses: Losses, folder: RawFolder) -> None:
+        """Check that not more was lost than is allowed.
+
+        Args:
+            losses: What was lost.
+            folder: The folder of the files.
+
+        Raises:
+            InputError: More was lost.
+        """
+        refusal = self.refusal(losses, folder)
+        if refusal is not None:
+            raise refusal
+
+    def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
+        """Return the error that `check` raises, or None."""
+        facts = losses.facts
+        max_unreadable = self.options.max_unreadable_fraction
+        max_rejected = self.options.max_rejected_fraction
+        if self._fails_on_reject:
+            max_unreadable = 0.0
+            max_rejected = 0.0
+
+        # Even an empty file that cannot be read is refused if none may be unreadable.
+        if facts.faults and (max_unreadable == 0 or losses.unreadable_share > max_unreadable):
+            foreign_files = _foreign_files(losses)
+            if len(foreign_files) == facts.faults:
+                return self._foreign_files_error(losses, folder, foreign_files)
+            return self._unreadable_files_error(losses, folder, foreign_files)
+        if facts.rejected > max_rejected * max(facts.lines, 1):
+            return self._rejected_lines_error(losses, folder)
+        return None
+
+    @property
+    def _fails_on_reject(self) -> bool:
+        return self.options.on_reject == "fail"
+
+    def _foreign_files_error(
+        self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
+    ) -> InputError:
+        """Return the error for files that are not what their endings say, such as a PDF with the
+        name of a Parquet file.
+        """
+        what = "a file is not what its ending says"
+        if len(foreign_files) > 1:
+            what = f"{len(foreign_files):,} files are not what their endings say"
+        first = losses.unreadable[0]
+        leave_out = self._leave_out(foreign_files)
+        return InputError(
+            what,
+            where=folder / first.file,
+            found=f"{first.detail}; {losses.unreadable_text()}",
+            expected=f"text in every file that is not left out ({leave_out})",
+            remedy=f"leave out files that are not text of the corpus: {leave_out}; convert the "
+            "others",
+        )
+
+    def _unreadable_files_error(
+        self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
+    ) -> InputError:
+        """Return the error for files that cannot be read to their end.
+
+        Args:
+            losses: What was lost.
+            folder: The folder of the files.
+            foreign_files: Those of the files that are not what their endings say.
+        """
+        what = "a file cannot be read to its end"
+        remedy = "fetch or write it again"
+        if losses.facts.faults > 1:
+            what = "files cannot be read to their end"
+            remedy = "fetch or write them again"
+
+        limit = self.names.on_reject
+        if not self._fails_on_reject:
+            limit = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
+            # The smallest limit, in steps of 0.001, that would allow the loss.
+            sufficient_share = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
+            remedy += (
+                f", or accept what could be read of it: {self.names.unreadable} "
+                f"{sufficient_share:g}"
+            )
+        if foreign_files:
+            remedy += f"; leave out files that are not text: {self._leave_out(foreign_files)}"
+
+        where = folder
+        found = losses.unreadable_text()
+        if losses.unreadable:
+            first = losses.unreadable[0]
+            where = folder / first.file
+            found += f"; {first.detail}"
+        return InputError(
+            what, where=where, found=found, expected=f"whole files ({limit})", remedy=remedy
+        )
+
+    def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
+        """Return the error for too many rejected lines, which shows one of the most common kind."""
+        facts = losses.facts
+        names = self.names
+        line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
+        most_common = max(line_reasons, key=lambda reason: facts.reasons[reason])
+        first = losses.first(most_common)
+
+        share = facts.rejected / max(facts.lines, 1)
+        found = (
+            f"{facts.rejected:,} of {facts.lines:,} lines rejected, {share:.2%} "
+            f"({counts_by_reason_text(facts.reasons)})"
+        )
+        if most_common == "missing_key":
+            expected = f"the key {self.text_key!r} ({names.text_key}) in every line or row"
+            remedy = f"name the key that holds the text ({names.text_key})"
+        else:
+            expected = (
+                f'one JSON object in each line, as {{"{self.text_key}": "Some text."}}, '
+                "or a table with a text in each row"
+            )
+            remedy = "repair the lines"
+
+        where = folder
+        if first is not None:
+            where = folder / first.file
+            found += f"; {_first_line_text(first)}"
+            file_kind = _kind_of_other_file(folder, first)
+            if file_kind is not None:
+                found = f"the file is {file_kind}; {found}"
+                remedy = f"convert the file, or leave it out: {self._leave_out([first.file])}"
+
+        limit = names.on_reject
+        if not self._fails_on_reject:
+            limit = f"at most {self.options.max_rejected_fraction:.2%} rejected, {names.rejected}"
+            remedy += f", or raise {names.rejected}"
+        return InputError(
+            "too many lines are no documents",
+            where=where,
+            found=found,
+            expected=f"{expected} ({limit})",
+            remedy=f"{remedy}; each is listed in {_lists_text(losses)}",
+        )
+
+    def _leave_out(self, paths: Sequence[str]) -> str:
+        """Return how the user leaves out some files."""
+        patterns = [escape(path) for path in paths]
+        return self.names.leave_out.replace("{files}", json.dumps(patterns))
+
+
+def _foreign_files(losses: Losses) -> list[str]:
+    """Return the unreadable files that are not what their endings say."""
+    return [fault.file for fault in losses.unreadable if fault.reason == WRONG_FORMAT]
+
+
+def _kind_of_other_file(folder: RawFolder, reject: Reject) -> str | None:
+    """Return what the file of a rejected line is if it is not one of JSON lines, or None.
+
+    Files of other kinds have lines, too, but the first of these says little about them.
+    """
+    if reject.reason not in _REASONS_OF_OTHER_FILES or is_table(reject.file):
+        return None
+    return describe_file(folder, reject.file)
+
+
+def _lists_text(losses: Losses) -> str:
+    """Name some lists of rejected lines."""
+    names = ", ".join(str(path) for path in islice(losses.lists(), _MAX_LISTS_NAMED))
+    n_lists = sum(1 for shard in losses.shards if shard.facts["reasons"])
+    n_more = n_lists - _MAX_LISTS_NAMED
+    return f"{names} and {n_more:,} more" if n_more > 0 else names
+
+
+def _first_line_text(reject: Reject) -> str:
+    """Describe what a rejected line contains."""
+    if reject.reason != "missing_key":
+        return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"
+    # The detail is "… among [keys] in …".
+    keys, _, level = reject.detail.partition(" among [")[2].partition("]")
+    keys_text = f"the keys {keys}" if keys else "no keys"
+    return f"line {reject.line:,} has {keys_text}{level}"
