@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     )
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
     from nanoset_core.formats.pbin.dataset import PackedDataset
+    from nanoset_core.loading.blended_nanoset import BlendedNanoset
     from nanoset_core.loading.boundaries import collate_varlen
     from nanoset_core.loading.builder import NanosetBuilder
-    from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+    from nanoset_core.loading.nanoset import Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
     from nanoset_core.loading.shard_reader import ShardReader, iterate_shard, iterate_shards
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BlendedNanoset": "loading.nanoset",
+    "BlendedNanoset": "loading.blended_nanoset",
     "MMapIndexedDataset": "formats.indexed.dataset",
     "MMapIndexedDatasetBuilder": "formats.indexed.builder",
     "Nanoset": "loading.nanoset",

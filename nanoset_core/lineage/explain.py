@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import SampleIndexError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import NanosetError
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_nanoset, open_split
+from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
+from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.sampling.cache import (
     FileSet,
     blend_set,

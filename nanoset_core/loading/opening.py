@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
+from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.records.parsing import parse

@@ -14,8 +14,9 @@ import pytest
 
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
+from nanoset_core.loading.blended_nanoset import open_split
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.nanoset import Nanoset, open_split
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot

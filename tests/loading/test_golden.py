@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.loading.blended_nanoset import BlendedNanoset
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.nanoset import BlendedNanoset
 from nanoset_core.loading.samples import SampleForm
 from nanoset_core.sampling.config import NanosetConfig
 

@@ -9,8 +9,9 @@ from nanoset_core.errors import ConfigError, SampleIndexError, StaleError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading import nanoset as reading
+from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
 from nanoset_core.sampling.plan import plan_split

@@ -10,8 +10,8 @@ import pytest
 
 from helpers.sample_pairs import GROWING, write_pair
 from nanoset_core.errors import MissingError, SampleIndexError, StaleError
+from nanoset_core.loading.blended_nanoset import open_split
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.loading.nanoset import open_split
 from nanoset_core.sampling import cache
 from nanoset_core.sampling.cache import blend_set, cache_dir_of, member_set
 from nanoset_core.sampling.config import NanosetConfig

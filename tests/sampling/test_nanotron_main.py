@@ -8,7 +8,8 @@ from golden.nanotron_main.cases import EOD, facts, golden, write_datasets
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
 from nanoset_core.sampling.plan import plan_split

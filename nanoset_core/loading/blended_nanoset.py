@@ -1,0 +1,186 @@
+"""Read the samples of a split: of one dataset, or of a blend of several.
+
+A blend has two index arrays: `dataset_index` says which dataset each sample is of, and
+`dataset_sample_index` its index in the samples of that dataset.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nanoset_core.loading.nanoset import Nanoset, open_members, open_nanoset
+from nanoset_core.loading.samples import Sample, SampleForm
+from nanoset_core.loading.split_samples import SplitSamples
+from nanoset_core.sampling.cache import open_blend
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.indices import BlendIndices
+from nanoset_core.sampling.planned import SplitPlan
+from nanoset_core.storage.access import FileAccess
+
+
+class _DatasetSamples(NamedTuple):
+    """The samples of a batch that are of one dataset."""
+
+    dataset: Nanoset
+    rows: NDArray[np.intp]
+    """Their rows in the batch; shape (n,)."""
+    samples: NDArray[np.int64]
+    """Their indices in the dataset's samples; shape (n,)."""
+
+
+class BlendedNanoset(SplitSamples):
+    """Samples of several datasets in the order of their blend; read like a `Nanoset`.
+
+    Raises:
+        SampleIndexError: An index has no sample.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Nanoset],
+        plan: SplitPlan,
+        config: NanosetConfig,
+        indices: BlendIndices,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Read several datasets by the index arrays of their blend.
+
+        Args:
+            datasets: The samples of each member of the plan.
+            plan: The plan by which the index arrays were built.
+            config: Settings of the nanoset.
+            indices: The index arrays.
+            cache_dir: Folder of the index files, or None if they are only in memory.
+        """
+        name = f"blend of {len(datasets)}" if cache_dir is None else str(Path(cache_dir))
+        may_pad = any(dataset.may_pad for dataset in datasets)
+        super().__init__(
+            config,
+            plan.blend,
+            where=f"{name}, {plan.split}",
+            count=len(indices.dataset_index),
+            form=SampleForm(config, pads=may_pad),
+            cache_dir=cache_dir,
+        )
+        self.datasets = tuple(datasets)
+        self.plan = plan
+        self.dataset_index = indices.dataset_index
+        self.dataset_sample_index = indices.dataset_sample_index
+        # Whether dictionaries say which dataset the sample is of, and whether an index beyond the
+        # samples of a dataset starts with its first one again; some trainers do.
+        self._names_dataset = config.rules.names_dataset
+        self._wraps = config.rules.wraps == "read"
+
+    @classmethod
+    def open(
+        cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
+    ) -> Self:
+        """Open a blend from the index files in a cache folder; see `open_nanoset` for errors."""
+        datasets = open_members(plan.members, config, cache_dir)
+        return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
+
+    def __getitem__(self, index: int | None) -> Sample:
+        """Return a sample as the trainer's dictionary.
+
+        Args:
+            index: Of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+        """
+        number, sample = self._locate(0 if index is None else index)
+        values = self.datasets[number].sample_of(sample, index)
+        if not self._names_dataset:
+            return values
+        return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
+
+    def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
+        samples = super().__getitems__(indices)
+        if not self._names_dataset:
+            return samples
+        dataset_ids = self.dataset_index[self._positions_or_first(indices)]
+        named_samples: list[Sample] = []
+        for dataset_id, values in zip(dataset_ids, samples, strict=True):
+            named_samples.append({"dataset_id": dataset_id, **values})
+        return named_samples
+
+    def tokens(self, index: int) -> NDArray[np.int64]:
+        """Return the tokens of a sample.
+
+        Returns:
+            Shape (sequence_length + 1,), or one token less without the extra token.
+        """
+        number, sample = self._locate(index)
+        return self.datasets[number].tokens(sample)
+
+    def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
+        """Return (number of the dataset of a sample, its `Nanoset.sources` there)."""
+        number, sample = self._locate(index)
+        return number, self.datasets[number].sources(sample)
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        positions = self._positions(indices)
+        batch = np.empty((len(positions), self.config.sample_tokens), np.int64)
+        for part in self._by_dataset(positions):
+            batch[part.rows] = part.dataset.batch(part.samples)
+        return batch
+
+    def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        positions = self._positions(indices)
+        boundaries = np.empty((len(positions), self.config.sequence_length + 1), np.int32)
+        for part in self._by_dataset(positions):
+            boundaries[part.rows] = part.dataset.cu_seqlens(part.samples)
+        return boundaries
+
+    def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[_DatasetSamples]:
+        """Yield the samples at some positions, dataset by dataset."""
+        numbers = self.dataset_index[positions].astype(np.int64)  # (n,)
+        samples = self.dataset_sample_index[positions]  # (n,)
+        if not len(positions):
+            return
+        if numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0:
+            raise self._misfit("an entry of the blend that leads nowhere")
+
+        for number in np.unique(numbers):
+            dataset = self.datasets[number]
+            rows = np.flatnonzero(numbers == number)
+            dataset_samples = samples[rows]
+            if self._wraps:
+                dataset_samples = dataset_samples % len(dataset)
+            yield _DatasetSamples(dataset, rows, dataset_samples)
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return (number of the dataset, index in its samples) of a sample."""
+        position = self._position(index)
+        number = int(self.dataset_index[position])
+        sample = int(self.dataset_sample_index[position])
+        if not 0 <= number < len(self.datasets) or sample < 0:
+            raise self._misfit(
+                f"entry {position} of the blend is sample {sample} of dataset {number}"
+            )
+        if self._wraps:
+            sample %= len(self.datasets[number])
+        return number, sample
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.cache_dir is not None:
+            access = self.datasets[0].dataset.access if self.datasets else None
+            return open_split, (self.plan, self.config, self.cache_dir, access)
+        indices = BlendIndices(self.dataset_index, self.dataset_sample_index)
+        return BlendedNanoset, (self.datasets, self.plan, self.config, indices)
+
+
+def open_split(
+    plan: SplitPlan,
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None = None,
+) -> Nanoset | BlendedNanoset:
+    """Open a split from index files in a cache folder; see `open_nanoset` for arguments and errors."""
+    if plan.blend is None:
+        return open_nanoset(plan.members[0], config, cache_dir, access)
+    datasets = open_members(plan.members, config, cache_dir, access)
+    return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)

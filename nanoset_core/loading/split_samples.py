@@ -1,0 +1,161 @@
+"""What the samples of one dataset and those of a blend have in common."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nanoset_core.errors import SampleIndexError, StaleError
+from nanoset_core.loading.samples import Sample, SampleForm
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan
+
+
+class SplitSamples:
+    """Base of the samples of a split: it checks indices, and makes dictionaries of tokens.
+
+    Subclasses read the tokens.
+    """
+
+    def __init__(
+        self,
+        config: NanosetConfig,
+        part: MemberPlan | BlendPlan | None,
+        *,
+        where: str,
+        count: int,
+        form: SampleForm,
+        cache_dir: str | os.PathLike[str] | None,
+    ) -> None:
+        """Prepare what all samples share.
+
+        Args:
+            config: Settings of the nanoset.
+            part: The plan of the index files.
+            where: What error messages call the samples.
+            count: Number of samples.
+            form: Makes the dictionaries.
+            cache_dir: Folder of the index files, or None if they are only in memory.
+        """
+        self.config = config
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._part = part
+        self._where = where
+        self._count = count
+        self._form = form
+
+    @property
+    def unique_description(self) -> str:
+        """The text of which the trainer makes the hash in the names of its index files."""
+        return self._part.description if self._part else ""
+
+    @property
+    def unique_description_hash(self) -> str:
+        """The md5 of this text."""
+        return self._part.hash if self._part else ""
+
+    @property
+    def cache_files(self) -> tuple[str, ...]:
+        """The trainer's names of the index files, without those of a blend's datasets."""
+        return self._part.cache_files if self._part else ()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._where}, {len(self)} samples)"
+
+    def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
+        """Return `[self[index] for index in indices]`, faster.
+
+        The DataLoader of torch calls this method to fetch a batch.
+        """
+        positions = self._positions_or_first(indices)
+        tokens = self.batch(positions)
+        return self._form.samples(tokens, indices, self._boundaries(positions))
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the tokens of many samples.
+
+        Args:
+            indices: Integers, shape (n,); negative ones count from the end.
+
+        Returns:
+            Shape (n, sequence_length + 1), or one token less without the extra token.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+        """
+        raise NotImplementedError
+
+    def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples.
+
+        Args:
+            indices: Integers, shape (n,); negative ones count from the end.
+
+        Returns:
+            Shape (n, sequence_length + 1). Each row starts with 0, and is filled up with
+            sequence_length.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+        """
+        raise NotImplementedError
+
+    def _boundaries(self, positions: NDArray[np.int64]) -> NDArray[np.int32] | None:
+        """Return where documents begin in many samples, if the settings ask for it."""
+        return self.cu_seqlens(positions) if self._form.by_document else None
+
+    def _position(self, index: int) -> int:
+        """Return an index as an integer, after a check that there is such a sample."""
+        position = operator.index(index)
+        if not -self._count <= position < self._count:
+            raise self._no_such_sample(position)
+        return position
+
+    def _positions_or_first(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
+        """Return indices as an array, with 0 for each None, for which a trainer wants padding."""
+        positions = [self._position(0 if index is None else index) for index in indices]
+        return np.array(positions, np.int64)
+
+    def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return indices as an array of int64, after a check that there are such samples."""
+        positions = np.asarray(indices)
+        if positions.size == 0:
+            return np.empty(0, np.int64)
+        if positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise SampleIndexError(
+                "sample indices are not a flat list of integers",
+                where=self._where,
+                found=f"{positions.dtype.name}{list(positions.shape)}",
+                expected="integers, shape (n,)",
+            )
+        is_outside = (positions >= self._count) | (positions < -self._count)
+        if is_outside.any():
+            first_outside = int(np.argmax(is_outside))
+            raise self._no_such_sample(int(positions[first_outside]))
+        return positions.astype(np.int64)
+
+    def _no_such_sample(self, index: int) -> SampleIndexError:
+        """Return the error for an index without a sample."""
+        if self._count:
+            expected = f"0 to {self._count - 1}, or -{self._count} to -1 from the end"
+        else:
+            expected = "none: it is empty"
+        return SampleIndexError("no such sample", where=self._where, found=index, expected=expected)
+
+    def _misfit(self, problem: str) -> StaleError:
+        """Return the error for index files that were made for other data."""
+        return StaleError(
+            "the index files don't fit the dataset",
+            where=self._where,
+            found=problem,
+            expected=f"samples of {self.config.sample_tokens} tokens",
+            remedy="build the nanoset again: its data was changed",
+        )
