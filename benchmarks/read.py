@@ -21,7 +21,7 @@ READ = """
 import sys
 from pathlib import Path
 from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.survey import take_inventory
+from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.documents import read_documents
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "corpus").pieces)

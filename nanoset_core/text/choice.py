@@ -1,6 +1,4 @@
-"""Which files of a corpus's folder are its own: patterns of paths, and names by which some are held
-out.
-"""
+"""Choose the files of a corpus: by patterns of paths, and by names of validation and test data."""
 
 from __future__ import annotations
 
@@ -9,62 +7,79 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import escape
+from typing import NamedTuple
 
 _KEYWORDS = {"valid": "validation|valid|dev|val", "test": "testing|test|evaluation|eval"}
 _HELD_OUT = {
     split: re.compile(rf"(?:|.*?[-._ 0-9])(?:{words})(?:[-._ 0-9]|$)", re.IGNORECASE)
     for split, words in _KEYWORDS.items()
 }
-"""Split → names of its files and folders, as far as they tell."""
+"""Split → pattern of names of its files and folders, up to the end of the word that says so.
+
+As in Hugging Face `datasets` (data_files.py, SPLIT_KEYWORDS and NON_WORDS_CHARS), where files so
+named become splits. The word stands between separators: `web-test.jsonl`, but not `latest.jsonl`.
+"""
+_DIGITS = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """Patterns of the files that a corpus is made of; by default all of its folder."""
+    """Patterns of the files that a corpus is made of; by default, all files of its folder."""
 
     files: tuple[str, ...] | None = None
-    """Those that are taken; None = all."""
+    """Patterns of files that are taken; None for all files."""
     exclude: tuple[str, ...] = ()
-    """Those that are not, even so."""
+    """Patterns of files that are left out, even if `files` takes them."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """All patterns, those of `files` first."""
-        return (*(self.files or ()), *self.exclude)
+        files = self.files or ()
+        return files + self.exclude
 
     def takes(self, path: str) -> bool:
-        """Return whether a file of the folder is taken; `path` is relative to the folder, with
-        forward slashes.
+        """Return whether a file is taken.
+
+        Args:
+            path: The file, relative to the folder of the corpus, with forward slashes.
         """
-        wanted = self.files is None or is_matched(path, self.files)
-        return wanted and not is_matched(path, self.exclude)
+        if self.files is not None and not is_matched(path, self.files):
+            return False
+        return not is_matched(path, self.exclude)
 
     def unmatched(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Return the patterns that fit none of the paths."""
-        return tuple(
-            one for one in self.patterns if not any(is_matched(path, [one]) for path in paths)
-        )
+        unmatched = []
+        for pattern in self.patterns:
+            if not any(is_matched(path, [pattern]) for path in paths):
+                unmatched.append(pattern)
+        return tuple(unmatched)
 
 
 def is_matched(path: str, patterns: Iterable[str]) -> bool:
-    """Return whether a path, or a folder that it lies in, matches one of the patterns.
+    """Return whether a path, or a folder that contains it, matches one of some patterns.
 
-    A pattern without a slash is compared with names in every folder, any other one with the path
-    from its beginning.
+    A pattern without a slash is compared with the names of the file and of all its folders; any
+    other pattern with the path from its start.
     """
     parts = path.split("/")
-    return any(_is_matched(parts, pattern.rstrip("/")) for pattern in patterns)
+    return any(_matches_below(parts, pattern.rstrip("/")) for pattern in patterns)
 
 
-def _is_matched(parts: Sequence[str], pattern: str) -> bool:
+def _matches_below(parts: Sequence[str], pattern: str) -> bool:
+    """Return whether a path matches one pattern; see `is_matched`."""
     if "/" not in pattern:
         return any(fnmatchcase(part, pattern) for part in parts)
-    return matches(parts, [*(part for part in pattern.split("/") if part not in ("", ".")), "**"])
+    pattern_parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    return matches(parts, [*pattern_parts, "**"])  # and everything below a folder
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a pattern, in which `**` stands for any
-    number of folders.
+    """Return whether a path matches a pattern, in which `**` stands for any number of folders.
+
+    Args:
+        parts: Names of the folders and of the file.
+        pattern: Parts of the pattern, each for one name.
     """
     positions = first_positions(pattern)
     for name in parts:
@@ -85,11 +100,11 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
     number of `**`.
 
     Args:
-        positions: of the parts of the pattern that `name` may match. None is left once a path
-            cannot match any more.
-        name: the next part of the path. Like in a shell, one that begins with a dot is not matched
-            by a wildcard.
-        pattern: its parts.
+        positions: The parts of the pattern that `name` may match, by index. There are none once a
+            path cannot match any more.
+        name: The next part of the path. As in a shell, wildcards do not match a name that begins
+            with a dot.
+        pattern: Parts of the pattern.
 
     Returns:
         The positions below `name`. The path so far matches all of the pattern if `len(pattern)` is
@@ -111,9 +126,7 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Return some positions in a pattern, and those that follow if a `**` there stands for no
-    folder.
-    """
+    """Return positions in a pattern, and those that follow if a `**` there matches no folder."""
     reached = set(positions)
     for position in positions:
         while position < len(pattern) and pattern[position] == "**":
@@ -122,17 +135,34 @@ def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozen
     return frozenset(reached)
 
 
-def held_out(path: str) -> tuple[str, str] | None:
-    """Return (valid or test, a pattern of such files) where a file's name, or a folder's, says that
-    it is held out.
+class HeldOutName(NamedTuple):
+    """What the name of a file or folder says about its split."""
 
-    Source: datasets, `data_files.py`, SPLIT_KEYWORDS and NON_WORDS_CHARS, by which a folder's files
-        become splits.
+    split: str
+    """`valid` or `test`."""
+    pattern: str
+    """A pattern of files and folders with such names: that of `test-0001.jsonl` is `test-*`."""
+
+
+def held_out(path: str) -> HeldOutName | None:
+    """Return the split that a file belongs to by its name, or by that of a folder; None for train.
+
+    Args:
+        path: The file, with forward slashes.
     """
-    *folders, name = path.split("/")
-    for part, end in [(name, "*"), *((folder, "/") for folder in folders)]:
-        for split, pattern in _HELD_OUT.items():
-            if (found := pattern.match(part)) is not None:
-                start = found[0] if end == "*" else part
-                return split, f"{re.sub(r'[0-9]+', '*', escape(start))}{end}".replace("**", "*")
+    *folders, file_name = path.split("/")
+    for split, keyword in _HELD_OUT.items():
+        match = keyword.match(file_name)
+        if match is not None:
+            return HeldOutName(split, _without_numbers(f"{escape(match[0])}*"))
+
+    for folder in folders:
+        for split, keyword in _HELD_OUT.items():
+            if keyword.match(folder) is not None:
+                return HeldOutName(split, _without_numbers(f"{escape(folder)}/"))
     return None
+
+
+def _without_numbers(pattern: str) -> str:
+    """Return a pattern with a wildcard for each number, such as that of a shard."""
+    return _DIGITS.sub("*", pattern).replace("**", "*")

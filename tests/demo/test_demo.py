@@ -11,8 +11,9 @@ from nanoset_core.demo import writing as texts
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
 from nanoset_core.text.documents import read_documents
+from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.survey import list_corpora, take_inventory
+from nanoset_core.text.survey import list_corpora
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 

@@ -21,7 +21,7 @@ from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.reading import BlockFile
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.text.survey import take_inventory
+from nanoset_core.text.inventories import take_inventory
 
 LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")

@@ -68,7 +68,7 @@ import isal.isal_zlib, pyarrow.compute, pyarrow.parquet, zstandard
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.importing import import_parquet
 from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.survey import take_inventory
+from nanoset_core.text.inventories import take_inventory
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "web").pieces)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

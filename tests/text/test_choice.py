@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nanoset_core.text.choice import FileChoice, held_out, matches
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.survey import known_inventory, take_inventory
+from nanoset_core.text.inventories import known_inventory, take_inventory
 
 PATHS = [
     "data/test-0.parquet",

@@ -21,8 +21,8 @@ from nanoset_core.text.endings import (
     is_text,
 )
 from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.survey import take_inventory
 
 READ = """
     a.jsonl sub/a.jsonl.zst c4-train.00000-of-01024.json.gz a.json a.json.zst a.ndjson a.ndjson.gz A.JSONL.GZ a.Parquet

@@ -13,7 +13,8 @@ from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.contents import contents_of
-from nanoset_core.text.survey import list_corpora, take_inventory
+from nanoset_core.text.inventories import take_inventory
+from nanoset_core.text.survey import list_corpora
 
 NAMES = ("b.jsonl", "b.jsonl.zst", "b.json.gz", "b.arrow", "B.Parquet")
 LINES = b'{"text": "a"}\n'

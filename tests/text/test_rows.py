@@ -10,8 +10,8 @@ from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.importing import import_parquet
+from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import Piece, SourceRange
-from nanoset_core.text.survey import take_inventory
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -13,13 +13,8 @@ import pytest
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.text import fingerprints, listing
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.survey import (
-    QuietPeriod,
-    is_quiescent,
-    known_inventory,
-    list_corpora,
-    take_inventory,
-)
+from nanoset_core.text.inventories import QuietPeriod, known_inventory, take_inventory
+from nanoset_core.text.survey import is_quiescent, list_corpora
 
 OLD = b'{"text": "a"}\n{"text": "b"}\n'
 

@@ -27,9 +27,9 @@ from nanoset_core.storage.os_errors import explained
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventories import QuietPeriod, known_inventory, take_inventory
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Inventory, Piece, SourceRange
-from nanoset_core.text.survey import QuietPeriod, known_inventory, take_inventory
 
 VERSION = 1
 STAGE = "inventory"

@@ -28,8 +28,8 @@ from nanoset_core.stages.shards.make import ShardSettings, ShardTask, engine_cho
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
+from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import SourceRange, cut_ranges
-from nanoset_core.text.survey import take_inventory
 from nanoset_core.tokenizers.engines import reference
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

@@ -1,0 +1,183 @@
+"""Take the inventory of a corpus: list its files, and hash those that no earlier inventory knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from nanoset_core.errors import InputError, NanosetError
+from nanoset_core.execution.processes import Executor
+from nanoset_core.records.text import format_count
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.contents import Contents, contents_of
+from nanoset_core.text.endings import is_cuttable, is_unfinished
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.fingerprints import fingerprint_all
+from nanoset_core.text.listing import FileStat
+from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.text.stored_piece import StoredPiece
+from nanoset_core.text.survey import is_settled, no_text
+
+
+@dataclass(frozen=True, slots=True)
+class QuietPeriod:
+    """Which files have not been written for so long that they are read.
+
+    The others count as they were in the previous inventory; new ones are left for the next.
+    """
+
+    seconds: float
+    """How long a file must not have been written."""
+    now_ns: int
+    """The present time, nanoseconds since 1970."""
+    before: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
+    """Path → pieces of each file in the previous inventory."""
+
+    def is_unsettled(self, file: FileStat) -> bool:
+        """Return whether a file was written too recently."""
+        return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
+
+    def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
+        """Return an unsettled file that lost what it held in the previous inventory, or None.
+
+        A file of lines to which lines were appended still holds it. To see that, its first and last
+        pieces are read.
+        """
+        for file in files:
+            if file.path not in self.before or not self.is_unsettled(file):
+                continue
+            if not _still_holds(folder, file, self.before[file.path]):
+                return file.path
+        return None
+
+
+def _still_holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
+    """Return whether a file still holds its earlier pieces, judging by the first and the last."""
+    appended_bytes = file.size - pieces[-1].end
+    if appended_bytes < 0:
+        return False
+    if appended_bytes > 0 and not is_cuttable(file.path):
+        return False  # a compressed file or a table is one piece, which cannot grow
+    try:
+        for piece in {pieces[0], pieces[-1]}:
+            StoredPiece(folder, piece).check()
+    except NanosetError:
+        return False
+    return True
+
+
+class _KnownFiles(NamedTuple):
+    """The files of a corpus that need not be read."""
+
+    pieces: dict[str, Sequence[Piece]]
+    """Path → pieces."""
+    unsettled: tuple[str, ...]
+    """Those of them that were written too recently. They count as they were before."""
+
+
+def known_inventory(
+    contents: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None
+) -> Inventory | None:
+    """Return the inventory that `take_inventory` would take, without reading any file.
+
+    Returns None if the memory does not know every file as it is now.
+
+    Args:
+        contents: The files of the corpus, as they were listed.
+        memory: The pieces of earlier inventories.
+        quiet: Which files count as they were before; None for none.
+    """
+    files = contents.ordered
+    known = _known_files(files, memory, quiet)
+    if len(known.pieces) < len(files):
+        return None
+    return _inventory(contents.corpus, files, known)
+
+
+def take_inventory(
+    folder: RawFolder,
+    corpus: str,
+    *,
+    memory: FingerprintMemory | None = None,
+    progress: Callable[[int], None] | None = None,
+    contents: Contents | None = None,
+    quiet: QuietPeriod | None = None,
+    executor: Executor | None = None,
+) -> Inventory:
+    """List and fingerprint the files of one corpus.
+
+    Every byte is hashed once: a file that is as an earlier inventory remembers it is not read
+    again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so
+    that the first pieces of a file stay the same when it grows.
+
+    Args:
+        folder: The folder of the corpus, which is searched at all depths.
+        corpus: Name of the corpus.
+        memory: Carries digests from one inventory to the next; None if nothing is known.
+        progress: Called with the number of bytes that were hashed, or known, since the last call.
+        contents: The files in the folder, if they were listed already.
+        quiet: Which files are not read and count as they were before; None to read all files.
+        executor: Hashes unknown files if they are large together; None for this process.
+
+    Raises:
+        MissingError: See `contents_of`; or a file was deleted.
+        InputError: See `contents_of`; or the corpus has no file that can be read.
+        SourceChangedError: A file changed while it was hashed.
+    """
+    if contents is None:
+        contents = contents_of(folder, folder.parent)
+    if not contents.texts:
+        raise no_text(folder, contents)
+    if memory is None:
+        memory = FingerprintMemory(None)
+
+    # Hash the files that are not known.
+    files = contents.ordered
+    known = _known_files(files, memory, quiet)
+    unknown = [file for file in files if file.path not in known.pieces]
+    if progress is not None:
+        progress(contents.size - sum(file.size for file in unknown))
+    for file, pieces in fingerprint_all(folder, unknown, executor, progress):
+        memory.note(file, pieces)
+        known.pieces[file.path] = pieces
+
+    inventory = _inventory(corpus, files, known)
+    if not inventory.pieces:
+        raise InputError(
+            "something writes to every file of the corpus",
+            where=folder,
+            found=f"{format_count(len(files), 'file')}, such as {files[0].path}",
+            expected="a file that is left alone",
+            remedy="wait, or build it by hand, which takes files as they are",
+        )
+
+    # Another corpus may read the files that this one leaves out, so keep what is known of them.
+    memory.save({*contents.left_out, *(file.path for file in files)})
+    ignored = tuple(path for path in contents.others if not is_unfinished(path))
+    return replace(inventory, ignored=ignored)
+
+
+def _known_files(
+    files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
+) -> _KnownFiles:
+    """Return the files that need not be read: unsettled ones, and those that the memory knows."""
+    pieces_by_path: dict[str, Sequence[Piece]] = {}
+    unsettled = []
+    for file in files:
+        if quiet is not None and quiet.is_unsettled(file):
+            unsettled.append(file.path)
+            pieces_by_path[file.path] = quiet.before.get(file.path, ())  # none of a new file
+            continue
+        pieces = memory.recall(file)
+        if pieces is not None:
+            pieces_by_path[file.path] = pieces
+    return _KnownFiles(pieces_by_path, tuple(unsettled))
+
+
+def _inventory(corpus: str, files: Sequence[FileStat], known: _KnownFiles) -> Inventory:
+    """Return the inventory of files whose pieces are all known."""
+    pieces: list[Piece] = []
+    for file in files:
+        pieces.extend(known.pieces[file.path])
+    return Inventory(corpus, tuple(pieces), awaited=known.unsettled)
