@@ -11,24 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.layers import LAYERS
+
 CORE = Path(__file__).parents[1] / "nanoset_core"
-LAYERS = (
-    ("untrusted",),
-    ("errors",),
-    ("records",),
-    ("storage",),
-    ("outputs",),
-    ("execution",),
-    ("formats",),
-    ("text",),
-    ("tokenizers",),
-    ("sampling",),
-    ("loading",),
-    ("stages", "project"),
-    ("lineage",),
-    ("cli",),
-)
-"""The rooms, lowest first. A room may import itself and the rooms below it."""
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 NEIGHBOURS = {("stages", "project"), ("project", "stages")}
 """A stage works on a project, and a project consists of stages: their files import each other,

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from docs.conftest import PAGES, TOP, without_code
 
+from helpers.layers import LAYERS
+
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6}\s+(.*)$", re.MULTILINE)
 _FILE = re.compile(
@@ -101,8 +103,6 @@ def test_the_architecture_names_every_room():
 
 
 def test_the_layers_drawn_are_those_that_are_tested():
-    from test_layers import LAYERS
-
     text = (TOP / "docs" / "architecture.md").read_text()
     drawn = re.search(r"```\n(cli\n.*?)```", text, re.DOTALL)[1].split("\n")[:-1]
     assert [set(line.split(" · ")) for line in reversed(drawn)] == [set(rooms) for rooms in LAYERS]

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from stages.views.test_selection import ROWS, corpus, groups, random_rule, slowly
 
+from helpers.view_rules import ROWS, choose_slowly, documents_table, random_rule, row_groups
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.views.selection import select
@@ -126,7 +126,7 @@ def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(
         warnings.simplefilter("ignore")
         pytest.importorskip(module, reason=f"{name} is not installed", exc_type=ImportError)
     (tmp_path / "cache").mkdir()
-    samples, table, read = make(tmp_path / "cache", monkeypatch), corpus(), 0
+    samples, table, read = make(tmp_path / "cache", monkeypatch), documents_table(), 0
     lengths = np.array(table.column("tokens").to_pylist())
     with MMapIndexedDatasetBuilder(tmp_path / "corpus", np.uint16) as builder:
         # its first token, and all others, tell which it is
@@ -136,12 +136,12 @@ def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(
             )
     base, rules = read_idx(tmp_path / "corpus.idx"), [random_rule(seed) for seed in range(RULES)]
     (tmp_path / "scratch").mkdir()
-    selections = select(groups(table, 64), rules, tmp_path / "scratch")
+    selections = select(row_groups(table, 64), rules, tmp_path / "scratch")
     for number, (rule, found) in enumerate(zip(rules, selections, strict=True)):
         prefix = tmp_path / f"view-{number}"
         write_view_idx(prefix.with_suffix(".idx"), base, found.chunks)
         link(tmp_path / "corpus.bin", prefix.with_suffix(".bin"), tmp_path)
-        times = np.bincount(np.array(slowly(table, rule), np.int64), minlength=ROWS)
+        times = np.bincount(np.array(choose_slowly(table, rule), np.int64), minlength=ROWS)
         expected = np.concatenate([times * (lengths > 0), times * np.maximum(lengths - 1, 0)])
         if (total := expected.sum()) > S:  # of fewer tokens some readers make no sample
             lacking = expected - np.bincount(samples(str(prefix)) - 1, minlength=2 * ROWS)

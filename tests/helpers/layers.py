@@ -1,0 +1,21 @@
+"""The folders of the core in layers: which may import which."""
+
+from __future__ import annotations
+
+LAYERS = (
+    ("untrusted",),
+    ("errors",),
+    ("records",),
+    ("storage",),
+    ("outputs",),
+    ("execution",),
+    ("formats",),
+    ("text",),
+    ("tokenizers",),
+    ("sampling",),
+    ("loading",),
+    ("stages", "project"),
+    ("lineage",),
+    ("cli",),
+)
+"""The rooms, lowest first. A room may import itself and the rooms below it."""
