@@ -111,3 +111,59 @@ def test_no_circle_between_files():
     known = modules()
     graph = {module: imported_at_the_top(path, known) - {module} for module, path in known.items()}
     TopologicalSorter(graph).prepare()  # CycleError names the files
+
+
+TESTS = Path(__file__).parent
+MAX_FOLDERS = 3
+"""Folders of the product that one test file may import, in addition to the public names."""
+HELP = (
+    f"A test file imports at most {MAX_FOLDERS} folders of the product. Split the file into one for"
+    " each folder that it tests, or use tests/helpers: `building` makes outputs, `inspecting` looks"
+    " at them, `command` runs `nanoset`. Import public names from nanoset_core itself."
+)
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Full names of everything that a file imports, as `module.name`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def folder_of(name: str) -> str | None:
+    """Return the folder of the product that a name is imported from, such as `stages/packs`.
+
+    None is what every test may use: other packages, public names of nanoset_core, and its errors.
+    """
+    package, *inner = name.split(".")
+    if package == "nanoset_assets":
+        return package
+    if package != "nanoset_core" or not inner or inner[0] == "errors":
+        return None
+    if inner[0] == "stages" and len(inner) > 1 and (CORE / "stages" / inner[1]).is_dir():
+        return f"stages/{inner[1]}"
+    is_public_name = not (CORE / inner[0]).is_dir() and not (CORE / f"{inner[0]}.py").is_file()
+    return None if is_public_name else inner[0]
+
+
+def test_each_test_file_imports_few_folders_of_the_product():
+    crowded = {}
+    for path in TESTS.rglob("test_*.py"):
+        folders = {folder_of(name) for name in imported_names(path)} - {None}
+        if len(folders) > MAX_FOLDERS:
+            crowded[path.relative_to(TESTS).as_posix()] = sorted(folders)
+
+    assert not crowded, HELP
+
+
+def test_no_test_file_imports_another():
+    importing = {
+        path.relative_to(TESTS).as_posix(): name
+        for path in TESTS.rglob("*.py")
+        for name in imported_names(path)
+        if any(part.startswith("test_") for part in name.split(".")[:-1])
+    }
+
+    assert not importing, "Move what test files share into tests/helpers."

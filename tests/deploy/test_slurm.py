@@ -15,10 +15,11 @@ import dagster as dg
 import pytest
 import yaml
 
-from helpers.building import build_all
+from helpers.building import build_all, collect_garbage, open_project
 from helpers.child_processes import check_interrupted, interrupt, start_nanoset, wait_until
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dask_cluster import within
+from helpers.inspecting import corpus_names
 from helpers.s3_server import new_bucket
 from helpers.sample_project import tree, write_corpus
 from helpers.slurm_cluster import Slurm, slurm
@@ -30,9 +31,6 @@ from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.slurm import SlurmJobs
-from nanoset_core.project.gc import collect
-from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
@@ -236,7 +234,7 @@ def test_what_a_killed_build_leaves_goes(cluster, submits, tmp_path, tokenizer_f
     assert list(place.list(".in-use"))
     assert list(place.list(".workers"))
     cluster.until(lambda: not cluster.run("squeue", "-h"))
-    collect(Project.open(tmp_path / "nanoset.yaml"))
+    collect_garbage(open_project(tmp_path / "nanoset.yaml"))
     assert not any(path.exists() for path in keys)
     assert not list(place.list(".in-use"))
     assert not list(place.list(".workers"))
@@ -361,7 +359,7 @@ def runs(cluster, tmp_path, monkeypatch) -> Iterator[Runs]:
 def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
     local, config = build_all(make_project("local")), make_project("slurm")
     monkeypatch.setenv("NANOSET_CONFIG", str(config))
-    project = Project.open(config)
+    project = open_project(config)
     register(
         runs.instance, ProjectDefs.of(project.config).names, corpus_names(project), project.config
     )

@@ -26,6 +26,7 @@ from helpers.building import (
 )
 from helpers.child_processes import start_nanoset, wait_until
 from helpers.dask_cluster import running, within
+from helpers.inspecting import current_output, node_at
 from helpers.sample_project import tree
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_scheduler
@@ -42,9 +43,6 @@ from nanoset_core.execution.progress import (
 )
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key
-from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
@@ -261,7 +259,7 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
     }
     local = build_all(make_project("local", large))
     spread = Project.open(build_until_tars(make_project("spread", large | on)))
-    folder = local.outputs.require(shuffling.STAGE, "shuffled", remedy="").folder
+    folder = current_output(local, "webdatasets/shuffled").folder
     pids = cluster.staff(2)
 
     def write() -> None:
@@ -273,7 +271,7 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
     )
     finish_webdataset(spread, "shuffled")
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == [killed]
-    here, there = (tree(project.outputs.folder / shuffling.STAGE) for project in (local, spread))
+    here, there = (tree(project.outputs.folder / "webdatasets") for project in (local, spread))
     assert there == here
 
 
@@ -541,8 +539,9 @@ def test_no_recipe_knows_of_the_executor(make_project, on):
     assert local.executor is None
     for project in (local, spread):
         make_inventory(project, "web")
+    shards = node_at("tokenized/web")
     digests = [
-        TOKENIZED.recipe(project, Key("web"), {"inventory": "0" * 20}).digest
+        shards.stage.recipe(project, shards.key, {"inventory": "0" * 20}).digest
         for project in (local, spread)
     ]
     assert digests[0] == digests[1]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.attributes.make import join_attributes
@@ -28,11 +31,21 @@ from nanoset_core.stages.shards import tokenize
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as webdataset
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.store import Store
 
 
-def open_project(config: Path, *, rebuild: bool = False) -> Project:
-    """Open the project of a nanoset.yaml; with `rebuild` its outputs are made even if they exist."""
-    return Project.open(config, rebuild=rebuild)
+def open_project(
+    config: Path, listener: ProgressCallback = silent, *, rebuild: bool = False
+) -> Project:
+    """Open the project of a nanoset.yaml.
+
+    Args:
+        config: The file.
+        listener: Hears of the progress of what is made.
+        rebuild: Outputs are made even if they exist.
+    """
+    return Project.open(config, listener, rebuild=rebuild)
 
 
 def build_all(config: Path) -> Project:
@@ -40,6 +53,16 @@ def build_all(config: Path) -> Project:
     project = Project.open(config)
     run_stages(project)
     return project
+
+
+def collect_garbage(project: Project) -> None:
+    """Remove the outputs that nothing needs, as `nanoset gc --yes` does."""
+    collect(project)
+
+
+def output_root(folder: Path, store: Store | None = None) -> OutputRoot:
+    """Open a folder as the root of outputs, or as the working copies of those in a store."""
+    return OutputRoot(FileAccess(folder, store))
 
 
 def run_stages(project: Project) -> None:

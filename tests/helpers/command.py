@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nanoset_core.cli import nanoset
+from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.cli.entry import message
+from nanoset_core.project.status import StatusRow
 
 
 def invoke_nanoset(arguments: Sequence[str], **options: Any) -> Result:
@@ -42,6 +44,11 @@ def told_by(outcome: Result) -> str:
     if isinstance(outcome.exception, Exception):
         return outcome.output + message(outcome.exception)
     return outcome.output
+
+
+def print_status(rows: Sequence[StatusRow]) -> None:
+    """Print rows as `nanoset status` does."""
+    print_tables(rows)
 
 
 def hide_command(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:

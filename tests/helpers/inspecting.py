@@ -19,6 +19,7 @@ from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
 from nanoset_core.stages import datasets, stage
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -136,6 +137,11 @@ def settings_warnings(config: ProjectConfig, address: str, *, of: str = "") -> l
     """Return what is allowed in the settings of an output but rarely intended."""
     node = node_at(address, of=of)
     return list(stage.settings_warnings(node.stage, config, node.key))
+
+
+def reasons_to_build(project: Project) -> dict[str, list[str]]:
+    """Return why outputs are not as a build would leave them, by the label of `nanoset status`."""
+    return {row.label: list(row.why) for row in project_status(project) if row.why}
 
 
 def graph_of(project: Project, *names: str) -> Graph:

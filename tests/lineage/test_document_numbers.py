@@ -12,31 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import (
-    finish_webdataset,
-    make_blend,
     make_corpora,
     make_handoff,
-    make_mappings,
+    make_nanoset,
     make_packs,
-    make_shuffle_plan,
-    make_tars,
     make_view,
+    make_webdataset,
 )
 from helpers.command import invoke_nanoset
-from helpers.inspecting import current_dataset
+from helpers.inspecting import current_dataset, current_shards, lineage_of, read_dataset
 from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
 from nanoset_core.errors import MissingError
-from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.shards.make import DOCUMENTS
 
 CHANGES = {
     "nanosets:\n": """\
@@ -69,28 +61,21 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
     for name in project.config.packs:
         make_packs(project, name)
     for name in ("pretrain", "plain"):
-        for split in ("train", "valid", "test"):
-            make_mappings(project, name, split)
-            if name == "pretrain":
-                make_blend(project, name, split)
+        make_nanoset(project, name)
         make_handoff(project, name)
-    make_shuffle_plan(project, "shuffled")
-    make_tars(project, "shuffled", 0)
-    finish_webdataset(project, "shuffled")
+    make_webdataset(project, "shuffled")
     return project
 
 
 @pytest.fixture(scope="module")
 def tables(project) -> dict[str, pa.Table]:
     """Corpus → its table of documents: those of its shards in sequence."""
-    found = {}
+    tables = {}
     for corpus in ("web", "code"):
-        shards = shards_of(project.outputs, current_dataset(project, corpus))
-        folder = project.outputs.folder / "shards" / corpus
-        found[corpus] = pa.concat_tables(
-            [pq.read_table(folder / digest / DOCUMENTS) for digest in shards.facts["shards"]]
-        )
-    return found
+        shards = current_shards(project, corpus)
+        paths = [shard.path("documents.parquet") for shard in shards]
+        tables[corpus] = pa.concat_tables([pq.read_table(path) for path in paths])
+    return tables
 
 
 def check_origin(project, tables, origin):
@@ -99,9 +84,9 @@ def check_origin(project, tables, origin):
     """
     row = tables[origin.corpus].slice(origin.document, 1).to_pylist()[0]
     assert (row["id"], row["tokens"]) == (origin.id, origin.tokens)
-    whole = open_dataset(current_dataset(project, origin.corpus))
+    whole = read_dataset(project, origin.corpus)
     if origin.view is not None:
-        view = open_dataset(current_dataset(project, origin.view))
+        view = read_dataset(project, origin.view)
         assert np.array_equal(view[origin.view_document], whole[origin.document])
 
 
@@ -158,7 +143,7 @@ def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, 
 
 def test_a_view_that_repeats_a_document_numbers_each_copy(project):
     repeated = current_dataset(project, "some")
-    first = Lineage(dataset_of(project.outputs, repeated)).origins([0])[0]
+    first = lineage_of(project, repeated).origins([0])[0]
     copies = [
         place.origin
         for place in find_document(project, "shuffled", identity=first.id, corpus="some")

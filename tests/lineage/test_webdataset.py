@@ -13,7 +13,7 @@ import yaml
 
 from helpers.building import finish_webdataset, make_corpora, make_shuffle_plan, make_tars
 from helpers.command import invoke_nanoset
-from helpers.inspecting import current_dataset
+from helpers.inspecting import current_dataset, plan_of
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.tars.members import read_member
@@ -22,7 +22,6 @@ from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
 from nanoset_core.project.project import Project
-from nanoset_core.stages.webdataset import make as shuffling
 
 ALL = ["web", "code", "books"]
 FORMS = {
@@ -126,7 +125,7 @@ def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, nam
         partly += origin.pad_tokens > 0
         corpora.add(len({piece.origin.corpus for piece in origin.pieces}))
         count += 1
-    plan = shuffling.current_plan(tars, name)[1]
+    plan = plan_of(tars, name)
     assert count == plan.contexts
     assert (2 in corpora) == (FORMS[name].get("tail") == "carry"), "over the border of two corpora"
     assert bool(partly) == (FORMS[name].get("tail") == "pad")
@@ -153,7 +152,7 @@ def test_forms_in_which_a_sample_is_named(tars):
 
 
 def test_samples_that_are_not_there(tars):
-    plan = shuffling.current_plan(tars, "dropped")[1]
+    plan = plan_of(tars, "dropped")
     begin, end = plan.shard_ranks(plan.shards - 1)
     for wrong in (
         (f"{plan.shards:08d}_00000000",),
@@ -177,7 +176,7 @@ def test_samples_that_are_not_there(tars):
 
 
 def test_why_a_document_is_in_no_tar(tars):
-    plan = shuffling.current_plan(tars, "even")[1]
+    plan = plan_of(tars, "even")
     assert plan.contexts_left_out
     with pytest.raises(SampleIndexError, match="no such context in the webdataset"):
         explain_context(tars, "even", plan.contexts)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.building import output_root
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import open_split
@@ -19,9 +20,7 @@ from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.storage.access import FileAccess
 
 
 @pytest.fixture
@@ -269,7 +268,7 @@ def test_a_plan_is_read_back(tmp_path):
 def test_plans_stay_below_the_root(tmp_path):
     (tmp_path / "root").mkdir()
     value = told(tmp_path / "root")
-    outputs = OutputRoot(FileAccess(tmp_path / "root"))
+    outputs = output_root(tmp_path / "root")
     hostile = {
         "up": ("prefix", "../datasets/a"),
         "absolute": ("prefix", "/etc/passwd"),

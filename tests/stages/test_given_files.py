@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from nanoset_core.errors import MissingError
+from helpers.sample_project import write_corpus
+from nanoset_core.errors import InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.given_files import given_files
 
@@ -48,3 +49,27 @@ def test_a_pattern_without_a_file_is_refused(project):
     ) as error:
         given_files(project, "lists/*.csv", "views.clean.exclude")
     assert error.value.found == "lists/*.csv"
+
+
+@pytest.mark.parametrize("pattern", ["lists/*.txt", "lists/**/*.txt", "lists"])
+def test_a_list_of_a_view_is_refused_if_a_folder_has_its_name(tmp_path, tokenizer_file, pattern):
+    project = Project.open(write_corpus(tmp_path, tokenizer_file))
+    lists = project.config.file.parent / "lists"
+    (lists / "b.txt").mkdir(parents=True)
+    (lists / "a.txt").write_text("1\n")
+    with pytest.raises(InputError, match="a folder has the name of a file"):
+        given_files(project, pattern, "views.x.exclude")
+    (lists / "b.txt").rename(lists / "old")
+    assert given_files(project, pattern, "views.x.exclude").names
+
+
+def test_the_parts_of_a_table_are_found_below_its_folder(tmp_path, tokenizer_file):
+    project = Project.open(write_corpus(tmp_path, tokenizer_file))
+    scores = project.config.file.parent / "scores" / "x.parquet"
+    scores.mkdir(parents=True)
+    (scores / "part-0.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="a folder has the name of a file"):
+        given_files(project, "scores/*.parquet", "attributes.web.files")
+    assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == (
+        "x.parquet/part-0.parquet",
+    )

@@ -4,7 +4,6 @@ from there.
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import dagster as dg
@@ -12,68 +11,22 @@ import pytest
 from project.versions.changing import change_web
 
 from helpers.building import make_corpora
+from helpers.command import print_status
+from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import CONFIG, jsonl, sentences, write_raw
+from helpers.toy_stage import COUNTS, Counts
 from nanoset_assets.asset_names import check_asset_names
 from nanoset_assets.asset_table import SHAPES, AssetShape
 from nanoset_assets.build import build
-from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.diff import diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages import registry as stages
-from nanoset_core.stages.checking import check_current
-from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.report import run_here
-from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Summary, counted
-
-# What one folder in nanoset_core/stages contains.
-
-
-class Counts(PerCorpus):
-    """How many documents and tokens a corpus has, as JSON."""
-
-    layout = Layout("counts")
-    kind = "counts"
-    version = 1
-
-    def keys(self, config, corpora):
-        return [Key(corpus) for spec in config.webdatasets.values() for corpus in spec.names]
-
-    def inputs(self, config, key):
-        return {"dataset": Node(DATASET, key)}
-
-    def recipe(self, project, key, parents):
-        return Recipe(
-            self.layout.folder, key.subject, self.version, {"dataset": parents["dataset"]}
-        )
-
-    def make(self, project, key):
-        dataset = current_dataset(project, key.subject)
-
-        def write(folder):
-            counts = {name: dataset.facts[name] for name in ("documents", "tokens")}
-            (folder / "counts.json").write_text(json.dumps(counts))
-            return counts, {}
-
-        recipe = self.recipe(project, key, {"dataset": dataset.digest})
-        return project.outputs.make_current(project.outputs.commit(recipe, write))
-
-    def verify(self, project, key, *, deep=False, run=run_here):
-        return check_current(project, self, key, lambda *_: None, "documents", deep=deep)
-
-    def show(self, project, manifest):
-        return Summary(counted(manifest, "documents", "tokens"))
-
-
-COUNTS = Counts()
-
+from nanoset_core.stages.stage import Key
 
 # Its line in nanoset_assets/asset_table.py.
 
@@ -133,7 +86,7 @@ def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset, monkeypatch):
 def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
     row = status(made)["counts web"]
     assert (row.state, row.figures["documents"]) == ("up to date", 240)
-    print_tables([row])
+    print_status([row])
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("counts", "web", "documents", "240", "up to date"))
     project = Project.open(made / "nanoset.yaml")

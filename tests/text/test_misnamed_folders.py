@@ -8,8 +8,6 @@ from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_corpus
 from nanoset_core.errors import InputError
 from nanoset_core.project.first_config import write_config
-from nanoset_core.project.project import Project
-from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.contents import contents_of
@@ -79,30 +77,6 @@ def test_init_names_it(tmp_path):
     (web / "a.jsonl").write_bytes(jsonl(sentences("web", 50)))
     start = write_config(tmp_path)
     assert "misnamed" in notices(start.text.corpora["web"])
-
-
-@pytest.mark.parametrize("pattern", ["lists/*.txt", "lists/**/*.txt", "lists"])
-def test_a_list_of_a_view_is_refused_if_a_folder_has_its_name(tmp_path, tokenizer_file, pattern):
-    project = Project.open(write_corpus(tmp_path, tokenizer_file))
-    lists = project.config.file.parent / "lists"
-    (lists / "b.txt").mkdir(parents=True)
-    (lists / "a.txt").write_text("1\n")
-    with pytest.raises(InputError, match="a folder has the name of a file"):
-        given_files(project, pattern, "views.x.exclude")
-    (lists / "b.txt").rename(lists / "old")
-    assert given_files(project, pattern, "views.x.exclude").names
-
-
-def test_the_parts_of_a_table_are_found_below_its_folder(tmp_path, tokenizer_file):
-    project = Project.open(write_corpus(tmp_path, tokenizer_file))
-    scores = project.config.file.parent / "scores" / "x.parquet"
-    scores.mkdir(parents=True)
-    (scores / "part-0.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="a folder has the name of a file"):
-        given_files(project, "scores/*.parquet", "attributes.web.files")
-    assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == (
-        "x.parquet/part-0.parquet",
-    )
 
 
 def test_a_list_that_cannot_be_read_fails_its_view_alone(tmp_path, tokenizer_file):

@@ -12,17 +12,14 @@ from functools import cache
 import dagster as dg
 import pytest
 
-from helpers.building import make_inventory, make_shards, run_stages
+from helpers.building import make_inventory, make_shards, open_project, output_root, run_stages
+from helpers.inspecting import reasons_to_build
 from helpers.sabotage import Sabotaged, Shortened, poison, sabotaged
 from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.build import build
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.project import Project
-from nanoset_core.project.status import project_status
 from nanoset_core.stages.shards import make as shards
 from nanoset_core.stages.shards import tokenize as tokenizing
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.distrust import Distrust, DistrustError, recipe_options
 from nanoset_core.tokenizers.encoders import (
@@ -56,7 +53,7 @@ def expected(tmp_path_factory, tokenizer_file):
             folder, tokenizer_file, {"tokenization: {": "tokenization: {engine: tokenizers, "}
         )
         change(folder)
-        run_stages(Project.open(config))
+        run_stages(open_project(config))
         return datasets(config)
 
     return made
@@ -64,7 +61,7 @@ def expected(tmp_path_factory, tokenizer_file):
 
 def datasets(config):
     """Corpus → {file: sha256} of its current dataset."""
-    outputs = Project.open(config).outputs
+    outputs = open_project(config).outputs
     found = {corpus: outputs.current("datasets", corpus) for corpus in CORPORA}
     return {
         corpus: {name: fact.sha256 for name, fact in one.files.items()}
@@ -73,7 +70,7 @@ def datasets(config):
 
 
 def why(config):
-    return {row.label: list(row.why) for row in project_status(Project.open(config)) if row.why}
+    return reasons_to_build(open_project(config))
 
 
 def tokenize_web(project):
@@ -99,8 +96,8 @@ def test_what_the_audit_finds_is_made_again_by_the_reference(
     config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
     sabotage(fault)
     with caplog.at_level(logging.WARNING):
-        run_stages(Project.open(config))
-    outputs = Project.open(config).outputs
+        run_stages(open_project(config))
+    outputs = open_project(config).outputs
     (record,) = distrust.load_records(outputs)
     assert record.engine == "numpy"
     assert ".jsonl" in record.where
@@ -108,7 +105,7 @@ def test_what_the_audit_finds_is_made_again_by_the_reference(
     assert outputs.current("tokenized", "web").recipe["options"][distrust.OPTION] == [
         f"numpy {record.version}"
     ]
-    run_stages(Project.open(config))  # corpora that were done before the fault was found
+    run_stages(open_project(config))  # corpora that were done before the fault was found
     assert datasets(config) == expected()
     assert why(config) == {}
 
@@ -120,13 +117,13 @@ def test_what_was_built_before_is_made_again_by_one_build(
     config = make_project(replacements=PLAIN)
     config.write_text(config.read_text().partition("nanosets:")[0])
     sabotage(lambda text: "7: " in text[:10] or text.startswith("web 200"), kind)
-    run_stages(Project.open(config))
-    assert distrust.load_records(Project.open(config).outputs) == []
+    run_stages(open_project(config))
+    assert distrust.load_records(open_project(config).outputs) == []
     assert datasets(config) != expected()
     config.write_text(config.read_text().replace("audit: 0, ", "audit: 1, "))
     add_to_web(config.parent)
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        report = build(Project.open(config), instance)
+        report = build(open_project(config), instance)
     assert report.failed == {}
     assert {f"indexed_dataset [{corpus}]" for corpus in CORPORA} <= report.made.keys()
     assert datasets(config) == expected(add_to_web)
@@ -135,7 +132,7 @@ def test_what_was_built_before_is_made_again_by_one_build(
 
 def test_status_shows_what_is_stale(make_project):
     config = make_project()
-    run_stages(Project.open(config))
+    run_stages(open_project(config))
     before = tree(config.parent / "data")
     assert why(config) == {}
     poison(config)
@@ -143,10 +140,10 @@ def test_status_shows_what_is_stale(make_project):
     assert all("distrusted_engines" in told[f"corpus {name}"][0] for name in CORPORA)
     assert {"nanoset pretrain train", "webdataset shuffled"} <= told.keys()
     right = datasets(config)
-    run_stages(Project.open(config))
+    run_stages(open_project(config))
     assert why(config) == {}
     assert datasets(config) == right
-    assert engines_of(Project.open(config).outputs)[1] == {"tokenizers"}
+    assert engines_of(open_project(config).outputs)[1] == {"tokenizers"}
     after = tree(config.parent / "data")
     assert all(
         after[name] == digest
@@ -179,12 +176,12 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
     config = make_project(replacements=PLAIN)
 
     def note(progress):
-        outputs = Project.open(config).outputs
+        outputs = open_project(config).outputs
         has_shard = progress.stage == "tokenized_shards" and any(outputs.versions("shards", "web"))
         if has_shard and not distrust.load_records(outputs):
             distrust.save_record(outputs, numpy_record(outputs))
 
-    project = Project.open(config, note)
+    project = open_project(config, note)
     tokenize_web(project)
     named, used = engines_of(project.outputs)
     assert named == [f"numpy {distrust.load_records(project.outputs)[0].version}"]
@@ -193,7 +190,7 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
 
 def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project, monkeypatch):
     config = make_project(replacements=PLAIN)
-    project = Project.open(config)
+    project = open_project(config)
     losses_of = tokenizing.losses_of
 
     def note_late(*given):
@@ -210,7 +207,7 @@ def test_a_record_that_cannot_be_seen_yet_counts(make_project, sabotage, monkeyp
     config = make_project(replacements={"tokenization: {": "tokenization: {audit: 1, "})
     sabotage(FAULTS["a single document"])
     monkeypatch.setattr(distrust, "load_records", lambda *given, **named: [])
-    project = Project.open(config)
+    project = open_project(config)
     tokenize_web(project)
     named, used = engines_of(project.outputs)
     assert [name.split()[0] for name in named] == ["numpy"]
@@ -224,7 +221,7 @@ def test_an_engine_that_is_used_all_the_same_ends_the_work(make_project, sabotag
     monkeypatch.setattr(shards, "make_engine", lambda file, name, without: make(file, name))
     message = r"not to be used any more[\s\S]*remedy: set the engine to `tokenizers`"
     with pytest.raises(NanosetError, match=message) as error:
-        tokenize_web(Project.open(config))
+        tokenize_web(open_project(config))
     assert ".jsonl" in error.value.where
 
 
@@ -237,7 +234,7 @@ def test_records_cross_processes_and_become_recipe_options():
 
 
 def test_records_are_of_a_tokenizer_and_unreadable_ones_are_skipped(tmp_path, caplog):
-    root = OutputRoot(FileAccess(tmp_path / "data"))
+    root = output_root(tmp_path / "data")
     assert distrust.load_records(root) == []
     distrust.save_record(root, RECORD)
     distrust.save_record(root, replace(RECORD, tokenizer="b" * 64))

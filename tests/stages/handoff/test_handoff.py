@@ -25,7 +25,6 @@ from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.stages.mappings.settings import NanosetSpec, PhaseSpec, ScheduleSpec
 from nanoset_core.tokenizers.files import TokenizerFile, define
-from nanoset_core.untrusted import shell_word
 
 PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
 RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)
@@ -385,7 +384,7 @@ def test_the_commands_of_start_are_quoted_for_the_shell(tmp_path):
         *" ".join(spoken).split(),
     ]
     (start,) = [line for line in lines if "torchrun" in line]
-    assert f"$(cat {shell_word(f'{HOSTILE}/arguments.txt')})" in start
+    assert f"$(cat {shlex.quote(f'{HOSTILE}/arguments.txt')})" in start
 
 
 def test_start_turns_patterns_of_the_shell_off_if_an_argument_holds_one():

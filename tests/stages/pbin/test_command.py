@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDatasetBuilder, PackedDataset
-from nanoset_core.cli import main, nanoset
+from nanoset_core.cli import main
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.pbin.writing import PbinCounts
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.pbin import standalone
 from nanoset_core.stages.pbin.conversion import model_vocab_size
 from nanoset_core.stages.pbin.selection import merge_pbin
@@ -129,7 +128,8 @@ def test_raw_index(pack):
 def test_describe(pack, name, layout, size):
     shown, _ = pack("describe", GOLDEN / f"{name}.pbin")
     dataset = PackedDataset(GOLDEN / f"{name}.pbin")
-    counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {format_count(size, 'byte')}"
+    unit = "byte" if size == 1 else "bytes"
+    counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {size} {unit}"
     assert shown.startswith(f"{GOLDEN / name}.pbin: {counts}\nlayout {layout}, ")
     assert ("nanoset pbin repair" in shown) == (layout != "D")
 
@@ -203,7 +203,7 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
         1,
     ]
     for _ in range(2):
-        outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+        outcome = invoke_nanoset([str(argument) for argument in arguments])
         assert outcome.exit_code == 0, outcome.output
         assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in outcome.output
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in outcome.output

@@ -16,48 +16,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
+from helpers.shards import task_for
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Progress, progress_reported_to
-from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import make as shards_module
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import ShardSettings, ShardTask, engine_choice, make_shard
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.stages.shards.make import engine_choice, make_shard
 from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
 from nanoset_core.text.inventories import take_inventory
-from nanoset_core.text.pieces import SourceRange, cut_ranges
-from nanoset_core.tokenizers.engines import reference
-from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+from nanoset_core.text.pieces import cut_ranges
 
 GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = ["documents.parquet", "manifest.json", "rejects.jsonl", "tokens.bin", "tokens.idx"]
-
-
-def task_for(corpus: Path, out: Path, source: SourceRange | None = None, **changes) -> ShardTask:
-    source = source or SourceRange(take_inventory(corpus, "web").pieces)
-    facts = tokenizer_facts(GOLDEN / "tokenizer.json")
-    settings = ShardSettings(
-        tokenizer_file=facts.file,
-        engine="tokenizers",
-        dtype=facts.dtype.name,
-        max_id=facts.max_id,
-        framing=Framing(after=(0,)),
-        text_key="text",
-        max_line_bytes=1 << 20,
-        fail_on_reject=False,
-    )
-    recipe = Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint})
-    return ShardTask(
-        OutputRoot(FileAccess(out)),
-        recipe,
-        corpus,
-        source,
-        dataclasses.replace(settings, **changes),
-    )
 
 
 @pytest.fixture
@@ -484,7 +457,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_pat
 
 def test_a_document_that_memory_does_not_hold_is_named_with_the_key(corpus, tmp_path, monkeypatch):
     (corpus / "a.jsonl").write_bytes(lines("short", "some words and " * 100_000, "short"))
-    monkeypatch.setattr(reference, "free_memory", lambda: 1 << 20)
+    monkeypatch.setattr("nanoset_core.tokenizers.engines.reference.free_memory", lambda: 1 << 20)
     with pytest.raises(InputError, match="needs more memory than is available") as caught:
         make_shard(task_for(corpus, tmp_path / "out", max_line_bytes=1 << 30))
     assert caught.value.where == f"{corpus / 'a.jsonl'}:2 (byte 18)"
