@@ -26,7 +26,7 @@ from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.views.conditions import ColumnStatistics, parse_condition
 from nanoset_core.stages.views.ids import Ids
-from nanoset_core.stages.views.rules import Listed, Rule, Split, Where
+from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Where
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.tables import statistics_of
 from nanoset_core.stages.views.writing import write_view_idx
@@ -172,7 +172,7 @@ def condition(folder: Path) -> None:
     text = "quality >= 3 and topic in ('topic-01', 'topic-02', 'topic-03')"
     rule = Rule((Where("one", parse_condition(text, "where")),))
     ours, [(count, tokens)] = timed(f"where {text}", lambda: chosen(folder, [rule]))
-    timed("a split by id", lambda: chosen(folder, [Rule((Split("one", "id", 0.0, 0.01),))]))
+    timed("a split by id", lambda: chosen(folder, [Rule((HashSplit("one", "id", 0.0, 0.01),))]))
     try:
         import duckdb
     except ImportError:

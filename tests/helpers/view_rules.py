@@ -14,11 +14,11 @@ from nanoset_core.stages.views.conditions import ColumnStatistics, parse_conditi
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
+    HashSplit,
     Listed,
-    Order,
     Repeat,
     Rule,
-    Split,
+    ViewOrder,
     Where,
     Without,
 )
@@ -136,7 +136,7 @@ KEEPS_DOCUMENT = {
     ),
     Listed: lambda step, row, n, keys: (row["id"] in step.ids._texts.to_pylist()) == step.keep,
     Without: lambda step, row, n, keys: n not in step.documents,
-    Split: lambda step, row, n, keys: (
+    HashSplit: lambda step, row, n, keys: (
         step.start <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.stop
     ),
 }
@@ -166,11 +166,11 @@ def random_rule(seed: int) -> Rule:
         Where("v", parse_condition(pick.choice(where), "v")),
         Listed("v", Ids(ids), bool(pick.randrange(2)), "ids"),
         Without("v", np.array(sorted(pick.sample(range(ROWS), 50))), "without"),
-        Split("v", "id", *pick.choice([(0.0, 0.5), (0.25, 1.0), (0.0, 1.0), (0.9, 0.9)])),
+        HashSplit("v", "id", *pick.choice([(0.0, 0.5), (0.25, 1.0), (0.0, 1.0), (0.9, 0.9)])),
         Budget("v", "tokens", pick.choice([0, 1, 500, 10**6])),
         Budget("w", "documents", pick.choice([0, 3, 200, 10**6])),
         Repeat("v", pick.choice([0.5, 1, 2, 2.5])),
         Repeat("w", pick.choice([0.3, 3.25])),
     ]
-    orders = [None, Order("quality"), Order("tokens", descending=True)]
+    orders = [None, ViewOrder("quality"), ViewOrder("tokens", descending=True)]
     return Rule(tuple(pick.sample(steps, pick.randrange(5))), pick.choice(orders))

@@ -348,8 +348,8 @@ def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
 def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
     """Return a nanoset for each phase of a run."""
     specs: dict[str, NanosetSpec] = {}
-    corpora_before: list[str] = []
-    name_before: str | None = None
+    earlier_corpora: list[str] = []
+    previous_name: str | None = None
     for phase, span in zip(spec.phases, pairwise(spec.phase_bounds), strict=True):
         start, stop = span
         phase_spec = replace(spec, blend=phase.blend, mix=phase.mix)
@@ -357,12 +357,14 @@ def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
 
         # These are no keys of nanoset.yaml, so that the constructor does not take them.
         object.__setattr__(phase_spec, "span", span)
-        if spec.continue_ and name_before is not None:
-            object.__setattr__(phase_spec, "after", name_before)
-            object.__setattr__(phase_spec, "earlier", tuple(dict.fromkeys(corpora_before)))
-        corpora_before += corpora_of(phase.blend)
-        name_before = f"{name}-phase-{len(specs) + 1}"
-        specs[name_before] = phase_spec
+        if spec.continue_ and previous_name is not None:
+            unique_corpora = tuple(dict.fromkeys(earlier_corpora))
+            object.__setattr__(phase_spec, "after", previous_name)
+            object.__setattr__(phase_spec, "earlier", unique_corpora)
+
+        earlier_corpora += corpora_of(phase.blend)
+        previous_name = f"{name}-phase-{len(specs) + 1}"
+        specs[previous_name] = phase_spec
     return specs
 
 

@@ -116,6 +116,7 @@ def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
     limit = U64(0)  # the digits that are known so far
     room = budget.limit
     for shift in _SHIFTS:
+        # (65536,) amounts up to and including each digit; the first sum above the room is wanted
         sums = np.cumsum(_amounts_by_digit(budget, candidates, limit, shift))
         digit = int(np.searchsorted(sums, room, side="right"))
         if digit == _N_DIGIT_VALUES:
@@ -124,6 +125,8 @@ def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
             # The sums of two passes differ by rounding, beyond 2**53: take the last hash that has
             # these digits.
             digit -= 1
+
+        # Documents with smaller digits fit.
         if digit > 0:
             room -= int(sums[digit - 1])
         limit = (limit << U64(_DIGIT_BITS)) | U64(digit)

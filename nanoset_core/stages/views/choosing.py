@@ -24,12 +24,12 @@ from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
 from nanoset_core.stages.views.rules import (
     Budget,
+    HashSplit,
     Listed,
-    Order,
     Repeat,
     Rule,
-    Split,
     Step,
+    ViewOrder,
     Where,
     Without,
 )
@@ -231,7 +231,7 @@ def rule_of(
         # The last view of the chain that has an order decides it.
         order_spec = project.config.views[view].order
         if not isinstance(order_spec, str):
-            order = Order(order_spec.by, order_spec.descending, order_spec.seed)
+            order = ViewOrder(order_spec.by, order_spec.descending, order_spec.seed)
     return ViewRule(Rule(tuple(steps), order), ids_by_key)
 
 
@@ -258,7 +258,7 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
         steps.append(Where(view, condition))
     if spec.split is not None:
         start, stop = spec.split.keep
-        steps.append(Split(view, spec.split.by, start, stop))
+        steps.append(HashSplit(view, spec.split.by, start, stop))
     if spec.documents is not None:
         steps.append(Budget(view, "documents", int(spec.documents)))
     if spec.tokens is not None:

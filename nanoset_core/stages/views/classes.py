@@ -122,7 +122,11 @@ class DocumentClasses:
         self._sizes: NDArray[np.int64] | None = None
 
     def divide(self, division: ColumnCodes) -> None:
-        """Divide each class further, by a code for each document."""
+        """Divide each class further, into documents with the same code.
+
+        Args:
+            division: A code for each document.
+        """
         if self.count > 1:
             self.codes = self.codes * division.count + division.codes
         else:

@@ -9,8 +9,8 @@ The rule of this view has three steps, which are applied in this order:
     Where     where quality >= 3
     Budget    5,000,000,000 tokens
 
-Listed, Where, Without and Split are filters: they decide about each document for itself. A Budget
-and a Repeat need to know how often each document is given so far.
+Listed, Where, Without and HashSplit are filters: they decide about each document separately. A
+Budget looks at all documents together, and a Repeat changes how often documents are given.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Without:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class HashSplit:
     """Keeps a share of the documents by a hash, so that a document never changes sides."""
 
     view: str = field(compare=False)
@@ -243,7 +243,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ViewOrder:
     """An order of documents other than the one in which they are stored."""
 
     by: str | None = None
@@ -253,9 +253,9 @@ class Order:
     """Seed by which they are shuffled. Either this or `by` is set."""
 
 
-Filter = Where | Listed | Without | Split
+Filter = Where | Listed | Without | HashSplit
 Step = Filter | Budget | Repeat
-FILTERS = (Where, Listed, Without, Split)
+FILTERS = (Where, Listed, Without, HashSplit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +267,11 @@ class Rule:
 
     steps: tuple[Step, ...] = ()
     """In the order in which they are applied; `view` of each is the view that it belongs to."""
-    order: Order | None = None
+    order: ViewOrder | None = None
 
     @property
     def leading_filters(self) -> tuple[Filter, ...]:
-        """The filters before the first budget or repeat; all documents can pass them in one read."""
+        """The filters before the first budget or repeat: they can be applied while reading."""
         filters: list[Filter] = []
         for step in self.steps:
             if not isinstance(step, FILTERS):

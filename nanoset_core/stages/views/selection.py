@@ -36,17 +36,17 @@ from nanoset_core.stages.views.rules import (
     Budget,
     Filter,
     GroupReader,
-    Order,
     Repeat,
     RowGroup,
     Rule,
     StepCount,
+    ViewOrder,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
 from nanoset_core.stages.views.sieve import Sieve
 
 
-class Copies(NamedTuple):
+class CopyChunk(NamedTuple):
     """Some documents of a view, each once."""
 
     copy: int
@@ -94,10 +94,8 @@ class Selection:
         for start in range(0, len(self.order), CHUNK_DOCUMENTS):
             yield self.order[start : start + CHUNK_DOCUMENTS]
 
-    def copies(self) -> Iterator[Copies]:
-        """Yield the documents in the order of storage: first all first copies, then all second
-        ones, and so on.
-        """
+    def copies(self) -> Iterator[CopyChunk]:
+        """Yield the documents in the order of storage: all first copies, then all second ones, …"""
         most_copies = 1 if self.times is None else int(self.times.max(initial=0))
         for copy in range(most_copies):
             start = 0
@@ -109,7 +107,7 @@ class Selection:
                     documents = documents[has_copy]
                     positions = positions[has_copy]
                 if len(documents):
-                    yield Copies(copy, documents, positions)
+                    yield CopyChunk(copy, documents, positions)
                 start = stop
 
 
@@ -331,7 +329,7 @@ def _count_step(rule: Rule, number: int, candidates: Candidates) -> StepCount:
 
 
 def _ordered_documents(
-    order: Order,
+    order: ViewOrder,
     selection: Selection,
     hashes: NDArray[np.uint64],
     sort_values: Sequence[Any],

@@ -49,8 +49,9 @@ class ViewOrderSpec:
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """A dataset of documents chosen from a corpus: its own index over the same tokens. Rules apply
-    in the order below.
+    """A dataset of documents chosen from a corpus, by rules that apply in the order below.
+
+    It has its own index, which points to the tokens of the corpus.
     """
 
     of: str = field(metadata={"example": "web"})

@@ -48,7 +48,7 @@ _GROUPS_PER_CHUNK = 16
 """Row groups whose documents are returned together."""
 
 
-class DocumentCounts(NamedTuple):
+class RemainingCounts(NamedTuple):
     """Documents, and their tokens."""
 
     documents: int
@@ -57,7 +57,7 @@ class DocumentCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _ClassTable:
-    """What is known of the classes of a row group, and of later row groups with the same classes."""
+    """The classes of a row group, which later row groups may share, and what filters answer."""
 
     meaning: list[object]
     """What the classes stand for; see `DocumentClasses.meaning`."""
@@ -168,7 +168,8 @@ class Sieve:
 
         Filters that are not conditions keep all classes.
         """
-        # Read only columns of conditions that may be true of a document of the row group.
+        # Read only the columns of conditions that may be true for a document, by the statistics of
+        # the file.
         columns: frozenset[str] = frozenset()
         for _, condition, needed in self._tree.conditions:
             if not needed <= columns and condition.may_hold(reader.statistics):
@@ -263,12 +264,12 @@ class Sieve:
         kept_documents: NDArray[np.bool_] = kept_classes[self._last_codes]
         return kept_documents
 
-    def counts(self, view: int) -> Iterator[DocumentCounts]:
+    def counts(self, view: int) -> Iterator[RemainingCounts]:
         """Yield what the corpus has, and then what is left after each leading filter of a view."""
         self._add_up_counts()
         for node in self._tree.paths[view]:
             documents, tokens = self._node_counts[node].tolist()
-            yield DocumentCounts(documents, tokens)
+            yield RemainingCounts(documents, tokens)
 
     def chunks(self, view: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of the documents that a view keeps, ascending, 16 row groups a time."""

@@ -233,9 +233,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: the rules of the view and of the views that it is of, and the content
-        of their files.
-        """
+        """Return the recipe: the rules of all views in the chain, and what their files contain."""
         name = self.layout.name_of(key)
         chain = chain_of(project.config.views, name)
         options: dict[str, Any] = {"of": chain[:-1]}

@@ -36,8 +36,8 @@ class ViewSize(NamedTuple):
 def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     """Write an .idx of some documents of a dataset; return what it contains.
 
-    The arrays are written one after the other, each in one pass over the documents, so that memory
-    is only needed for one chunk. A document of one sequence takes 20 bytes in the file.
+    Each array is written in a pass of its own over the documents, so that only one chunk of
+    documents is in memory. A document of one sequence takes 20 bytes in the file.
 
     Args:
         path: Must not exist.
@@ -71,8 +71,9 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
 
 def _sequence_counts(base: Index, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of sequences of each document, shape (len(documents),)."""
-    counts: NDArray[np.int64] = base.document_indices[documents + 1]
-    counts = counts - base.document_indices[documents]
+    starts = base.document_indices[documents]  # (n_documents,) first sequence of each
+    stops = base.document_indices[documents + 1]
+    counts: NDArray[np.int64] = stops - starts
     return counts
 
 

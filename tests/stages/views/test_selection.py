@@ -20,10 +20,10 @@ from nanoset_core.stages.views.conditions import parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
-    Order,
+    HashSplit,
     Repeat,
     Rule,
-    Split,
+    ViewOrder,
     Where,
 )
 from nanoset_core.stages.views.selection import select
@@ -77,7 +77,7 @@ def test_values_that_a_row_group_lacks_are_found_in_the_next_one(size, tmp_path)
 
 
 def test_a_seeded_order_is_a_permutation_that_goes_with_the_documents(tmp_path):
-    rule = Rule((Repeat("v", 2),), Order(seed=7))
+    rule = Rule((Repeat("v", 2),), ViewOrder(seed=7))
     numbers = chosen(select(row_groups(documents_table(), 64), [rule], tmp_path)[0])
     assert sorted(numbers) == sorted([*range(ROWS), *range(ROWS)])
     more = chosen(select(row_groups(documents_table(ROWS + 100), 64), [rule], tmp_path)[0])
@@ -86,7 +86,7 @@ def test_a_seeded_order_is_a_permutation_that_goes_with_the_documents(tmp_path):
 
 def test_a_smaller_budget_is_a_subset_and_no_document_changes_sides_by_an_append(tmp_path):
     rules = [Rule((Budget("a", "tokens", most),)) for most in (100, 1000, 5000)]
-    rules += [Rule((Split("s", "id", *keep),)) for keep in ((0.0, 0.3), (0.3, 1.0))]
+    rules += [Rule((HashSplit("s", "id", *keep),)) for keep in ((0.0, 0.3), (0.3, 1.0))]
     before = [
         set(chosen(one)) for one in select(row_groups(documents_table(), 64), rules, tmp_path)
     ]
@@ -130,7 +130,7 @@ def sides_of(tables: dict[int, pa.Table], scratch) -> dict[int, np.ndarray]:
         ]
         first += table.num_rows
     bounds = [0.0, 0.01, 0.5, 1.0]
-    rules = [Rule((Split("s", "id", *keep),)) for keep in pairwise(bounds)]
+    rules = [Rule((HashSplit("s", "id", *keep),)) for keep in pairwise(bounds)]
     sides, times = np.zeros(first, np.uint8), np.zeros(first, np.uint8)
     for side, found in enumerate(select(parts, rules, scratch)):
         for some in found.chunks():
