@@ -109,7 +109,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
     if tokenized is None or inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
         # Its shards will be made of text: their documents are left out by their ids.
-        purged.note(outputs, corpus, (), id_digests)
+        purged.add_record(outputs, corpus, (), id_digests)
         return
 
     # Record where the documents are in the text. Ranges depend on that: their recipes are those
@@ -122,7 +122,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         pieces = ranges[shard.number].pieces
         for document in shard.documents:
             places.append(purged.place_of(pieces, document.file, document.line, document.offset))
-    purged.note(outputs, corpus, places, id_digests)
+    purged.add_record(outputs, corpus, places, id_digests)
     ranges = ranges_of(project, inventory, range_bytes)
 
     tasks = []

@@ -125,7 +125,7 @@ class TokenizeJob:
                 progress.add_shard(shard)
         self.listener(progress.total)
 
-        returned_places: list[purged.Place] = []
+        returned_places: list[purged.ErasedPlace] = []
         with progress_reported_to(progress.hear):
             for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
                 if not isinstance(outcome, Manifest):
@@ -135,7 +135,7 @@ class TokenizeJob:
                 progress.add_shard(outcome)
                 progress.report()
         if returned_places:
-            raise purged.PurgedError(returned_places)
+            raise purged.ReturnedDocumentsError(returned_places)
         in_order = [packed_shards[number] for number in sorted(packed_shards)]
         return PackedManifests(in_order, self.root.access)
 
@@ -153,11 +153,11 @@ class TokenizeJob:
                 yield number, unpack(shard, self.root.access)
 
 
-def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.Place]:
+def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.ErasedPlace]:
     """Make a shard, or return where its files have erased documents again."""
     try:
         return make_shard(task)
-    except purged.PurgedError as error:
+    except purged.ReturnedDocumentsError as error:
         return error.places
 
 

@@ -166,7 +166,7 @@ def _write_shard(
                 add_rows(batch, framed.lengths, framed.kept)
             writing.count(batch, encoded, facts_of(batch, framed))
     if writing.erased_places:
-        raise purged.PurgedError(writing.erased_places)
+        raise purged.ReturnedDocumentsError(writing.erased_places)
 
     names = [BIN, f"{TOKENS}.idx", REJECTS]
     if settings.documents:
@@ -204,15 +204,15 @@ class _ShardInProgress:
         self._lines_of_pieces: list[tuple[Piece, int]] = []
         self._read_bytes = 0
         self._reported_at = time.monotonic()
-        self._erased = purged.noted(task.root, task.recipe.name)
-        self.erased_places: list[purged.Place] = []
+        self._erased = purged.read_erased(task.root, task.recipe.name)
+        self.erased_places: list[purged.ErasedPlace] = []
         """Where documents that were erased are in the text again."""
 
     def finds_erased(self, batch: DocumentBatch) -> bool:
         """Look for erased documents in a batch; return whether one was found, in this batch or an
         earlier one.
         """
-        self.erased_places += purged.come_back(self._erased, self._task.source, batch)
+        self.erased_places += purged.find_returned(self._erased, self._task.source, batch)
         return bool(self.erased_places)
 
     def encode(self, batch: DocumentBatch) -> Encoded:

@@ -16,7 +16,7 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
     """Return the options of recipes that decide a corpus's tokens: those of its shards, and the
     erased documents.
     """
-    erased = purged.noted(project.outputs, corpus)
+    erased = purged.read_erased(project.outputs, corpus)
     return shard_options(project, corpus) | purged.recipe_options(erased)
 
 

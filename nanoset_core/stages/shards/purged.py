@@ -1,10 +1,12 @@
-"""Documents that were erased: records below the root of where they are in the raw text, which no
-shard is made of.
+"""Records of erased documents, which no shard is made from again.
 
-Once a corpus has a record, the recipe of each shard whose range has such a document names it, and
-so does the recipe of everything that is made of these shards. Of the documents' own ids a digest is
-kept: a document with such an id that appears in another file later is found by it, and left out,
-too.
+`nanoset purge` stores a record below the root: where the documents are in the raw text, and digests
+of their own ids. The text itself is not changed. Once a corpus has a record,
+
+- shards leave the documents out; the recipe of each shard whose range has one of them says so, and
+  so does the recipe of everything that is made from the corpus;
+- a document with the id of an erased one that appears elsewhere in the text later, for example in a
+  new file, is left out as well.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,60 +29,87 @@ from nanoset_core.text.pieces import Piece, SourceRange
 FOLDER = "purged"
 OPTION = "purged"
 """Name of the option of recipes: a digest of all places of a corpus."""
-PieceKey = tuple[str, int, int, str]
-"""Path, first byte, byte after the last, and digest of a piece of a file."""
-Place = tuple[str, int, int, str, int]
-"""A document in the raw text: a PieceKey, and its byte in the decompressed file, or its row in a
-table.
-"""
+
+
+class PieceKey(NamedTuple):
+    """Identifies a piece of a file, and its content."""
+
+    path: str
+    start: int
+    """First byte."""
+    stop: int
+    """Byte after the last."""
+    digest: str
+
+    @staticmethod
+    def of(piece: Piece) -> PieceKey:
+        """Return the key of a piece."""
+        return PieceKey(piece.path, piece.begin, piece.end, piece.digest)
+
+
+class ErasedPlace(NamedTuple):
+    """Where an erased document is in the raw text. Records contain it as a list of its fields."""
+
+    path: str
+    start: int
+    stop: int
+    digest: str
+    position: int
+    """First byte of the document in the decompressed file, or its row in a table."""
+
+    @property
+    def piece(self) -> PieceKey:
+        """The piece that contains the document."""
+        return PieceKey(self.path, self.start, self.stop, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
-    """What was erased of a corpus."""
+class ErasedDocuments:
+    """The erased documents of a corpus."""
 
     ids: frozenset[str] = frozenset()
-    """Digests of the documents' ids, as `id_digest` computes them."""
+    """Digests of their ids, as `id_digest` computes them."""
     places: Mapping[PieceKey, frozenset[int]] = field(default_factory=dict)
-    """Piece → bytes, or rows, of its documents that are left out."""
+    """Piece → positions of its erased documents; see `ErasedPlace`."""
+
+    def contains(self, place: ErasedPlace) -> bool:
+        """Return whether a place is recorded."""
+        return place.position in self.places.get(place.piece, frozenset())
 
 
-class PurgedError(Exception):
-    """Documents with the ids of erased ones are in the raw text at other places than before."""
+class ReturnedDocumentsError(Exception):
+    """Documents with the ids of erased ones are in the raw text in places that are not recorded."""
 
-    def __init__(self, places: Collection[Place]) -> None:
+    def __init__(self, places: Collection[ErasedPlace]) -> None:
         super().__init__(places)
         self.places = places
 
 
 def id_digest(identity: str) -> str:
-    """Return what is kept of a document's own id: 32 hex digits of its sha256."""
+    """Return what is stored of a document's own id: 32 hex digits of its sha256."""
     return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Place:
+def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
     """Return the place of a document.
 
     Args:
         pieces: The pieces of its range.
         file: Its file.
         line: Its line, or its row in a table.
-        offset: Its byte in the decompressed file; -1 for a row of a table.
+        offset: Its first byte in the decompressed file; -1 for a row of a table.
     """
     position = line if offset < 0 else offset
     candidates = [piece for piece in pieces if piece.path == file]
-    # Compressed files and tables have one piece, in whose stored bytes a position is no byte.
+    # Compressed files and tables have one piece. Its bounds are bytes of the stored file, which
+    # cannot be compared with the position.
     if len(candidates) > 1:
         candidates = [piece for piece in candidates if piece.begin <= position < piece.end]
-    return *_key(candidates[0]), position
+    return ErasedPlace(*PieceKey.of(candidates[0]), position)
 
 
-def _key(piece: Piece) -> PieceKey:
-    return piece.path, piece.begin, piece.end, piece.digest
-
-
-def note(
-    outputs: OutputRoot, corpus: str, places: Iterable[Place], ids: Iterable[str] = ()
+def add_record(
+    outputs: OutputRoot, corpus: str, places: Iterable[ErasedPlace], ids: Iterable[str] = ()
 ) -> None:
     """Record erased documents of a corpus below a root, unless all of them are recorded.
 
@@ -90,30 +119,25 @@ def note(
         places: Where they are.
         ids: Digests of their ids, as `id_digest` computes them.
     """
-    known = noted(outputs, corpus, again=True)
     new_ids = sorted(set(ids))
     new_places = sorted(set(places))
-    if known.ids.issuperset(new_ids) and all(_is_noted(known, place) for place in new_places):
+    known = read_erased(outputs, corpus, again=True)
+    if known.ids.issuperset(new_ids) and all(known.contains(place) for place in new_places):
         return
+
     value = {"ids": new_ids, "places": new_places}
     record_path = outputs.folder / FOLDER / corpus / f"{digest_of(value)}.json"
     outputs.access.write(record_path, canonical_json(value) + b"\n")
     _remembered.pop(outputs.folder, None)
 
 
-def _is_noted(purged: Purged, place: Place) -> bool:
-    """Return whether a place is among those of a corpus."""
-    positions = purged.places.get(place[:4], frozenset())
-    return place[4] in positions
-
-
 @dataclass(slots=True)
 class _RememberedRecords:
-    """What the records of a root in a bucket say, as they were listed a few seconds ago."""
+    """The records of a root in a bucket, as they were listed a few seconds ago."""
 
     listed_at: float
     """By the monotonic clock."""
-    by_corpus: dict[str, Purged | None]
+    by_corpus: dict[str, ErasedDocuments | None]
     """Corpora with records; None for those whose records were not read yet."""
 
 
@@ -121,35 +145,41 @@ _remembered: dict[Path, _RememberedRecords] = {}
 """Folder of a root → its records."""
 
 
-def noted(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Purged:
-    """Return what the records below a root say about a corpus.
+def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> ErasedDocuments:
+    """Return the erased documents of a corpus that are recorded below a root.
 
     Args:
         outputs: The root. In a bucket, its records are remembered for a few seconds.
         corpus: Name of the corpus.
-        again: Read them in any case.
+        again: Read them even if they are remembered.
 
     Raises:
         FormatError: A record cannot be read.
     """
     if not outputs.access.has_copies:
         return _read_records(outputs, corpus)
+
     records = _remembered.get(outputs.folder)
     if again or records is None or time.monotonic() - records.listed_at > SEEN_SECONDS:
         corpora = outputs.access.names(outputs.folder / FOLDER)
         records = _RememberedRecords(time.monotonic(), dict.fromkeys(corpora))
         _remembered[outputs.folder] = records
     if corpus not in records.by_corpus:
-        return Purged()
-    purged = records.by_corpus[corpus]
-    if purged is None:
-        purged = _read_records(outputs, corpus)
-        records.by_corpus[corpus] = purged
-    return purged
+        return ErasedDocuments()
+
+    erased = records.by_corpus[corpus]
+    if erased is None:
+        erased = _read_records(outputs, corpus)
+        records.by_corpus[corpus] = erased
+    return erased
 
 
-def _read_records(outputs: OutputRoot, corpus: str) -> Purged:
-    """Read the records of a corpus."""
+def _read_records(outputs: OutputRoot, corpus: str) -> ErasedDocuments:
+    """Read all records of a corpus.
+
+    Raises:
+        FormatError: A record cannot be read.
+    """
     ids: set[str] = set()
     positions_by_piece: dict[PieceKey, set[int]] = {}
     folder = outputs.folder / FOLDER / corpus
@@ -158,8 +188,9 @@ def _read_records(outputs: OutputRoot, corpus: str) -> Purged:
         try:
             value = orjson.loads(outputs.access.read_current(folder / name))
             ids.update(map(str, value["ids"]))
-            for path, begin, end, digest, position in value["places"]:
-                positions_by_piece.setdefault((path, begin, end, digest), set()).add(int(position))
+            for fields in value["places"]:
+                place = ErasedPlace(*fields)
+                positions_by_piece.setdefault(place.piece, set()).add(int(place.position))
         except (ValueError, TypeError, KeyError) as error:
             raise FormatError(
                 "this is not a record of erased documents",
@@ -167,45 +198,55 @@ def _read_records(outputs: OutputRoot, corpus: str) -> Purged:
                 found=repr(error)[:500],
                 remedy="restore it from a copy; without it these documents would come back",
             ) from error
-    places = {key: frozenset(positions) for key, positions in positions_by_piece.items()}
-    return Purged(frozenset(ids), places)
+    places = {piece: frozenset(positions) for piece, positions in positions_by_piece.items()}
+    return ErasedDocuments(frozenset(ids), places)
 
 
-def recipe_options(purged: Purged) -> dict[str, Any]:
+def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
     """Return what the recipes of a corpus say about its erased documents: nothing if there are
     none.
     """
-    if not purged.places:
+    if not erased.places:
         return {}
-    rows = [[*key, sorted(positions)] for key, positions in purged.places.items()]
+    rows = [[*piece, sorted(positions)] for piece, positions in erased.places.items()]
     return {OPTION: digest_of(sorted(rows))}
 
 
-def without(ranges: Iterable[SourceRange], purged: Purged) -> list[SourceRange]:
+def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[SourceRange]:
     """Return ranges of a corpus that leave out its erased documents."""
-    if not purged.places:
+    if not erased.places:
         return list(ranges)
-    return [_without(source, purged) for source in ranges]
+    return [_leave_out(source, erased) for source in ranges]
 
 
-def _without(source: SourceRange, purged: Purged) -> SourceRange:
+def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
     """Return a range that leaves out the erased documents in its pieces."""
-    left_out = []
+    positions_by_number = []
     for number, piece in enumerate(source.pieces):
-        positions = purged.places.get(_key(piece))
+        positions = erased.places.get(PieceKey.of(piece))
         if positions:
-            left_out.append((number, tuple(sorted(positions))))
-    return replace(source, without=tuple(left_out)) if left_out else source
+            positions_by_number.append((number, tuple(sorted(positions))))
+    if not positions_by_number:
+        return source
+    return replace(source, without=tuple(positions_by_number))
 
 
-def come_back(purged: Purged, source: SourceRange, batch: DocumentBatch) -> list[Place]:
-    """Return the places of documents of a batch that have the ids of erased ones."""
-    if not purged.ids:
+def find_returned(
+    erased: ErasedDocuments, source: SourceRange, batch: DocumentBatch
+) -> list[ErasedPlace]:
+    """Return the places of documents of a batch that have the ids of erased ones.
+
+    Args:
+        erased: The erased documents of the corpus.
+        source: The range that the batch was read from.
+        batch: Documents that were not left out.
+    """
+    if not erased.ids:
         return []
     files = source.files
     places = []
     for number, identity in enumerate(batch.ids):
-        if identity is not None and id_digest(identity) in purged.ids:
+        if identity is not None and id_digest(identity) in erased.ids:
             file = files[batch.files[number]]
             places.append(place_of(source.pieces, file, batch.lines[number], batch.offsets[number]))
     return places

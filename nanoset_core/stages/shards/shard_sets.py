@@ -85,8 +85,8 @@ def each_shard(
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
     """Return the ranges of a corpus's text that become a shard each, without the erased documents."""
-    erased = purged.noted(project.outputs, inventory.corpus)
-    return purged.without(cut_ranges(inventory, range_bytes), erased)
+    erased = purged.read_erased(project.outputs, inventory.corpus)
+    return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
 
 def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:

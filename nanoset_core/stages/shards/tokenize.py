@@ -54,11 +54,11 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         try:
             shards, options = _make_shards(project, corpus, inventory)
             break
-        except purged.PurgedError as error:
+        except purged.ReturnedDocumentsError as error:
             # Erased documents are back in the text. Note where, and make their shards without them.
             text = f"documents that were erased are in {folder} again, and left out"
             project.listener(note(f"{len(error.places):,} {text}"))
-            purged.note(project.outputs, corpus, error.places)
+            purged.add_record(project.outputs, corpus, error.places)
 
     # The options name the engines that were not used and the documents that were erased, as they
     # are noted by now.
@@ -104,8 +104,8 @@ def _make_shards(
     """
     settings = shard_settings(project, corpus)
     folder = corpus_folder(project, corpus)
-    erased = purged.noted(project.outputs, corpus, again=True)
-    ranges = purged.without(cut_ranges(inventory, range_bytes(project)), erased)
+    erased = purged.read_erased(project.outputs, corpus, again=True)
+    ranges = purged.leave_out(cut_ranges(inventory, range_bytes(project)), erased)
     ranges = with_object_marks(project, folder, ranges)
     limits = _disk_limits(project, corpus, ranges)
     job = TokenizeJob(

@@ -452,7 +452,8 @@ def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
     project = Project.open(file)
     before = s3_server.requests_answered[bucket.endpoint_url]
     assert all(
-        purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20)
+        purged.read_erased(project.outputs, f"corpus-{number}") == purged.ErasedDocuments()
+        for number in range(20)
     )
     assert s3_server.requests_answered[bucket.endpoint_url] == before + 1, (
         "one look for all corpora"
