@@ -1,4 +1,4 @@
-"""How fast work is, and how long it will still take, from the progress that it reports."""
+"""Estimate how fast work is and how long it will still take, from the progress that it reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Start:
 
 
 class Watch:
-    """Knows when each piece of work was reported first, and which notes were printed."""
+    """Remembers when each piece of work was first reported, and which notes were printed."""
 
     def __init__(self) -> None:
         self._start_by_label: dict[str, _Start] = {}
@@ -50,11 +50,10 @@ class Watch:
         return is_new
 
     def describe(self, progress: Progress) -> str:
-        """Describe progress in one line: how far, how fast, how much, and how long it will still
-        take.
-        """
+        """Return one line that says how far and how fast work is, and how long it will still take."""
         share = progress.done / progress.total if progress.total else 1.0
-        line = f"{work_label(progress)}: {share:.0%}, {self.figures(progress)}"
+        label = work_label(progress)
+        line = f"{label}: {share:.0%}, {self.figures(progress)}"
         remaining = self.seconds_left(progress)
         if remaining is not None:
             line += f", {format_age(remaining)} left"
@@ -65,7 +64,8 @@ class Watch:
         start = self._start(progress)
         if progress.unit == "bytes":
             seconds = max(time.monotonic() - start.time, 1e-3)
-            figures = [f"{(progress.done - start.done) / 1e6 / seconds:,.1f} MB/s"]
+            megabytes = (progress.done - start.done) / 1e6
+            figures = [f"{megabytes / seconds:,.1f} MB/s"]
         else:
             figures = [f"{progress.done:,} of {progress.total:,} {progress.unit}"]
         if progress.documents or progress.tokens:
@@ -92,9 +92,10 @@ class Watch:
         return math.ceil(seconds * units_left / units_done)
 
     def _start(self, progress: Progress) -> _Start:
+        """Return the first report on a piece of work; this one, if the work is new or began again."""
         label = work_label(progress)
         start = self._start_by_label.get(label)
-        if start is None or progress.done < start.done:  # it is new, or the same work began again
+        if start is None or progress.done < start.done:
             start = _Start(time.monotonic(), progress.done)
             self._start_by_label[label] = start
         return start

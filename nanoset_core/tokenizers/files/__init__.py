@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -263,18 +264,9 @@ def _examined(
     if not isinstance(tokenizer, dict):
         return Examination()
 
-    # Add the special tokens that only files next to the tokenizer name.
-    ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
-    added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
-    named = read_named_tokens(companions, added_ids)
-    if converted is None:
-        addition = resolve(named, tokenizer, content)
-    else:
-        notices = lacking_notices(named, tokenizer, converted.special_tokens)
-        addition = Addition(notices=notices)
+    addition = _addition(tokenizer, content, companions, converted)
     if addition.added_tokens:
         tokenizer["added_tokens"] = list(addition.added_tokens)
-
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     examination = replace(
         examination,
@@ -285,3 +277,26 @@ def _examined(
     if len(content) >= _MIN_CACHED_BYTES:
         cached.save({"examination": to_array(asdict(examination))})
     return examination
+
+
+def _addition(
+    tokenizer: Mapping[str, Any],
+    content: bytes,
+    companions: Sequence[Path],
+    converted: ConvertedTokenizer | None,
+) -> Addition:
+    """Return the special tokens that only files next to a tokenizer name.
+
+    Args:
+        tokenizer: The parsed tokenizer.json, of the file itself or converted.
+        content: The same as bytes.
+        companions: The files next to the tokenizer.
+        converted: What the file was converted to; None for a tokenizer.json. Tokens are added only
+            to a tokenizer.json: for other files, a notice names them.
+    """
+    ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
+    added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
+    named = read_named_tokens(companions, added_ids)
+    if converted is None:
+        return resolve(named, tokenizer, content)
+    return Addition(notices=lacking_notices(named, tokenizer, converted.special_tokens))

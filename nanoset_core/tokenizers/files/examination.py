@@ -192,7 +192,10 @@ def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
 
 def _sampling_notices(model: Mapping[str, Any]) -> list[str]:
     """Return a notice if a unigram model is set to sample random segmentations."""
-    settings = [f"{name} {model[name]}" for name in ("alpha", "nbest_size") if model.get(name)]
+    settings = []
+    for name in ("alpha", "nbest_size"):
+        if model.get(name):
+            settings.append(f"{name} {model[name]}")
     if not settings:
         return []
     return [f"asks for random segmentations ({', '.join(settings)}); sampling is switched off here"]
@@ -233,10 +236,11 @@ def _missing_merge_notices(
         return []
 
     first = unmerged[0]
+    n_tokens = format_count(len(vocabulary), "token")
     return [
-        f"seems to lack merges: {len(unmerged):,} of {format_count(len(vocabulary), 'token')} come "
-        f"from no merge, from {first!r} (id {vocabulary[first]:,}) on. The merges are cut off, or "
-        "belong to another vocabulary: compare their number with that of the published file"
+        f"seems to lack merges: {len(unmerged):,} of {n_tokens} come from no merge, "
+        f"from {first!r} (id {vocabulary[first]:,}) on. The merges are cut off, or belong to "
+        "another vocabulary: compare their number with that of the published file"
     ]
 
 
@@ -302,8 +306,12 @@ def _has_parts(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> 
 
     Other tokens were added by hand, such as RoBERTa's madeupword0000.
     """
-    parts = [(token[:cut], affixes.prefix + token[cut:]) for cut in range(1, len(token))]
-    return any(left in vocabulary and right in vocabulary for left, right in parts)
+    for cut in range(1, len(token)):
+        left = token[:cut]
+        right = affixes.prefix + token[cut:]
+        if left in vocabulary and right in vocabulary:
+            return True
+    return False
 
 
 def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:

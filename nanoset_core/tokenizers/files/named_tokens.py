@@ -118,15 +118,8 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
         files: The files of `FILES` that exist.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    contents: dict[str, Mapping[str, Any]] = {}  # by file name
-    unreadable = []
-    for path in files:
-        content = _read_object(path)
-        if content is None:
-            unreadable.append(path.name)
-        else:
-            contents[path.name] = content
-
+    objects = {path.name: _read_object(path) for path in files}
+    contents = {name: value for name, value in objects.items() if value is not None}
     config = contents.get(CONFIG, {})
     special_map: Mapping[str, Any] = {}
     if _DECODER in config:
@@ -143,27 +136,19 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     special = [*purpose_tokens.tokens, *further_tokens.tokens]
 
     # A token that is certain by one key is certain, whatever other keys name it.
-    certain_names = texts_of([*listed, *special])
+    certain_names = {"", *texts_of([*listed, *special])}
     all_doubts = {**_other_doubts(config), **further_tokens.doubts, **purpose_tokens.doubts}
-    doubts = {}
-    for name, reason in all_doubts.items():
-        if name and name not in certain_names:
-            doubts[name] = reason
+    doubts = {name: reason for name, reason in all_doubts.items() if name not in certain_names}
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
-    class_tokens = []
-    for purpose, token in _CLASS_TOKENS.get(class_name, {}).items():
-        if purpose not in config and purpose not in special_map:
-            class_tokens.append(token)
-
     return NamedTokens(
         listed=listed,
         special=special,
         doubts=doubts,
-        class_tokens=class_tokens,
+        class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if class_name in _CLASS_TOKENS else class_name,
         sources=list(contents),
-        unreadable=unreadable,
+        unreadable=[name for name, value in objects.items() if value is None],
         splits_special_tokens=config.get("split_special_tokens") is True,
     )
 
@@ -294,6 +279,20 @@ def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
             tokens += value.values()
         elif isinstance(value, list):
             tokens += value
+    return tokens
+
+
+def _class_tokens(class_name: str, keys: Collection[str]) -> list[str]:
+    """Return the tokens that a class has for purposes for which the files name none.
+
+    Args:
+        class_name: The tokenizer's class.
+        keys: All keys of the files; a key without a token counts, too.
+    """
+    tokens = []
+    for purpose, token in _CLASS_TOKENS.get(class_name, {}).items():
+        if purpose not in keys:
+            tokens.append(token)
     return tokens
 
 
