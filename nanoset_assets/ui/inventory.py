@@ -17,7 +17,7 @@ from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.text.endings import suffix_of
-from nanoset_core.text.notices import Notice, notice_on
+from nanoset_core.text.notices import Notice, notices_on
 from nanoset_core.text.pieces import Inventory
 
 
@@ -34,7 +34,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     run.finish(publish_inventory(run.project, inventory))
 
     # Files that something writes to, and files that are not read, empty or unfinished.
-    notices = [*notice_on("awaited", inventory.awaited), *corpus_notices(run.project, corpus)]
+    notices = [*notices_on({"awaited": inventory.awaited}), *corpus_notices(run.project, corpus)]
     for notice in notices:
         run.warn(notice.text)
     return inventory_metadata(run.project, before, inventory, notices)

@@ -12,7 +12,7 @@ from nanoset_core.storage.location import RawFolder, RemoteFolder
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.endings import ending_of, is_companion, is_text, is_unfinished
 from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key
-from nanoset_core.text.notices import Notice, abbreviated, notice_on
+from nanoset_core.text.notices import Notice, abbreviated, notices_on
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ class Contents:
         """Return the same contents without the files that a choice leaves out."""
         if not choice.patterns:
             return self
-        paths = [file.path for file in self.texts]
-        paths += self.others
+        paths = [*self.others, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
         taken = {path for path in paths if choice.takes(path)}
         return replace(
@@ -81,38 +80,33 @@ class Contents:
         """
         previous_sizes = previous_sizes or {}
         files = self.ordered
-        companions = [path for path in self.others if is_companion(path)]
-        unfinished = [
-            path for path in self.others if is_unfinished(path) and not is_companion(path)
-        ]
-        return [
-            *self._not_read_notice(),
-            *notice_on("misnamed", [f"{path}/" for path in self.misnamed]),
-            *notice_on("unfinished", unfinished),
-            *notice_on("empty", [file.path for file in files if file.size == 0]),
-            *notice_on("unmatched", self.unmatched),
-            *notice_on("shrunk", _shrunk_files(files, previous_sizes)),
-            *notice_on("gone", self._missing_files(previous_sizes)),
-            *notice_on("left_out", self.left_out),
-            *notice_on("beside", companions),
-        ]
 
-    def _not_read_notice(self) -> list[Notice]:
-        """Return a notice on the files that may hold text but are not read, by their endings."""
-        paths_by_ending: dict[str, list[str]] = {}
+        # Divide the files that are not read, judging by their names.
+        companions = []  # README.md, checksums, …
+        unfinished = []  # uploads
+        unread = []  # the rest, which may be text
         for path in self.others:
-            if not is_companion(path) and not is_unfinished(path):
-                paths_by_ending.setdefault(ending_of(path), []).append(path)
-        if not paths_by_ending:
-            return []
+            if is_companion(path):
+                companions.append(path)
+            elif is_unfinished(path):
+                unfinished.append(path)
+            else:
+                unread.append(path)
 
-        n_files = 0
-        groups = []
-        by_count = sorted(paths_by_ending.items(), key=lambda item: -len(item[1]))
-        for ending, paths in by_count:
-            n_files += len(paths)
-            groups.append(f"{len(paths):,} {ending} ({abbreviated(paths)})")
-        return [Notice("not_read", n_files, ", ".join(groups))]
+        notices = _unread_notices(unread)
+        notices += notices_on(
+            {
+                "misnamed": [f"{path}/" for path in self.misnamed],
+                "unfinished": unfinished,
+                "empty": [file.path for file in files if file.size == 0],
+                "unmatched": self.unmatched,
+                "shrunk": _shrunk_files(files, previous_sizes),
+                "gone": self._missing_files(previous_sizes),
+                "left_out": self.left_out,
+                "beside": companions,
+            }
+        )
+        return notices
 
     def _missing_files(self, previous_sizes: Mapping[str, int]) -> list[str]:
         """Return the files of the previous build that are not here any more, in natural order."""
@@ -120,6 +114,24 @@ class Contents:
         missing -= {file.path for file in self.texts}
         missing -= set(self.left_out)
         return sorted(missing, key=natural_key)
+
+
+def _unread_notices(paths: Sequence[str]) -> list[Notice]:
+    """Return one notice on files that may hold text but are not read, by their endings.
+
+    The most frequent ending is named first.
+    """
+    if not paths:
+        return []
+    paths_by_ending: dict[str, list[str]] = {}
+    for path in paths:
+        paths_by_ending.setdefault(ending_of(path), []).append(path)
+
+    descriptions = []
+    for ending in sorted(paths_by_ending, key=lambda ending: -len(paths_by_ending[ending])):
+        group = paths_by_ending[ending]
+        descriptions.append(f"{len(group):,} {ending} ({abbreviated(group)})")
+    return [Notice("not_read", len(paths), ", ".join(descriptions))]
 
 
 def _shrunk_files(files: Sequence[FileStat], previous_sizes: Mapping[str, int]) -> list[str]:

@@ -56,10 +56,12 @@ class FingerprintMemory:
     def __init__(
         self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None
     ) -> None:
-        """Args:
-        path: The JSON file; None if nothing is kept.
-        access: The outputs, if they may be in a bucket that stores the file, too.
-        folder: The folder of the files, if it may be in a bucket.
+        """Load the local file, if it exists.
+
+        Args:
+            path: The JSON file; None if nothing is kept.
+            access: The outputs, if they may be in a bucket that stores the file, too.
+            folder: The folder of the files, if it may be in a bucket.
         """
         has_store = access is not None and access.has_copies
         self._path = path

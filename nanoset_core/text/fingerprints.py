@@ -252,11 +252,13 @@ class _PieceHasher:
     def __init__(
         self, path: str, start: int, piece_bytes: int, new_digest: Callable[[], Any]
     ) -> None:
-        """Args:
-        path: The file, below its folder.
-        start: Position of the first byte in the file.
-        piece_bytes: Least size of a piece, except the last one.
-        new_digest: Returns an object like those of hashlib.
+        """Start with the first byte of a file, or of a range of it.
+
+        Args:
+            path: The file, below its folder.
+            start: Position of the first byte in the file.
+            piece_bytes: Least size of a piece, except the last one.
+            new_digest: Returns an object like those of hashlib.
         """
         self.line_ends = 0
         """Lines that have ended so far."""

@@ -142,11 +142,17 @@ class Notice:
         return {"kind": self.kind, "files": self.files, "text": self.text}
 
 
-def notice_on(kind: NoticeKind, names: Sequence[str]) -> list[Notice]:
-    """Return a notice on some files, in a list that is empty if there are no such files."""
-    if not names:
-        return []
-    return [Notice(kind, len(names), abbreviated(names))]
+def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice]:
+    """Return a notice for each kind that at least one file has.
+
+    Args:
+        names_by_kind: Kind → names of the files that a notice of this kind is about.
+    """
+    notices = []
+    for kind, names in names_by_kind.items():
+        if names:
+            notices.append(Notice(kind, len(names), abbreviated(names)))
+    return notices
 
 
 def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:

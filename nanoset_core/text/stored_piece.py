@@ -41,10 +41,13 @@ class StoredPiece:
     """Reads one piece of one file, once and in order, and hashes it meanwhile."""
 
     def __init__(self, folder: RawFolder, piece: Piece, mark: int | None = None) -> None:
-        """Args:
-        folder: The folder of the corpus.
-        piece: The piece.
-        mark: Of the object under whose ETag the bytes were hashed; see `SourceRange.marks`.
+        """Prepare to read a piece; its file is not opened yet.
+
+        Args:
+            folder: The folder of the corpus.
+            piece: The piece.
+            mark: Mark of the ETag that the object had when its bytes were hashed, if it is known;
+                see `SourceRange.marks`.
         """
         self.path = folder / piece.path
         self.piece = piece

@@ -131,6 +131,17 @@ class _Pairs(NamedTuple):
         )
 
 
+class _Groups(NamedTuple):
+    """Groups of consecutive pairs: passages of documents that may be copies of a text."""
+
+    firsts: NDArray[np.int64]
+    """Index of each group's first pair; shape (n_groups,)."""
+    lasts: NDArray[np.int64]
+    """Index of each group's last pair; shape (n_groups,)."""
+    of_pair: NDArray[np.int64]
+    """Group of each pair, ascending; shape (n_pairs,)."""
+
+
 class _HashFilter(NamedTuple):
     """A bitmap with a bit for each value of the leading bits of a hash."""
 
@@ -274,27 +285,17 @@ class NgramIndex:
                 it.
         """
         pairs = self._pairs(words, self._hits(words))
+        groups = self._groups(pairs)
+        texts = pairs.texts[groups.firsts]  # (n_groups,)
+        shares = self._shares(pairs.text_words, groups.of_pair, texts, threshold)
 
-        # Form groups: a group ends where the document or the text changes, or after a gap of more
-        # words than the text has.
-        words_per_text = np.diff(self.text_starts)
-        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,) first pair of a group
-        is_first[1:] = (
-            (pairs.texts[1:] != pairs.texts[:-1])
-            | (pairs.documents[1:] != pairs.documents[:-1])
-            | (np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]])
-        )
-        firsts = np.flatnonzero(is_first)  # (n_groups,)
-        lasts = np.append(firsts[1:], len(pairs.texts)) - 1  # (n_groups,)
-        groups = np.cumsum(is_first) - 1  # (n_pairs,)
-
-        # Choose the groups that cover enough of their text.
-        shares = self._shares(pairs.text_words, groups, pairs.texts[firsts], threshold)
-        matches = np.flatnonzero(shares >= threshold)  # (n_matches,)
-        firsts = firsts[matches]
-        lasts = lasts[matches]
+        # A match is a group that covers enough of its text.
+        matches = np.flatnonzero(shares >= threshold)  # (n_matches,) index of the group
+        firsts = groups.firsts[matches]
+        lasts = groups.lasts[matches]
         shares = shares[matches]
 
+        # Sort by document, then by share from the greatest on, then by text.
         order = np.lexsort((pairs.texts[firsts], -shares, pairs.documents[firsts]))
         firsts = firsts[order]
         lasts = lasts[order]
@@ -342,7 +343,26 @@ class NgramIndex:
             document_words=np.repeat(hits.words, n_occurrences),
             text_words=self.first_words[occurrences].astype(np.int64),
         )
-        return pairs.select(np.lexsort((pairs.document_words, pairs.texts, pairs.documents)))
+        order = np.lexsort((pairs.document_words, pairs.texts, pairs.documents))
+        return pairs.select(order)
+
+    def _groups(self, pairs: _Pairs) -> _Groups:
+        """Divide pairs, sorted by document, text and word, into groups of neighbours.
+
+        A new group starts where the document or the text changes, and after a gap of more words
+        than the text has: what is further away is not the same copy of the text.
+        """
+        words_per_text = np.diff(self.text_starts)
+        gaps = np.diff(pairs.document_words)  # (n_pairs - 1,)
+        has_other_document = pairs.documents[1:] != pairs.documents[:-1]
+        has_other_text = pairs.texts[1:] != pairs.texts[:-1]
+        is_far = gaps > words_per_text[pairs.texts[1:]]
+
+        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
+        is_first[1:] = has_other_document | has_other_text | is_far
+        firsts = np.flatnonzero(is_first)
+        stops = np.append(firsts[1:], len(pairs.texts))
+        return _Groups(firsts=firsts, lasts=stops - 1, of_pair=np.cumsum(is_first) - 1)
 
     def _shares(
         self,
