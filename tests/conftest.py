@@ -119,7 +119,7 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 def _same_engines() -> Iterator[None]:
     """`engine: auto` takes the same engine whether or not the extra `fast` is installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nanoset_core.tokenizers.engines.gate.is_installed", lambda: False)
+        patch.setattr("nanoset_core.tokenizers.engines.is_installed", lambda: False)
         yield
 
 

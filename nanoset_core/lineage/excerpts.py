@@ -16,7 +16,8 @@ from nanoset_core.lineage.texts import SourceState, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.tokenizers.engines import ReferenceEngine, reference_engine
-from nanoset_core.tokenizers.engines.reference import EncodingError, decode_tokens
+from nanoset_core.tokenizers.engines.engine import EncodingError
+from nanoset_core.tokenizers.engines.library import decode_tokens
 from nanoset_core.tokenizers.files import TokenizerPath, stat_signature
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

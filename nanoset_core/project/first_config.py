@@ -174,7 +174,8 @@ def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
     is an error.
     """
     from nanoset_core.tokenizers.end_token import EndToken, chosen_end, end_reason
-    from nanoset_core.tokenizers.engines.reference import encode_text, shared_tokenizer
+    from nanoset_core.tokenizers.engines.library import encode_text
+    from nanoset_core.tokenizers.engines.reference import shared_tokenizer
     from nanoset_core.tokenizers.files import tokenizer_path
     from nanoset_core.tokenizers.tokenizer import special_tokens, token_id, tokenizer_facts
 
@@ -347,7 +348,7 @@ def _outputs(nanoset: Mapping[str, Any], corpora: Sequence[str], length: int) ->
 
 
 def _amount(raw: Path, corpus: FoundCorpus, tokenizer: _Tokenizer) -> _Amount:
-    from nanoset_core.tokenizers.engines.reference import EncodingError
+    from nanoset_core.tokenizers.engines.engine import EncodingError
 
     read = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
     try:

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.tokenizers.engines import Engine, make_engine, rules
+from nanoset_core.tokenizers.engines.engine import Encoded, NotRecognisedError
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
-from nanoset_core.tokenizers.engines.reference import Encoded, NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.files.split_patterns import PATTERNS
 

@@ -9,7 +9,7 @@ from nanoset_core.stages.shards import make as shards
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.encoders import encoder_of
-from nanoset_core.tokenizers.engines.reference import Encoded
+from nanoset_core.tokenizers.engines.engine import Encoded
 
 
 class Sabotaged:

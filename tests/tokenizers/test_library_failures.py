@@ -13,7 +13,8 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.engines import make_engine
-from nanoset_core.tokenizers.engines.reference import EncodingError, decode_tokens, load_tokenizer
+from nanoset_core.tokenizers.engines.engine import EncodingError
+from nanoset_core.tokenizers.engines.library import decode_tokens, load_tokenizer
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"
@@ -193,7 +194,7 @@ def test_a_decoder_that_fails_names_the_tokenizer_and_the_tokens():
     with pytest.raises(FormatError) as caught:
         decode_tokens(Broken(), [5, 6], GOLDEN)
     assert caught.value.where == str(GOLDEN)
-    assert "no such decoder, for 2 tokens from 5, 6 on" in caught.value.found
+    assert "no such decoder, for 2 tokens, starting with 5, 6" in caught.value.found
 
 
 def test_panics_print_no_backtrace(monkeypatch):

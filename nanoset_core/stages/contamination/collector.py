@@ -13,7 +13,7 @@ from nanoset_core.sampling.hashing import STEP, mix
 from nanoset_core.stages.contamination.ngrams import MIN_LETTERS, NgramIndex
 from nanoset_core.stages.contamination.texts import EvaluationText
 from nanoset_core.stages.contamination.words import DocumentWords, WordVocabulary
-from nanoset_core.tokenizers.engines.reference import EncodingError, Engine
+from nanoset_core.tokenizers.engines.engine import EncodingError, Engine
 
 _BATCH_TEXTS = 1 << 10
 """Texts that are tokenized together."""

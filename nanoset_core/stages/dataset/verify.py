@@ -47,7 +47,7 @@ from nanoset_core.stages.shards.verify import check_losses
 from nanoset_core.stages.stage import Key
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.pieces import Inventory
-from nanoset_core.tokenizers.engines.reference import EncodingError
+from nanoset_core.tokenizers.engines.engine import EncodingError
 
 SAMPLED_DOCUMENTS = 64
 """Documents that are tokenized again."""

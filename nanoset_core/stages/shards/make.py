@@ -39,7 +39,7 @@ from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.audit import DEFAULT_SHARE, Audit
 from nanoset_core.tokenizers.encoders import ENCODER_FACT, Encoder
 from nanoset_core.tokenizers.engines import Encoded, Engine, make_engine
-from nanoset_core.tokenizers.engines.reference import EncodingError, WrongTokensError
+from nanoset_core.tokenizers.engines.engine import EncodingError, WrongTokensError
 from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenizers.vanishing import vanishing_characters
 

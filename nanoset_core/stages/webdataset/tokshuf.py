@@ -57,7 +57,7 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     Raises:
         ConfigError: It does not know the tokenizer; it knows two.
     """
-    from nanoset_core.tokenizers.engines.reference import load_tokenizer
+    from nanoset_core.tokenizers.engines.library import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
     eot = tokenizer.id_to_token(TOKSHUF_EOT)

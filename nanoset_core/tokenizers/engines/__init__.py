@@ -1,9 +1,17 @@
-"""Engines: ways to turn text into token ids, all with identical results."""
+"""Engines: ways to turn text into token ids, all with identical results.
+
+The reference is the tokenizer's own library. Faster engines are compared with it on canary texts
+(`proof`) before they are used with a tokenizer for the first time:
+
+    gigatoken   a compiled library, if it is installed, behind a gate (`gigatoken`, `gate`)
+    numpy       BPE as array operations, if its rules are recognised (`numpy_engine`, `rules`)
+    tokenizers  the reference (`reference`)
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,7 +19,7 @@ from typing import Literal, get_args
 import orjson
 
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.execution.progress import Progress, note, report_progress
+from nanoset_core.execution.progress import note, report_progress
 from nanoset_core.tokenizers.cache import (
     CacheEntry,
     cache_folder,
@@ -19,25 +27,19 @@ from nanoset_core.tokenizers.cache import (
     installed_version,
     to_array,
 )
-from nanoset_core.tokenizers.engines.gate import (
-    GatedEngine,
-    GigatokenEngine,
-    is_installed,
-    make_gate,
-)
-from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
-from nanoset_core.tokenizers.engines.proof import all_canaries, differing
-from nanoset_core.tokenizers.engines.reference import (
+from nanoset_core.tokenizers.engines.engine import (
     Encoded,
     EncodingError,
     Engine,
-    LibraryPanicError,
     NotRecognisedError,
-    ReferenceEngine,
     WrongTokensError,
-    panics_as_errors,
-    reference_engine,
 )
+from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
+from nanoset_core.tokenizers.engines.gigatoken import GigatokenEngine, is_installed
+from nanoset_core.tokenizers.engines.library import LibraryPanicError, panics_as_errors
+from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
+from nanoset_core.tokenizers.engines.proof import all_canaries, differing
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine, reference_engine
 from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 from nanoset_core.tokenizers.files import Definition, define
 from nanoset_core.untrusted import safe_logger
@@ -56,6 +58,8 @@ EngineName = Literal["auto", "numpy", "tokenizers", "gigatoken"]
 """Values of the `engine` setting."""
 KINDS: tuple[EngineName, ...] = get_args(EngineName)
 
+_MAX_REASON = 500  # characters
+
 logger = safe_logger(__name__)
 
 
@@ -69,18 +73,17 @@ def make_engine(
     """Return the engine for a tokenizer.
 
     Args:
-        tokenizer_json: Its file.
-        kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives
-            the reference's tokens for test texts, else the `tokenizers` library; the choice is in
-            `.name` and the reason in `.reason`. One of these names takes that engine, under the
-            same conditions.
+        tokenizer_json: The tokenizer's file.
+        kind: The name of an engine, or `auto` for the fastest that gives the reference's tokens for
+            the canary texts. The choice is in `.name` of the engine, and the reason in `.reason`.
+            An engine that is chosen by name, but gives wrong tokens, is replaced by the reference.
         cache: Folder in which proofs are kept for the next start; by default in the user's cache
             folder.
         without: Name and version of engines that are not trusted with this tokenizer.
 
     Raises:
-        ConfigError: An unknown kind; a tokenizer that the engine asked for does not understand; or
-            `gigatoken` where it is not installed.
+        ConfigError: The kind is unknown, the engine of that name does not understand the tokenizer,
+            or `gigatoken` is not installed.
         MissingError, FormatError: See load_tokenizer.
     """
     if kind not in KINDS:
@@ -88,12 +91,20 @@ def make_engine(
     reference = reference_engine(tokenizer_json)
     if kind == "tokenizers":
         return reference
+
     folder = cache_folder() if cache is None else Path(cache)
-    source = _Source(define(tokenizer_json), reference, folder, without)
+    factory = _EngineFactory(define(tokenizer_json), reference, folder, without)
+    if kind != "auto":
+        candidates = [kind]
+    elif is_installed():
+        candidates = ["gigatoken", "numpy"]  # the fastest first
+    else:
+        candidates = ["numpy"]
+
     reasons = []
-    for name in [kind] if kind != "auto" else _MAKERS if is_installed() else ["numpy"]:
+    for name in candidates:
         try:
-            engine = _MAKERS[name](source)
+            engine = factory.make(name)
         except WrongTokensError as error:
             reasons.append(str(error))
             logger.warning("%s: %s; another one is used instead", tokenizer_json, error)
@@ -110,102 +121,132 @@ def make_engine(
         else:
             logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
             return engine
+
     reference.reason = "; ".join(reasons)
     logger.info("%s: %s engine: %s", tokenizer_json, reference.name, reference.reason)
     return reference
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """What engines are made from."""
+class _EngineFactory:
+    """Makes the engines of one tokenizer, after comparing them with the reference."""
 
     definition: Definition
+    """The tokenizer."""
     reference: ReferenceEngine
+    """The engine whose ids the others have to give."""
     folder: Path | None
+    """Where proofs are kept; nowhere if None."""
     without: Collection[str]
+    """Name and version of engines that are not trusted with this tokenizer."""
 
-    def kept(self, kind: str, engine: str) -> CacheEntry:
-        """Return the cache entry of what is known of the tokenizer; raise WrongTokensError for a
-        distrusted engine.
+    def make(self, name: str) -> Engine:
+        """Return an engine that was proven, now or by an earlier process.
+
+        Raises:
+            NotRecognisedError: The engine does not understand the tokenizer.
+            WrongTokensError: The engine gives other tokens than the reference.
+            ConfigError: It is not installed.
         """
-        kept = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
-        if engine in self.without:
-            kept.drop("the engine gave wrong tokens")
-            raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
-        return kept
+        return self.make_gigatoken() if name == "gigatoken" else self.make_numpy()
 
-    def numpy(self) -> NumpyEngine:
+    def make_numpy(self) -> NumpyEngine:
         """Return the numpy engine, proven now or by an earlier process."""
         name = f"numpy {installed_version(NumpyEngine.package)}"
-        words, kept = self.kept("words", name), self.kept("numpy", name)
-        if (found := kept.load()) is not None:
-            return NumpyEngine(Rules.from_arrays(found), self.reference, words=words)
-        report_progress(_proving("numpy"))
-        content = orjson.loads(self.definition.json())
-        rules, texts = read_rules(content), all_canaries(content)
-        del content  # some 20 MB
-        _prove(NumpyEngine(rules, self.reference), texts)
-        kept.save(rules.to_arrays())
-        # without the words of the test texts
-        return NumpyEngine(rules, self.reference, words=words)
+        saved_words = self._saved("words", name)
+        saved_rules = self._saved("numpy", name)
+        arrays = saved_rules.load()
+        if arrays is not None:
+            return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
-    def gigatoken(self) -> GatedEngine:
-        """Return the gigatoken engine, proven now or by an earlier process."""
-        kept = self.kept("gigatoken", f"gigatoken {installed_version(GigatokenEngine.package)}")
-        gate = kept.load()
+        _report_proof("numpy")
+        content = orjson.loads(self.definition.json())
+        rules = read_rules(content)
+        canaries = all_canaries(content)
+        del content  # some 20 MB
+        _prove_numpy(NumpyEngine(rules, self.reference), canaries)
+        saved_rules.save(rules.to_arrays())
+        # Another engine, which has not learnt the words of the canaries.
+        return NumpyEngine(rules, self.reference, words=saved_words)
+
+    def make_gigatoken(self) -> GatedEngine:
+        """Return the gigatoken engine, proven now or by an earlier process.
+
+        Its gate is saved as the proof. A refusal is saved, too.
+        """
+        name = f"gigatoken {installed_version(GigatokenEngine.package)}"
+        saved_gate = self._saved("gigatoken", name)
+        gate = saved_gate.load()
         if gate is not None and "refusal" in gate:
             raise WrongTokensError(from_array(gate["refusal"]))
-        content = orjson.loads(self.definition.json()) if gate is None else {}
-        known = make_gate(content) if gate is None else gate
+        if gate is not None:
+            engine = GigatokenEngine(self.definition.source)
+            return GatedEngine(engine, gate, self.reference, self.make_numpy)
+
+        content = orjson.loads(self.definition.json())
+        gate = make_gate(content)
         engine = GigatokenEngine(self.definition.source)
-        if gate is None:
-            report_progress(_proving("gigatoken"))
-            try:
-                with panics_as_errors():
-                    wrong = differing(
-                        GatedEngine(engine, known, self.reference),
-                        self.reference,
-                        all_canaries(content),
-                    )
-            except Exception as error:
-                raise _refused(kept, f"it failed: {error!r}"[:500]) from error
-            if wrong:
-                raise _refused(kept, f"{len(wrong):,} of them differ")
-            kept.save(known)
-        return GatedEngine(engine, known, self.reference, self.numpy)
+        _report_proof("gigatoken")
+        # Without the numpy engine as a fallback: all other text goes to the reference.
+        proven = GatedEngine(engine, gate, self.reference)
+        try:
+            with panics_as_errors():
+                wrong = differing(proven, self.reference, all_canaries(content))
+        except Exception as error:
+            reason = f"it failed: {error!r}"[:_MAX_REASON]
+            raise _save_refusal(saved_gate, reason) from error
+        if wrong:
+            raise _save_refusal(saved_gate, f"{len(wrong):,} of them differ")
+        saved_gate.save(gate)
+        return GatedEngine(engine, gate, self.reference, self.make_numpy)
+
+    def _saved(self, kind: str, engine: str) -> CacheEntry:
+        """Return the cache entry of what an engine needs for the tokenizer.
+
+        Args:
+            kind: What the entry contains.
+            engine: Name and version.
+
+        Raises:
+            WrongTokensError: The engine is not trusted; the entry is deleted.
+        """
+        entry = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
+        if engine in self.without:
+            entry.drop("the engine gave wrong tokens")
+            raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
+        return entry
 
 
-def _proving(engine: str) -> Progress:
-    return note(f"proving the {engine} engine for this tokenizer (once)")
+def _report_proof(engine: str) -> None:
+    report_progress(note(f"proving the {engine} engine for this tokenizer (once)"))
 
 
-def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
+def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
+    """Compare the numpy engine with its reference.
+
+    Raises:
+        NotRecognisedError: The reference fails on a canary.
+        WrongTokensError: The numpy engine gives other tokens, or other pre-tokens.
+    """
     try:
         with panics_as_errors():
-            is_same = engine.splits_as(engine.reference, texts) and not differing(
-                engine, engine.reference, texts
-            )
+            has_same_splits = engine.splits_as(engine.reference, canaries)
+            is_proven = has_same_splits and not differing(engine, engine.reference, canaries)
     except (EncodingError, LibraryPanicError) as error:
         raise NotRecognisedError(
-            f"the tokenizers library fails on a test text: {one_line(error)}"[:500]
+            f"the tokenizers library fails on a test text: {one_line(error)}"[:_MAX_REASON]
         ) from error
-    if not is_same:
+    if not is_proven:
         raise WrongTokensError(
             "the numpy engine gave other tokens than the tokenizers library for some test texts"
         )
 
 
-def _refused(kept: CacheEntry, why: str) -> WrongTokensError:
-    """Keep why the gigatoken engine is not used, and return that."""
+def _save_refusal(saved_gate: CacheEntry, reason: str) -> WrongTokensError:
+    """Save why the gigatoken engine is not used, and return that as an error."""
     refusal = (
-        f"the gigatoken engine gives other tokens than the tokenizers library for test texts: {why}"
+        "the gigatoken engine gives other tokens than the tokenizers library for test texts: "
+        f"{reason}"
     )
-    kept.save({"refusal": to_array(refusal)})
+    saved_gate.save({"refusal": to_array(refusal)})
     return WrongTokensError(refusal)
-
-
-_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {
-    "gigatoken": _Source.gigatoken,
-    "numpy": _Source.numpy,
-}
-"""By name, the fastest first."""

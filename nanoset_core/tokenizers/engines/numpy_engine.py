@@ -24,6 +24,7 @@ from nanoset_core.tokenizers.cache import CacheEntry, installed_version
 from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.classes import SEPARATOR_BYTE, SPACE_BYTE
+from nanoset_core.tokenizers.engines.engine import Encoded, encode_utf8, slices
 from nanoset_core.tokenizers.engines.merges import ByteMerger, Merger, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.pretoken_cache import (
@@ -32,7 +33,7 @@ from nanoset_core.tokenizers.engines.pretoken_cache import (
     EncodeLongWords,
     PretokenCache,
 )
-from nanoset_core.tokenizers.engines.reference import Encoded, ReferenceEngine, not_unicode, slices
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import Rules
 from nanoset_core.tokenizers.engines.splits import PatternSplitter
 from nanoset_core.tokenizers.engines.units import UNIT_BYTES, FallbackText, cut, partition_units
@@ -191,10 +192,7 @@ class NumpyEngine:
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
         """Yield the units of all documents in order."""
         for start, stop in slices(texts, UNIT_BYTES):
-            try:
-                encoded = [text.encode() for text in texts[start:stop]]
-            except UnicodeEncodeError as error:
-                raise not_unicode(texts) from error
+            encoded = encode_utf8(texts[start:stop], first_number=start)
 
             # One search through all documents is enough if none has text for the reference.
             is_any_mixed = _SEPARATOR.join(encoded) in self._fallback_text

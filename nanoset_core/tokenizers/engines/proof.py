@@ -15,7 +15,7 @@ from unicodedata import category, combining
 
 import numpy as np
 
-from nanoset_core.tokenizers.engines.reference import Engine
+from nanoset_core.tokenizers.engines.engine import Engine
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
 from nanoset_core.tokenizers.files.tokenizer_json import token_bytes
 

@@ -16,6 +16,7 @@ import numpy as np
 from nanoset_core.tokenizers.cache import Arrays, from_array, to_array
 from nanoset_core.tokenizers.engines.arrays import Bytes
 from nanoset_core.tokenizers.engines.classes import DIGITS, OTHER, probe_classes
+from nanoset_core.tokenizers.engines.engine import NotRecognisedError
 from nanoset_core.tokenizers.engines.patterns import (
     GPT2,
     NO_SPANS,
@@ -25,7 +26,6 @@ from nanoset_core.tokenizers.engines.patterns import (
     SpaceSigns,
     SplitPattern,
 )
-from nanoset_core.tokenizers.engines.reference import NotRecognisedError
 from nanoset_core.tokenizers.engines.units import SAFE_CUT, Form
 from nanoset_core.tokenizers.engines.vocabulary import (
     Vocabulary,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_core.tokenizers.engines.arrays import Bytes, Ids, Ints
+from nanoset_core.tokenizers.engines.engine import NotRecognisedError
 from nanoset_core.tokenizers.engines.merges import MOST_IDS, MOST_MERGES
-from nanoset_core.tokenizers.engines.reference import NotRecognisedError
 from nanoset_core.tokenizers.engines.units import no_merge_crosses_cuts
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
 from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes

@@ -20,7 +20,7 @@ from nanoset_core.stages.contamination.search import Evaluation
 from nanoset_core.stages.contamination.texts import EvaluationText, read_texts
 from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.text.listing import stat_file
-from nanoset_core.tokenizers.engines.reference import Encoded
+from nanoset_core.tokenizers.engines.engine import Encoded
 
 WORDS = [
     "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=3 + number % 7))

@@ -7,7 +7,7 @@ import pytest
 
 from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.audit import N_FIRST_DOCUMENTS, Audit
-from nanoset_core.tokenizers.engines.reference import Encoded, WrongTokensError
+from nanoset_core.tokenizers.engines.engine import Encoded, WrongTokensError
 
 
 class Letters:

@@ -11,9 +11,10 @@ import pytest
 
 from helpers.pretoken_words import assert_same
 from nanoset_core.tokenizers.engines import make_engine
+from nanoset_core.tokenizers.engines.engine import NotRecognisedError
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
-from nanoset_core.tokenizers.engines.reference import NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import read_rules
 
 KINDS = ("llama2", "gemma", "metaspace", "metaspace_split")

@@ -17,9 +17,10 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, MissingErr
 from nanoset_core.execution.progress import progress_reported_to
 from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.engines import make_engine, numpy_engine, units
+from nanoset_core.tokenizers.engines.engine import slices
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.proof import all_canaries, differing
-from nanoset_core.tokenizers.engines.reference import ReferenceEngine, slices
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import read_rules
 
 SPECIAL = "<|endoftext|>"
@@ -283,7 +284,7 @@ def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, c
     assert "numpy engine" in caplog.text
     assert [news.name for news in told] == ["proving the numpy engine for this tokenizer (once)"]
     reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
-    assert (reference.name, reference.reason) == ("tokenizers", "asked for")
+    assert (reference.name, reference.reason) == ("tokenizers", "requested")
     assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
 
 

@@ -14,9 +14,10 @@ from nanoset_core.tokenizers import engines as bpe
 from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.cache import installed_version, to_array
 from nanoset_core.tokenizers.engines import gate, make_engine
+from nanoset_core.tokenizers.engines.engine import Encoded, NotRecognisedError
 from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
 from nanoset_core.tokenizers.engines.proof import all_canaries
-from nanoset_core.tokenizers.engines.reference import Encoded, NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 
 
 class Lengths:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.pretoken_words import assert_same, marked_texts
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.tokenizers.engines import gate, make_engine
+from nanoset_core.tokenizers.engines import gigatoken, make_engine
 
 INSTALLED = importlib.util.find_spec("gigatoken") is not None
 
@@ -88,9 +88,9 @@ def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
     monkeypatch.setitem(
         sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=Library))
     )
-    monkeypatch.setattr(gate, "resident_bytes", lambda: next(sizes))
-    monkeypatch.setattr(gate, "_CHECKED_EVERY", 10)
-    engine = gate.GigatokenEngine(tokenizer_files["gpt2"])
+    monkeypatch.setattr(gigatoken, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(gigatoken, "_CHECK_INTERVAL", 10)
+    engine = gigatoken.GigatokenEngine(tokenizer_files["gpt2"])
     counts = []
     for _ in range(6):
         encoded = engine.encode([b"four", b"", b"words"])

@@ -33,12 +33,12 @@ def test_a_long_document_takes_a_few_times_its_bytes(tokenizer_files, kind):
 def test_the_library_is_not_given_a_document_that_the_memory_does_not_hold(
     tokenizer_files, monkeypatch
 ):
-    text, needed = "some words and " * 100_000, 15 * 100_000 * reference.BYTES_OF_ONE
+    text, needed = "some words and " * 100_000, 15 * 100_000 * reference.MEMORY_PER_BYTE
     engine = make_engine(tokenizer_files["gpt2"], "tokenizers")
     monkeypatch.setattr(reference, "free_memory", lambda: needed - 1)
     with pytest.raises(
         MemoryError,
-        match=r"1,500,000 bytes of text, for each of which the tokenizers library may take",
+        match="1,500,000 bytes of text, for which the tokenizers library may take 240,000,000 bytes",
     ):
         engine.encode(["short", text])
     monkeypatch.setattr(reference, "free_memory", lambda: needed)

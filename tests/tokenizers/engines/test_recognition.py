@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.tokenizers.engines import patterns
-from nanoset_core.tokenizers.engines.reference import NotRecognisedError
+from nanoset_core.tokenizers.engines.engine import NotRecognisedError
 from nanoset_core.tokenizers.engines.rules import read_rules
 from nanoset_core.tokenizers.files.tokenizer_json import byte_characters, token_bytes
 

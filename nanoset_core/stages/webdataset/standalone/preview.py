@@ -31,7 +31,7 @@ from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.tokenizers.engines import make_engine
-from nanoset_core.tokenizers.engines.reference import EncodingError
+from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 _SAMPLE_FILES = 8

@@ -1,0 +1,127 @@
+"""What an engine is: it turns texts into token ids. And what all engines need for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from nanoset_core.errors import InputError
+from nanoset_core.tokenizers.engines.arrays import Ids
+
+BATCH_CHARACTERS = 1 << 18
+"""Characters that the library is given at once: its encodings take some 50 bytes of memory for each."""
+
+
+class Encoded(NamedTuple):
+    """Token ids of a batch of documents, without added special tokens."""
+
+    ids: Ids
+    """int32, shape (n_tokens,): token ids of all documents, concatenated."""
+    lengths: Ids
+    """int32, shape (n_documents,): tokens of each document."""
+
+    def lists(self) -> list[Ids]:
+        """Return the token ids of each document."""
+        return np.split(self.ids, np.cumsum(self.lengths)[:-1])
+
+
+class Engine(Protocol):
+    """Turns texts into token ids. Every engine gives the same ids for the same tokenizer."""
+
+    name: str
+    """One of KINDS, except `auto`."""
+    version: str
+    """Version of the code that encodes."""
+    reason: str
+    """Why this engine was chosen, for logs and metadata."""
+    helper: str
+    """Name and version of another engine, not the reference, that encodes a part of the texts; or an
+    empty string.
+    """
+
+    @property
+    def reference(self) -> Engine | None:
+        """The engine whose ids this one has to give; None if it is the reference itself."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents.
+
+        Raises:
+            InputError: A text is not valid Unicode (a lone surrogate).
+        """
+        ...
+
+
+class NotRecognisedError(Exception):
+    """An engine does not support the tokenizer; the message says why."""
+
+
+class WrongTokensError(Exception):
+    """An engine gave other tokens than the reference."""
+
+    def __init__(self, what: str, document: int = 0) -> None:
+        """Say what is wrong.
+
+        Args:
+            what: The message.
+            document: Number of the document within the batch.
+        """
+        super().__init__(what)
+        self.document = document
+
+
+class EncodingError(InputError):
+    """The tokenizer's library failed on a document.
+
+    Some normalizers and split patterns do that.
+    """
+
+    document: int = 0
+    """Number of the document within the batch."""
+
+
+def encode_utf8(texts: Sequence[str], first_number: int = 0) -> list[bytes]:
+    """Return texts in UTF-8.
+
+    Args:
+        texts: Documents of a batch.
+        first_number: Number of the first of them within the batch.
+
+    Raises:
+        InputError: A text is not valid Unicode (a lone surrogate).
+    """
+    encoded = []
+    for number, text in enumerate(texts, first_number):
+        try:
+            encoded.append(text.encode())
+        except UnicodeEncodeError as error:
+            raise InputError(
+                "a document is not valid Unicode",
+                where=f"document {number}, character {error.start}",
+                found=repr(text[error.start]),
+                expected="characters that UTF-8 can represent",
+                remedy="reject the line, or replace lone surrogates before tokenising",
+            ) from error
+    return encoded
+
+
+def slices(
+    texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges (start, stop) of consecutive documents that have about `limit` characters.
+
+    A range ends with the document that reaches the limit.
+    """
+    start = 0
+    size = 0
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size >= limit:
+            yield start, index + 1
+            start = index + 1
+            size = 0
+    if start < len(texts):
+        yield start, len(texts)
