@@ -1,9 +1,8 @@
 """Misspelt names of corpora, nanosets, views and commands: errors name what was probably meant."""
 
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
 from nanoset_core.errors import closest_name, remedy_for_name
 
 VIEWS = "views:\n  web-clean: {of: web, where: 'tokens > 3'}\n  web-hard: {of: web, split: {keep: [0, 0.1]}}\nnanosets:\n"
@@ -39,7 +38,7 @@ def run(make_project):
 
     def run(*words, edit=("", "")):
         config.write_text(config.read_text().replace(*edit))
-        result = CliRunner().invoke(nanoset, [*words, "--config", str(config)])
+        result = invoke_nanoset([*words, "--config", str(config)])
         return f"{result.output}{result.exception}"
 
     return run
@@ -77,11 +76,11 @@ def test_a_build_names_what_was_probably_meant_in_nanoset_yaml(run, edit, meant)
     ("word", "meant"), [("buidl", "build"), ("STATUS", "status"), ("take-down", "takedown")]
 )
 def test_a_misspelt_command_is_named(word, meant):
-    result = CliRunner().invoke(nanoset, [word])
+    result = invoke_nanoset([word])
 
     assert result.exit_code == 2
     assert f"Did you mean '{meant}'?" in result.output
 
 
 def test_a_word_that_is_like_no_command_gets_no_suggestion():
-    assert "Did you mean" not in CliRunner().invoke(nanoset, ["zzzzzz"]).output
+    assert "Did you mean" not in invoke_nanoset(["zzzzzz"]).output

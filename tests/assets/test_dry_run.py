@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.build import build, dry_run
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.project import Project
 
@@ -24,8 +23,8 @@ def state_of(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def run(config: Path, *words: str):
-    return CliRunner().invoke(
-        nanoset, ["build", "--dry-run", "--config", str(config), *words], catch_exceptions=False
+    return invoke_nanoset(
+        ["build", "--dry-run", "--config", str(config), *words], catch_exceptions=False
     )
 
 
@@ -125,5 +124,5 @@ def test_wrong_names_are_refused_as_by_a_build(config, words):
 
 
 def test_json_is_for_dry_runs(config):
-    result = CliRunner().invoke(nanoset, ["build", "--json", "--config", str(config)])
+    result = invoke_nanoset(["build", "--json", "--config", str(config)])
     assert result.exit_code == 2

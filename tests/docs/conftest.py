@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from helpers.building import build_all
+from helpers.command import json_of
 from helpers.sample_project import jsonl, sentences
-from nanoset_core.cli.entry import nanoset
 
 TOP = Path(__file__).parents[2]
 PAGES = (
@@ -106,6 +106,5 @@ def write_loss_spike(folder: Path) -> None:
     handoff = folder / "demo" / "data" / "nanosets" / "pretrain" / "handoff" / "current"
     (folder / "run.yaml").write_text(f"handoff: {handoff}\n{run}")
     arguments = ["explain", "--run", str(folder / "run.yaml"), "--step", "10..11", "--json"]
-    outcome = CliRunner().invoke(nanoset, [*arguments, "--config", str(folder / "demo")])
-    assert outcome.exit_code == 0, outcome.output
-    (folder / "steps.json").write_text(outcome.stdout)
+    steps = json_of(*arguments, "--config", folder / "demo")
+    (folder / "steps.json").write_text(json.dumps(steps))

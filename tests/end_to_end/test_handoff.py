@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.conftest import IDENTIFIERS, check_megatron_core
-from project.versions.changing import change_web
 
 from helpers.building import (
     build_all,
@@ -21,8 +19,10 @@ from helpers.building import (
     make_mappings,
     make_shards,
 )
+from helpers.changing import change_web
 from helpers.command import invoke_nanoset, output_of
 from helpers.inspecting import explain_sample
+from helpers.megatron_core import IDENTIFIERS, check_megatron_core
 from helpers.sample_project import SPLITS, tree
 from nanoset_core import load_nanoset
 from nanoset_core.errors import (

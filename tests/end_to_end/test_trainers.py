@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 
 from helpers.building import build_all, make_corpora, make_mappings
+from helpers.megatron_core import IDENTIFIERS, check_megatron_core
 from helpers.sample_project import EOD, SPLITS, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError

@@ -13,7 +13,8 @@ from contextlib import closing
 
 import pytest
 from faults.interruptions.proxy import ANSWERS, FaultProxy, Plan
-from storage.answering import answering
+
+from helpers.answering import answering
 
 BODY = bytes(range(256)) * 64
 kept: Counter[bytes] = Counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -16,27 +16,32 @@ from nanoset_core.cli.entry import message
 from nanoset_core.project.status import StatusRow
 
 
-def invoke_nanoset(arguments: Sequence[str], **options: Any) -> Result:
+def invoke_nanoset(arguments: Iterable[object], **options: Any) -> Result:
     """Run `nanoset` with arguments; an error that it raises is in the result.
 
     Args:
-        arguments: Words after `nanoset`.
+        arguments: Words after `nanoset`; paths and numbers are written out.
         options: See `click.testing.CliRunner.invoke`; `catch_exceptions=False` lets errors through.
     """
-    return CliRunner().invoke(nanoset, list(arguments), **options)
+    words = [str(argument) for argument in arguments]
+    return CliRunner().invoke(nanoset, words, **options)
+
+
+def run_nanoset(*arguments: object) -> Result:
+    """Run `nanoset` with arguments, and expect success."""
+    outcome = invoke_nanoset(arguments, catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome
 
 
 def output_of(*arguments: object) -> str:
-    """Run `nanoset` with arguments, expect success, and return all that it printed."""
-    words = [str(argument) for argument in arguments]
-    outcome = invoke_nanoset(words, catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.output
-    return outcome.output
+    """Run `nanoset` with arguments, and return all that it printed."""
+    return run_nanoset(*arguments).output
 
 
 def json_of(*arguments: object) -> Any:
-    """Run `nanoset` with arguments, expect success, and return the JSON that it printed."""
-    return json.loads(output_of(*arguments))
+    """Run `nanoset` with arguments, and return the JSON that it printed to standard output."""
+    return json.loads(run_nanoset(*arguments).stdout)
 
 
 def told_by(outcome: Result) -> str:

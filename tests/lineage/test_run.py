@@ -184,7 +184,7 @@ def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
 
 
 def asked(*arguments, code=0):
-    outcome = invoke_nanoset(["explain", *map(str, arguments)])
+    outcome = invoke_nanoset(["explain", *arguments])
     assert outcome.exit_code == code, outcome.output
     return outcome.output
 

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.project import first_config as first
 from nanoset_core.project.first_config import write_config
@@ -41,7 +40,7 @@ def test_an_editor_finds_the_schema(tmp_path):
     path = write_config(tmp_path).path
     assert path.read_text().startswith("# yaml-language-server: $schema=nanoset.schema.json\n")
     written = (tmp_path / "nanoset.schema.json").read_text()
-    assert CliRunner().invoke(nanoset, ["init", "--schema"]).output == written
+    assert invoke_nanoset(["init", "--schema"]).output == written
     validator = Draft202012Validator(json.loads(written))
     full = yaml.safe_load((GOLDEN_FILES / "outputs/full.yaml").read_text())
     for value in (yaml.safe_load(path.read_text()), full):

@@ -5,8 +5,8 @@ import pytest
 from golden.megatron.cases import arrays, cases, name_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling.slow_indices import slow_blend, slow_blend_of_many_datasets, slow_exhaustive_blend
 
+from helpers.slow_indices import slow_blend, slow_blend_of_many_datasets, slow_exhaustive_blend
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling import blending, greedy
 from nanoset_core.sampling.blending import (

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling.slow_corpora import SlowCorpora, slow_coverage, write_view
 
 from helpers.sample_pairs import write_pair
+from helpers.slow_corpora import SlowCorpora, slow_coverage, write_view
 from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig

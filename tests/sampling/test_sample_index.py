@@ -5,8 +5,8 @@ import pytest
 from golden.megatron.cases import arrays, cases, name_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling.slow_indices import slow_document_index, slow_sample_index, slow_shuffle_index
 
+from helpers.slow_indices import slow_document_index, slow_sample_index, slow_shuffle_index
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling import document_index, indices
 from nanoset_core.sampling.document_index import build_document_index, shuffle_in_place

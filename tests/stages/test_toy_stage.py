@@ -8,9 +8,9 @@ import shutil
 
 import dagster as dg
 import pytest
-from project.versions.changing import change_web
 
 from helpers.building import make_corpora
+from helpers.changing import change_web
 from helpers.command import print_status
 from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age

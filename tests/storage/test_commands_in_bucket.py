@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
-from storage.answering import answering, say
 from storage.conftest import total
 
 from helpers import s3_server
+from helpers.answering import answering, say
 from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDatasetBuilder, load_config

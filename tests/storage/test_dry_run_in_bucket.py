@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 
-from click.testing import CliRunner
-
 from helpers import s3_server
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
 
 
 def dry_run(config):
     words = ["build", "--dry-run", "--json", "--config", str(config)]
-    return CliRunner().invoke(nanoset, words, catch_exceptions=False)
+    return invoke_nanoset(words, catch_exceptions=False)
 
 
 def test_nothing_is_written_to_the_bucket_or_here_before_a_build(remote_project, place, tmp_path):

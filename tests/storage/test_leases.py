@@ -14,11 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from helpers import s3_server
 from helpers.child_processes import wait_until
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
@@ -364,11 +363,7 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
             f"datasets/code/{current}/code.idx",
         }
         assert uploads(filled) == {f"{folder}/web.idx", "somebody else's/file"}
-    said = (
-        CliRunner()
-        .invoke(nanoset, ["gc", "--yes", "--config", str(config)], catch_exceptions=False)
-        .output
-    )
+    said = invoke_nanoset(["gc", "--yes", "--config", str(config)], catch_exceptions=False).output
     assert "not seen are builds" in said
     assert uploads(filled) == {"somebody else's/file"}
     left = s3_server.objects(filled)

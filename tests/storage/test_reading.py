@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from storage.answering import answering, say
 from storage.conftest import total
 
+from helpers.answering import answering, say
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
 from nanoset_core.storage import reading

@@ -22,8 +22,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 from botocore.utils import parse_timestamp
-from storage.answering import answering, say
 
+from helpers.answering import answering, say
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.storage import s3, s3_joining, unanswered

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage.answering import answering, say
 
+from helpers.answering import answering, say
 from helpers.s3_server import requests_answered
 from helpers.sample_project import EOD
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError

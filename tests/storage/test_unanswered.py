@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import pytest
-from storage.answering import answering, say
 
+from helpers.answering import answering, say
 from nanoset_core.storage import unanswered
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.s3 import S3Store

@@ -3,10 +3,9 @@ import gzip
 import json
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.text.importing import ImportFacts, import_parquet
 
@@ -179,9 +178,7 @@ def test_the_command_replaces_nothing_unasked(tmp_path, write):
     source, target = write(TABLE), tmp_path / "x.jsonl"
 
     def run(*more):
-        return CliRunner().invoke(
-            nanoset, ["import-parquet", str(source), "--output", str(target), *more]
-        )
+        return invoke_nanoset(["import-parquet", str(source), "--output", str(target), *more])
 
     first = run("--columns", "n")
     data = target.read_bytes()

@@ -7,10 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import TokenizerFile, define
@@ -59,7 +58,7 @@ def tokenize(folder, tokenizer, *options):
         1,
     ]
     arguments += ["--tokenizer", tokenizer, *options]
-    return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+    return invoke_nanoset(arguments)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -6,10 +6,9 @@ import json
 from copy import deepcopy
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.engines import make_engine
@@ -114,7 +113,7 @@ def test_the_command_names_file_and_line(failure, workers, tmp_path):
         tmp_path / "out",
     ]
     arguments += ["--tokenizer", file, "--workers", workers]
-    error = CliRunner().invoke(nanoset, [str(argument) for argument in arguments]).exception
+    error = invoke_nanoset(arguments).exception
     assert isinstance(error, EncodingError)
     assert error.where.startswith(f"{tmp_path / 'text.jsonl'}:10")
     assert message in error.found
@@ -126,7 +125,7 @@ def test_init_names_the_tokenizer_and_the_corpus(failure, tmp_path):
     folder = tmp_path / "raw" / "web"
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
-    error = CliRunner().invoke(nanoset, ["init", str(tmp_path)]).exception
+    error = invoke_nanoset(["init", str(tmp_path)]).exception
     assert isinstance(error, EncodingError)
     assert str(folder) in error.where
     assert message in error.found
@@ -147,7 +146,7 @@ def test_shuffling_names_file_and_line_when_it_looks_at_text(failure, tmp_path):
         "--plan",
     ]
     arguments += ["--eod", "<|endoftext|>", "--seqlen", 8]
-    error = CliRunner().invoke(nanoset, [str(argument) for argument in arguments]).exception
+    error = invoke_nanoset(arguments).exception
     assert isinstance(error, EncodingError)
     assert error.where == f"{tmp_path / 'text.jsonl'}:2"
     assert message in error.found

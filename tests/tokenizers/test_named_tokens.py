@@ -10,10 +10,9 @@ import json
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import define, tokenizer_files
@@ -214,7 +213,7 @@ def test_the_command_writes_the_ids_of_autotokenizer(folder):
         "--append-eod",
     ]
     arguments += ["--tokenizer", folder, "--workers", 1, "--engine", "tokenizers"]
-    result = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+    result = invoke_nanoset(arguments)
     assert result.exit_code == 0
     import numpy as np
 
@@ -282,9 +281,7 @@ def test_the_command_prints_the_notice(folder):
         "--workers",
         1,
     ]
-    result = CliRunner().invoke(
-        nanoset, [str(argument) for argument in [*arguments, "--tokenizer", folder]]
-    )
+    result = invoke_nanoset([*arguments, "--tokenizer", folder])
     assert result.exit_code == 0
     assert "lacks '<x>', which tokenizer_config.json" in result.output
 

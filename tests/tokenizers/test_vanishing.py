@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files.tokenizer_json import byte_characters
 from nanoset_core.tokenizers.vanishing import vanishing_characters
@@ -43,9 +42,7 @@ def tokenize(folder, tokenizer, *texts):
         "--workers",
         1,
     ]
-    return CliRunner().invoke(
-        nanoset, [str(argument) for argument in [*arguments, "--tokenizer", tokenizer]]
-    )
+    return invoke_nanoset([*arguments, "--tokenizer", tokenizer])
 
 
 def test_characters_without_a_token_are_counted(write):

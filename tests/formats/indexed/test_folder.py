@@ -7,9 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -52,8 +51,7 @@ def test_a_path_means_the_pairs_that_are_there(folder, named, found):
     assert pairs_at(folder.parent / named) == [folder.parent / prefix for prefix in found]
     is_there = "none" not in named
     verified, shown = (
-        CliRunner().invoke(nanoset, [name, str(folder.parent / named)])
-        for name in ("verify", "inspect")
+        invoke_nanoset([name, str(folder.parent / named)]) for name in ("verify", "inspect")
     )
     assert (verified.exit_code == 0, shown.exit_code == 0) == (is_there, is_there)
     assert f"{len(found):,} output{'s' * (len(found) != 1)}: " in verified.output
@@ -157,8 +155,8 @@ def test_damage_leaves_the_earlier_output(folder):
 
 def test_the_command_says_what_it_joined(folder):
     arguments = ["merge", "--input", str(folder), "--output-prefix", str(folder / "all")]
-    said = CliRunner().invoke(nanoset, arguments, catch_exceptions=False).output
+    said = invoke_nanoset(arguments, catch_exceptions=False).output
     lines = [f"  {folder}/a: 2 documents", f"  {folder}/b: 1 documents"]
     assert said.splitlines() == [*lines, f"{folder}/all: 2 datasets, 3 documents, 4 tokens"]
-    said = CliRunner().invoke(nanoset, arguments, catch_exceptions=False).output
+    said = invoke_nanoset(arguments, catch_exceptions=False).output
     assert said.splitlines()[-1].endswith("4 tokens (there already)")

@@ -6,17 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 
 def run(*arguments, code=0):
-    outcome = CliRunner().invoke(
-        nanoset, [str(argument) for argument in arguments], catch_exceptions=False
-    )
+    outcome = invoke_nanoset(arguments, catch_exceptions=False)
     assert outcome.exit_code == code, outcome.output
     return outcome.output
 

@@ -9,8 +9,8 @@ import shlex
 
 import click
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import REPOSITORY
 from nanoset_core.cli import nanoset
 from nanoset_core.project.template import schema_text
@@ -80,9 +80,7 @@ CASES = [
 @pytest.mark.parametrize(("line", "said", "odd", "code"), CASES, ids=[case[0] for case in CASES])
 def test_a_command_says_it_in_usual_words(built, monkeypatch, line, said, odd, code):
     monkeypatch.chdir(built)
-    outcome = CliRunner(env={"COLUMNS": "300"}).invoke(
-        nanoset, shlex.split(line), catch_exceptions=True
-    )
+    outcome = invoke_nanoset(shlex.split(line), env={"COLUMNS": "300"})
     shown = f"{outcome.output}\n{outcome.exception or ''}"
     assert outcome.exit_code == code, shown
     assert [words for words in said if words not in shown] == [], shown

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from project.versions.changing import build, rebuild
 
+from helpers.changing import build, rebuild
 from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.project.project import Project
 

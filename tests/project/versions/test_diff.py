@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from project.versions.changing import build, change_web
 
 from helpers.building import make_corpora, make_shuffle_plan
+from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences
 from nanoset_core import MMapIndexedDataset

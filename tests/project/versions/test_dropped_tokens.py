@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from project.versions.changing import build, change_web, rebuild
 
 from helpers.building import make_dataset
+from helpers.changing import build, change_web, rebuild
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError

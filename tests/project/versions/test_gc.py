@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from project.versions.changing import build, change_web, rebuild
 
 from helpers.building import (
     make_corpora,
@@ -23,6 +22,7 @@ from helpers.building import (
     make_shuffle_plan,
     make_tars,
 )
+from helpers.changing import build, change_web, rebuild
 from helpers.child_processes import wait_until
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
@@ -158,7 +158,7 @@ def _manifests(project):
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     _, folder = changed
     change_web(folder, "later")
-    script = "import sys; from pathlib import Path; from project.versions.changing import build; build(Path(sys.argv[1]))"
+    script = "import sys; from pathlib import Path; from helpers.changing import build; build(Path(sys.argv[1]))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
     project = Project.open(folder / "nanoset.yaml")

@@ -286,7 +286,7 @@ def run_command(project):
     """Run a command of the project; return what it printed."""
 
     def run(*words):
-        result = invoke_nanoset([*map(str, words), "--config", str(project.config.file)])
+        result = invoke_nanoset([*words, "--config", str(project.config.file)])
         return f"{result.output}{result.exception or ''}"
 
     return run

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from project.versions.changing import build, change_web
 
 from helpers.building import (
     build_all,
@@ -24,6 +23,7 @@ from helpers.building import (
     make_shuffle_plan,
     make_tars,
 )
+from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
 from helpers.inspecting import graph_of, leased_by_a_build
 from helpers.sample_project import SPLITS, jsonl, sentences, tree

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from project.verify.conftest import write_sequences as write
 
 from helpers.built_project import poke
+from helpers.sample_pairs import write_sequences as write
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.stages.dataset import token_check
 from nanoset_core.stages.dataset import token_ranges as ranges_module

@@ -7,9 +7,9 @@ import os
 
 import numpy as np
 import pytest
-from stages.exports.pairs import END, random_pair
 
 from helpers.command import invoke_nanoset
+from helpers.sample_pairs import END, random_pair
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.exports.base import DatasetTraits

@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from stages.exports.pairs import random_pair
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from helpers.sample_pairs import random_pair
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.base import DatasetTraits
@@ -180,10 +179,10 @@ def test_the_command_says_what_the_reader_passes_over(tmp_path):
         str(tmp_path / "out"),
         "--sequence-length",
     ]
-    said = CliRunner().invoke(nanoset, [*words, "100"], catch_exceptions=False).output
+    said = invoke_nanoset([*words, "100"], catch_exceptions=False).output
     assert f"passes over the last {sum(map(len, documents)) % 100:,} tokens" in said
     for wrong in (words[:-1], [*words[:3], "datatrove", *words[4:], "9"]):
-        assert CliRunner().invoke(nanoset, wrong).exit_code == 2
+        assert invoke_nanoset(wrong).exit_code == 2
 
 
 @pytest.mark.parametrize("kind", ["mds", "litdata"])

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from sampling.slow_corpora import slow_coverage
 
 from helpers.building import make_corpora, make_packs, make_view
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset, dataset_of, lineage_of
 from helpers.packs import plan_packs
 from helpers.sample_project import SPLITS, write_project
+from helpers.slow_corpora import slow_coverage
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project

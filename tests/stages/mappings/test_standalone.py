@@ -24,7 +24,7 @@ def data(tmp_path):
 def run(data, *more):
     given = data if isinstance(data, list) else [data]
     arguments = ["map", "--data-path", *given, "--seq-length", 8, "--split", "9,1,0", *more]
-    return invoke_nanoset([str(argument) for argument in arguments])
+    return invoke_nanoset(arguments)
 
 
 def digests(folder):

@@ -203,7 +203,7 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
         1,
     ]
     for _ in range(2):
-        outcome = invoke_nanoset([str(argument) for argument in arguments])
+        outcome = invoke_nanoset(arguments)
         assert outcome.exit_code == 0, outcome.output
         assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in outcome.output
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in outcome.output

@@ -4,12 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
-from nanoset_core.cli import nanoset
+from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, FormerNameWarning
-from nanoset_core.project.settings import load_config
 
 GOLDEN = GOLDEN_FILES / "modalities"
 WITH_FORMER_KEY = {"webdatasets:": "packed: [web]\nwebdatasets:"}
@@ -17,8 +16,8 @@ WITH_FORMER_KEY = {"webdatasets:": "packed: [web]\nwebdatasets:"}
 
 def test_the_former_command_does_the_same_and_warns_once_on_stderr():
     file = str(GOLDEN / "u2.pbin")
-    former = CliRunner().invoke(nanoset, ["pack", "describe", file])
-    present = CliRunner().invoke(nanoset, ["pbin", "describe", file])
+    former = invoke_nanoset(["pack", "describe", file])
+    present = invoke_nanoset(["pbin", "describe", file])
     assert former.exit_code == 0
     assert former.stdout == present.stdout
     assert former.stderr == "warning: `nanoset pack` is the former name of `nanoset pbin`\n"
@@ -26,7 +25,7 @@ def test_the_former_command_does_the_same_and_warns_once_on_stderr():
 
 
 def test_the_former_command_is_not_in_the_list_of_commands():
-    listed = CliRunner().invoke(nanoset, ["--help"]).stdout
+    listed = invoke_nanoset(["--help"]).stdout
     assert "pbin " in listed
     assert "pack " not in listed
 

@@ -7,10 +7,9 @@ import json
 
 import pytest
 import zstandard
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.inputs import resolve_inputs
@@ -69,11 +68,11 @@ def test_the_last_line_of_the_command_says_it(cut, tmp_path, tokenizer_file):
         "1",
     ]
     arguments += ["--tokenizer", str(tokenizer_file)]
-    outcome = CliRunner().invoke(nanoset, arguments)
+    outcome = invoke_nanoset(arguments)
     assert outcome.exit_code == 1
     for _ in range(2):  # the second call finds it made
-        outcome = CliRunner().invoke(
-            nanoset, [*arguments, "--max-unreadable-fraction", "0.5"], catch_exceptions=False
+        outcome = invoke_nanoset(
+            [*arguments, "--max-unreadable-fraction", "0.5"], catch_exceptions=False
         )
         assert outcome.exit_code == 0
         assert "1 file not readable to the end (" in outcome.output.splitlines()[-1]
@@ -239,8 +238,8 @@ def test_zeros_at_the_end_of_a_gzip_file_are_told(tmp_path, tokenizer_file):
         "1",
     ]
     for _ in range(2):  # the second call finds it made
-        outcome = CliRunner().invoke(
-            nanoset, [*arguments, "--tokenizer", str(tokenizer_file)], catch_exceptions=False
+        outcome = invoke_nanoset(
+            [*arguments, "--tokenizer", str(tokenizer_file)], catch_exceptions=False
         )
         assert outcome.exit_code == 0
         assert "27 documents" in outcome.output

@@ -11,11 +11,10 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.stages.shards import preprocess_ranges
 from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
@@ -332,7 +331,7 @@ def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path
         "--output-prefix",
         str(tmp_path / "merged"),
     ]
-    outcome = CliRunner().invoke(nanoset, arguments, catch_exceptions=False)
+    outcome = invoke_nanoset(arguments, catch_exceptions=False)
     assert "2 datasets, 50 documents" in outcome.output
     wanted = texts(folder)[20:] + texts(folder)[:20]
     assert pair(tmp_path / "merged") == slowly(
@@ -385,7 +384,7 @@ def tokenize(inputs, prefix, tokenizer_file, *more):
         1,
         *more,
     ]
-    return CliRunner().invoke(nanoset, [*map(str, arguments), "--input", *map(str, inputs)])
+    return invoke_nanoset([*arguments, "--input", *inputs])
 
 
 def test_the_command_replaces_nothing_unasked(folder, tmp_path, tokenizer_file):

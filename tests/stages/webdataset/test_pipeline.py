@@ -179,7 +179,7 @@ def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden_tars, tmp_p
         "npy",
     ]
     arguments += ["--workers", 1, "--max-rejected-fraction", 0.5]
-    outcome = invoke_nanoset(["shuffle", *map(str, arguments)], catch_exceptions=False)
+    outcome = invoke_nanoset(["shuffle", *arguments], catch_exceptions=False)
     assert outcome.exit_code == 0
     assert tars(tmp_path / "out") == tars(manifest.folder)
 

@@ -55,7 +55,7 @@ def pairs(raw, tmp_path, tokenizer_file):
 
 
 def call(*arguments):
-    return invoke_nanoset(["shuffle", *map(str, arguments)], catch_exceptions=False)
+    return invoke_nanoset(["shuffle", *arguments], catch_exceptions=False)
 
 
 def made(output, *arguments):

@@ -5,11 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nanoset_core.cli import nanoset
+from helpers.command import invoke_nanoset
+from nanoset_core import iterate_shards
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.loading.shard_reader import iterate_shards
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.stages.webdataset.tokshuf import TokshufTokens, tokshuf_tokens
 
@@ -39,7 +38,7 @@ def shuffled(folder, golden_tars, inputs, *arguments):
         "1",
     ]
     call += ["--tokenizer", str(golden_tars / "tokenizer"), "--wds-chunk-size", "24", *arguments]
-    outcome = CliRunner().invoke(nanoset, call, catch_exceptions=False)
+    outcome = invoke_nanoset(call, catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
     return list(iterate_shards(folder)), json.loads((folder / "manifest.json").read_bytes())[
         "facts"
