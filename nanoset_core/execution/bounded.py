@@ -38,6 +38,7 @@ class BoundedRun(ABC, Generic[Task, Handle]):
         """Run all tasks; yield (task number, result) as they end. The first error ends the run."""
         remaining = enumerate(tasks)
         while True:
+            # Hand out as many tasks as have ended since the last look.
             for number, task in islice(remaining, self._max_pending - len(self.pending)):
                 self.pending[self.submit(task)] = number
             if not self.pending:

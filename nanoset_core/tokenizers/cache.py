@@ -123,8 +123,10 @@ class CacheEntry:
         size = sum(array.nbytes for array in arrays.values())
         key = {_KEY: np.frombuffer(self._key.encode(), np.uint8)}
         try:
+            # An engine's entry grows while it is used: keep the larger of two.
             if self._path.exists() and self._path.stat().st_size > size:
                 return
+            # An entry that a crash damages is noticed when it is read: no sync is needed.
             with atomic_file(self._path, sync=False) as file:
                 np.savez(file, allow_pickle=False, **arrays, **key)
             sweep_abandoned(self._path.parent, self._path.name)

@@ -136,6 +136,8 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
     """
     special = special_ids(tokenizer)
     new_names = define(tokenizer).new_names
+
+    # Tokens that files name, with their ids.
     named_ends = []
     for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
         named_ends.append(_with_id(tokenizer, end))
@@ -150,6 +152,7 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
     # with the tokenizer.json has no embedding for it.
     new_ends = [end for end in named_ends if end.text in new_names]
 
+    # A model for chats still needs a token for documents.
     candidates = [*known_ends, *common_ends, *new_ends]
     document_ends = [end for end in candidates if not end.is_of_chats]
     if document_ends:

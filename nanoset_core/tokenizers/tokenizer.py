@@ -58,6 +58,7 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
     definition = define(file)
     converted = definition.converted
     if converted is None:
+        # The trainer loads a tokenizer.json with the same library.
         library_facts = _library_facts(file, stat_signature(file))
         facts = TokenizerFacts(
             file=file,
@@ -74,6 +75,8 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
             max_id=converted.max_id,
         )
 
+    # A vocabulary with gaps may have ids above its size, for example 60,000 tokens with ids up to
+    # 70,000: trainers infer uint16 from the size.
     max_dtype_id = int(np.iinfo(facts.dtype).max)
     if facts.max_id > max_dtype_id:
         raise ConfigError(
@@ -98,6 +101,7 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: The tokenizer has no such token.
     """
+    # Most tokens that settings name are special. These are known without loading the tokenizer.
     special = special_ids(file)
     if token in special:
         return special[token]
@@ -196,12 +200,14 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
         if token.special and special_id is not None:
             special.append((token.content, special_id))
 
+    # Special tokens that the tokenizer's own `encode` adds, by their names …
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
     template = []
     for name, is_special in zip(example.tokens, example.special_tokens_mask, strict=True):
         if is_special:
             template.append(name)
 
+    # … and all tokens that it adds, by their ids, if these are the same for different texts.
     frames = [_frame(tokenizer, text, file) for text in _FRAME_TEXTS]
     is_constant = all(frame == frames[0] for frame in frames)
     return {

@@ -81,6 +81,7 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
     for word, token_id in ranked.ids.items():
         # Latin-1 maps each byte to the character with its number.
         vocabulary[word.decode("latin-1").translate(_CHARACTER_BY_BYTE)] = token_id
+    # Special tokens are added after the merges are listed: no merge may make or use one.
     merges = _list_merges(vocabulary)
     _add_special_tokens(vocabulary, ranked, source)
 
@@ -119,6 +120,7 @@ def _add_special_tokens(
     """Add the special tokens to a vocabulary, in place."""
     for name, token_id in ranked.special_tokens.items():
         if not ranked.has_special_tokens_in_text:
+            # The token must exist, to be decoded, but under a name that no text can produce.
             vocabulary[NEVER_IN_TEXT + name] = token_id
             continue
         if name in vocabulary:
@@ -148,6 +150,7 @@ def _tokenizer_json(
             for name, token_id in ranked.special_tokens.items()
         ]
 
+    # Text is split by the pattern alone, and only then written as byte characters.
     split = {
         "type": "Split",
         "pattern": {"Regex": ranked.pattern.regex},

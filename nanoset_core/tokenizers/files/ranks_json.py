@@ -100,6 +100,7 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
         names = _MEGATRON_TOKENS
     _check_megatron_tokens(source, names, n_special, vocab_size)
 
+    # The file may have more ranks than the vocabulary uses: only the first ones are tokens.
     entries = _EntryList(read_json(source), n_special, vocab_size, _MEGATRON_FORMAT)
     ranked = RankedVocabulary(
         ids=entries.read(source),
@@ -199,7 +200,8 @@ def _parse_tekken(value: Any) -> _Tekken:
         raise TypeError("the vocabulary size, or the number of special tokens, is no integer")
     has_room = 0 <= n_special < vocab_size and len(names) <= n_special
     if not has_room or len(set(names)) != len(names):
-        raise ValueError(f"{len(names):,} special tokens for {n_special:,} of {vocab_size:,} ids")
+        n_names = len(names)
+        raise ValueError(f"{n_names:,} special tokens for {n_special:,} of {vocab_size:,} ids")
     return _Tekken(pattern, vocab_size, n_special, names, entries)
 
 

@@ -112,6 +112,8 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
         )
     model = _parse(read_regular(source.path), source)
     ids = _piece_ids(model, source)
+
+    # The model's own special tokens, and those that the legacy wrapper adds.
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
     special_tokens = {text: ids[text] for text in special_texts}
     legacy_tokens = _legacy_tokens(source, model, ids)

@@ -70,7 +70,7 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(read_regular(source.path).split(b"\n"), start=1):
         if not line.strip():
-            continue
+            continue  # the end of the file
         try:
             token, rank = _parse_line(line)
             if token in ranks:
@@ -85,6 +85,7 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
             ) from error
         ranks[token] = rank
 
+    # Without a token for each byte, some text could not be encoded.
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
         raise FormatError(
@@ -181,6 +182,7 @@ def _check_ids(
     Raises:
         FormatError: Two tokens have one id, or a rank is missing.
     """
+    # Special tokens may fill gaps between the ranks, as <|endoftext|> does in p50k.
     unique_ranks = set(ranks.values())
     ids = unique_ranks.union(special_tokens.values())
     last_rank = max(unique_ranks)
