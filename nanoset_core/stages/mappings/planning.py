@@ -2,8 +2,7 @@
 
 The settings of a split are worked out in steps:
 
-1. As nanoset.yaml has them, with prefixes of datasets in place of corpora (`_as_written`). A run
-   that continues adds the orders in which it has read its datasets before.
+1. As nanoset.yaml has them, with prefixes of datasets in place of corpora (`split_settings`).
 2. With as many samples, or such weights, as the limits on epochs allow (`_within_limits`).
 3. The plan: which samples the trainer's datasets have under these settings (`plan`).
 """
@@ -12,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.config import Blend, NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
@@ -31,22 +30,18 @@ from nanoset_core.sampling.plan import (
     LengthReader,
     MemberPlan,
     SplitPlan,
-    cannot_be_built,
     largest_epoch_size,
     no_training_sample,
     plan_split,
     too_few_tokens,
 )
-from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, without_share
-from nanoset_core.stages.mappings.continuing import (
-    check_phase_length,
-    check_remaining_samples,
-    continue_run,
-)
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
+from nanoset_core.stages.mappings.continuing import check_phase_length, check_remaining_samples
 from nanoset_core.stages.mappings.lookup import NanosetLookup
 from nanoset_core.stages.mappings.run_before import read_before
-from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
+from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.mappings.shared_documents import SharedDocuments
+from nanoset_core.stages.mappings.split_settings import dataset_prefixes, settings_as_written
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
 
@@ -220,8 +215,9 @@ class NanosetContext(NanosetLookup):
         # together.
         shares_weights = spec.blend is not None
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
-        config = self._as_written(splits)
-        prefix_by_corpus = self._prefixes(splits)
+        prefix_by_corpus = dataset_prefixes(self, splits)
+        read = self._read_before() if "train" in splits else None
+        config = settings_as_written(self, splits, read)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
         exceeded: tuple[ExceededLimit, ...] = ()
@@ -279,92 +275,6 @@ class NanosetContext(NanosetLookup):
             return config, limited.exceeded
         return limited.config, limited.exceeded
 
-    def _as_written(self, splits: tuple[SplitName, ...]) -> NanosetConfig:
-        """Return the settings of some splits as nanoset.yaml has them, without limits on epochs."""
-        spec = self.spec
-        prefix_by_corpus = self._prefixes(splits)
-        trainer_paths: dict[str, str] = {}
-        for corpus, prefix in prefix_by_corpus.items():
-            trainer_paths[prefix] = self.trainer_prefix(corpus)
-        config = NanosetConfig(
-            **self._data(splits, prefix_by_corpus),
-            sequence_length=spec.sequence_length,
-            random_seed=spec.seed,
-            preset=spec.preset,
-            tokenizer_identifiers=self.tokenizer_identifiers,
-            trainer_paths=trainer_paths,
-            path_to_cache=str(self.cache),
-            compensated_sums=self.compensated_sums,
-        )
-        config = config.with_samples({split: spec.samples.get(split) for split in splits})
-        if "train" in splits:
-            config = self._continued(config, prefix_by_corpus)
-        if spec.blend is not None:
-            config = self._without_empty_splits(config)
-        if spec.mixture is not None:
-            config = self._with_mixture_weights(config)
-        return config
-
-    def _prefixes(self, splits: Sequence[SplitName]) -> dict[str, str]:
-        """Return corpus → prefix of its dataset, of all corpora that some splits depend on."""
-        prefixes: dict[str, str] = {}
-        for split in splits:
-            for corpus in self.spec.corpora_of(split):
-                prefixes[corpus] = self.prefix(corpus)
-        return prefixes
-
-    def _data(
-        self, splits: tuple[SplitName, ...], prefix_by_corpus: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Return the arguments of `NanosetConfig` that name the data."""
-        spec = self.spec
-        if spec.blend is not None:
-            return {
-                "data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus),
-                "split": spec.shares,
-            }
-
-        # The settings must name data for some split. If none of these splits has any, take that of
-        # all splits.
-        splits_with_data: Sequence[SplitName] = [
-            split for split in splits if spec.blend_of(split) is not None
-        ]
-        if not splits_with_data:
-            splits_with_data = SPLITS
-        blends: list[Blend | None] = []
-        for split in SPLITS:
-            blend = spec.blend_of(split) if split in splits_with_data else None
-            blends.append(_blend_of_prefixes(blend, prefix_by_corpus))
-        return {"blend_per_split": blends}
-
-    def _without_empty_splits(self, config: NanosetConfig) -> NanosetConfig:
-        """Give the share of valid or test to the split before it, if it is too small for a sample.
-
-        A split whose samples are requested keeps its share, so that the lack is reported.
-        """
-        for split in reversed(SPLITS[1:]):
-            is_requested = split in self.spec.samples and self.spec.schedule is None
-            if is_requested or not cannot_be_built(config, split, self.reader):
-                continue
-            shares = without_share(
-                config.split, split, exactly_three=config.rules.exactly_three_shares
-            )
-            samples = {other: config.samples(other) for other in SPLITS if other != split}
-            config = replace(config, split=shares).with_samples(samples)
-        return config
-
-    def _with_mixture_weights(self, config: NanosetConfig) -> NanosetConfig:
-        """Replace the weights of the blend by those that the tree of shares gives for train."""
-        mix = self.spec.mixture
-        blend = config.blend("train")
-        if mix is None or blend is None:
-            return config
-        if config.samples("train"):
-            check_remaining_samples(config)  # otherwise no samples are left to be divided
-        prefixes, _ = blend
-        weights = mixture_of(mix, config, self.reader).weights
-        return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
-
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
         """Return how many samples a blend has when its first corpus has been read once.
 
@@ -377,27 +287,6 @@ class NanosetContext(NanosetLookup):
         return largest_epoch_size(config, split=split, reader=self.reader)
 
     # A run that continues.
-
-    def _continued(
-        self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]
-    ) -> NanosetConfig:
-        """Return the settings with the orders in which the run has read its datasets before.
-
-        Raises:
-            ConfigError: The run cannot continue under these settings, or with these versions of the
-                datasets.
-        """
-        read = self._read_before()
-        if read is None:
-            return config
-        continue_from = self.spec.continue_from
-        return continue_run(
-            config,
-            read,
-            prefix_by_corpus,
-            consumed_samples=0 if continue_from is None else continue_from.consumed_samples,
-            exact=self.exact,
-        )
 
     def _read_before(self) -> Read | None:
         """Return what the run has read before, or None if it starts with this nanoset.
@@ -474,18 +363,6 @@ class NanosetContext(NanosetLookup):
         if config.split != built.split and built.shares()[SPLITS.index(split)] <= 0:
             moved = f"; its share went to the split before it (split: {built.split})"
         return f"it has no sample: {reason}{moved}. Give it a larger share, or none"
-
-
-def _blend_of_prefixes(
-    blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]
-) -> Blend | None:
-    """Return a blend with prefixes in place of corpora."""
-    if blend is None:
-        return None
-    if isinstance(blend, Mapping):
-        return {prefix_by_corpus[corpus]: weight for corpus, weight in blend.items()}
-    prefixes = [prefix_by_corpus[corpus] for corpus in corpora_of(blend)]
-    return prefixes if is_blended(blend) else prefixes[0]
 
 
 def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:

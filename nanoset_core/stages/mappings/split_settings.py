@@ -1,0 +1,144 @@
+"""The trainer's settings for splits of a nanoset, as nanoset.yaml has them.
+
+nanoset.yaml names corpora, and trainers read datasets: so the settings have the prefixes of the
+current datasets in place of the corpora. A run that continues adds what it has read before. Limits
+on epochs are applied afterwards, in `planning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nanoset_core.sampling.config import Blend, NanosetConfig
+from nanoset_core.sampling.mixture import mixture_of
+from nanoset_core.sampling.orders import Read
+from nanoset_core.sampling.plan import cannot_be_built
+from nanoset_core.sampling.splits import SPLITS, SplitName, without_share
+from nanoset_core.stages.mappings.continuing import check_remaining_samples, continue_run
+from nanoset_core.stages.mappings.lookup import NanosetLookup
+from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
+
+
+def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dict[str, str]:
+    """Return the prefix of the dataset of each corpus that some splits depend on.
+
+    Raises:
+        MissingError: A dataset has not been built.
+    """
+    prefixes: dict[str, str] = {}
+    for split in splits:
+        for corpus in nanoset.spec.corpora_of(split):
+            prefixes[corpus] = nanoset.prefix(corpus)
+    return prefixes
+
+
+def settings_as_written(
+    nanoset: NanosetLookup, splits: Sequence[SplitName], read: Read | None
+) -> NanosetConfig:
+    """Return the settings of some splits, before limits on epochs are applied.
+
+    Args:
+        nanoset: The nanoset.
+        splits: The splits. The settings request no samples of other splits.
+        read: What the run has read before, if the nanoset continues a run and train is one of the
+            splits.
+
+    Raises:
+        MissingError: A dataset has not been built.
+        ConfigError: The settings contradict each other, or the run cannot continue with them.
+    """
+    spec = nanoset.spec
+    prefix_by_corpus = dataset_prefixes(nanoset, splits)
+    trainer_paths: dict[str, str] = {}
+    for corpus, prefix in prefix_by_corpus.items():
+        trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
+    config = NanosetConfig(
+        **_data_arguments(nanoset, splits, prefix_by_corpus),
+        sequence_length=spec.sequence_length,
+        random_seed=spec.seed,
+        preset=spec.preset,
+        tokenizer_identifiers=nanoset.tokenizer_identifiers,
+        trainer_paths=trainer_paths,
+        path_to_cache=str(nanoset.cache),
+        compensated_sums=nanoset.compensated_sums,
+    )
+    config = config.with_samples({split: spec.samples.get(split) for split in splits})
+
+    if read is not None:
+        consumed_samples = 0
+        if spec.continue_from is not None:
+            consumed_samples = spec.continue_from.consumed_samples
+        config = continue_run(
+            config, read, prefix_by_corpus, consumed_samples=consumed_samples, exact=nanoset.exact
+        )
+    if spec.blend is not None:
+        config = _without_empty_splits(nanoset, config)
+    if spec.mixture is not None:
+        config = _with_mixture_weights(nanoset, config)
+    return config
+
+
+def _data_arguments(
+    nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the arguments of `NanosetConfig` that name the data."""
+    spec = nanoset.spec
+    if spec.blend is not None:
+        return {
+            "data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus),
+            "split": spec.shares,
+        }
+
+    # The settings must name data for some split. If none of these splits has any, take that of all
+    # splits.
+    splits_with_data = [split for split in splits if spec.blend_of(split) is not None]
+    if not splits_with_data:
+        splits_with_data = list(SPLITS)
+    blends: list[Blend | None] = []
+    for split in SPLITS:
+        blend = spec.blend_of(split) if split in splits_with_data else None
+        blends.append(_blend_of_prefixes(blend, prefix_by_corpus))
+    return {"blend_per_split": blends}
+
+
+def _blend_of_prefixes(
+    blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]
+) -> Blend | None:
+    """Return a blend with prefixes in place of corpora."""
+    if blend is None:
+        return None
+    if isinstance(blend, Mapping):
+        return {prefix_by_corpus[corpus]: weight for corpus, weight in blend.items()}
+    prefixes = [prefix_by_corpus[corpus] for corpus in corpora_of(blend)]
+    return prefixes if is_blended(blend) else prefixes[0]
+
+
+def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
+    """Give the share of valid or test to the previous split if it is too small for a sample.
+
+    A split whose samples are requested keeps its share, so that the lack is reported.
+    """
+    spec = nanoset.spec
+    for split in reversed(SPLITS[1:]):
+        is_requested = split in spec.samples and spec.schedule is None
+        if is_requested or not cannot_be_built(config, split, nanoset.reader):
+            continue
+        shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
+        samples = {other: config.samples(other) for other in SPLITS if other != split}
+        config = replace(config, split=shares).with_samples(samples)
+    return config
+
+
+def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
+    """Replace the weights of the blend by those that the tree of shares gives for train."""
+    mix = nanoset.spec.mixture
+    blend = config.blend("train")
+    if mix is None or blend is None:
+        return config
+    if config.samples("train"):
+        check_remaining_samples(config)  # without samples there is nothing to divide
+    prefixes, _ = blend
+    weights = mixture_of(mix, config, nanoset.reader).weights
+    return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
