@@ -87,7 +87,7 @@ class FingerprintMemory:
         if pieces is not None:
             return pieces
         pieces = self._pieces_in(self._stored_entries, stat)
-        if pieces is not None:
+        if pieces is not None:  # the next `save` keeps it on this machine, too
             self._entries[stat.path] = self._stored_entries[stat.path]
         return pieces
 
@@ -128,17 +128,19 @@ class FingerprintMemory:
             return
         access = None if self._is_sent else self._access
         entries = self._entries
-        if access is not None:
+        if access is not None:  # another machine may have stored what this one does not know
             entries = self._stored_entries | entries
         files = {path: entry for path, entry in entries.items() if path in paths}
         value = {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
         data = json.dumps(value).encode()
 
+        # Send it to the store, unless the store has the same already.
         if access is not None and files:
             if files != self._stored_entries:
                 access.store.put(access.name(self._path), data)
             self._is_sent = True
 
+        # Write it to the local disk, unless the file has the same already.
         if self._is_sent:
             data += _SENT
         if not self._path.exists() or read_regular(self._path) != data:
@@ -160,7 +162,7 @@ class FingerprintMemory:
             if not stat.is_as(noted):
                 return None
             pieces = [checked_piece(Piece(stat.path, *row)) for row in entry["pieces"]]
-            if not _cover(pieces, stat.size):
+            if not _cover_file(pieces, stat.size):
                 return None
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
@@ -173,7 +175,7 @@ class FingerprintMemory:
         return pieces
 
 
-def _cover(pieces: list[Piece], size: int) -> bool:
+def _cover_file(pieces: list[Piece], size: int) -> bool:
     """Return whether pieces follow one another without gaps from the start of a file to its end."""
     starts = [piece.begin for piece in pieces]
     stops = [piece.end for piece in pieces]

@@ -17,9 +17,11 @@ bytes b[0], b[1], … it is
 
     TABLE[b[0]] * FACTOR**0 + TABLE[b[1]] * FACTOR**1 + …    modulo 2**64
 
-with exponents modulo 256. The hash of a piece is computed once, as if the piece began a word.
-Multiplied by FACTOR**k, it is the share of the piece in the hash of a word that it continues after
-k bytes. So the hash of a word is a sum over its pieces.
+with exponents modulo 256. The hash of a piece is computed once, as if the piece began a word. If k
+bytes of a word precede the piece, its terms in the hash of the word are those of its own hash,
+multiplied by FACTOR**k. So the hash of a word is a sum over its pieces: that of "playing" is
+
+    hash("play") + hash("ing") * FACTOR**4
 """
 
 from __future__ import annotations
@@ -251,10 +253,10 @@ class WordVocabulary:
         exponents = bytes_before[:-1] - bytes_before_word
 
         # The hash of a word is the sum over its pieces, a difference of running sums.
-        shares = self.hashes[piece_ids]
-        shares *= _POWERS.take(exponents)
+        piece_terms = self.hashes[piece_ids]
+        piece_terms *= _POWERS.take(exponents)
         sums = np.zeros(n_pieces + 1, np.uint64)
-        np.cumsum(shares, out=sums[1:])
+        np.cumsum(piece_terms, out=sums[1:])
 
         # Leave out candidates without letters. A "word" of 256 letters looks the same and is left
         # out, too, in evaluation texts as in documents.
@@ -269,10 +271,11 @@ class WordVocabulary:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (the pieces of some tokens, where each document's pieces start); see `words`."""
         piece_ids = tokens.astype(np.int64)  # the first piece of a token has the number of its id
-        positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,) tokens with several
+
+        # Most tokens have one piece. Insert the further pieces of the others after their first one.
+        positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,)
         if not len(positions):
             return piece_ids, token_starts
-
         first_further = self.first_further[piece_ids[positions]]
         n_further = self.n_further[piece_ids[positions]]
         insert_at = np.repeat(positions + 1, n_further)
@@ -320,8 +323,10 @@ def _piece_hashes(
         lengths: Bytes of each piece; shape (n_pieces,).
     """
     positions = positions_in(np.zeros_like(lengths), lengths)  # (n_bytes,) of a byte in its piece
-    shares = _TABLE[data] * _POWERS[positions % len(_POWERS)]
+    terms = _TABLE[data] * _POWERS[positions % len(_POWERS)]
+
+    # The hash of a piece is the sum over its bytes, a difference of running sums.
     sums = np.zeros(len(data) + 1, np.uint64)
-    np.cumsum(shares, out=sums[1:])
+    np.cumsum(terms, out=sums[1:])
     hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
     return hashes
