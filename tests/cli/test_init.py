@@ -239,7 +239,7 @@ def test_a_second_init_says_that_it_changed_nothing(tmp_path, start):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     second = run("init", tmp_path)
     assert second.exit_code == 0
-    assert f"nothing was changed: {tmp_path / 'nanoset.yaml'} is there already" in second.output
+    assert f"nothing was changed: {tmp_path / 'nanoset.yaml'} already is what" in second.output
     assert "chose" not in second.output
     (tmp_path / "nanoset.yaml").write_text((tmp_path / "nanoset.yaml").read_text() + "# mine\n")
     before[tmp_path / "nanoset.yaml"] = (tmp_path / "nanoset.yaml").stat().st_mtime_ns

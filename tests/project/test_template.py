@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError
-from nanoset_core.project import first_config as first
+from nanoset_core.project import first_lengths
 from nanoset_core.project.first_config import write_config
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.template import Noted, config_text
@@ -91,7 +91,7 @@ def test_the_split_and_the_length_suit_the_text(tmp_path, count, size, length, s
 
 
 def test_enough_text_has_the_usual_split(tmp_path, monkeypatch):
-    monkeypatch.setattr(first, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(first_lengths, "_MIN_EXPECTED", 1)
     documents(tmp_path, "web", 10_000, 5000)
     assert load_config(write_config(tmp_path).path).nanosets["pretrain"].split == "969,30,1"
 

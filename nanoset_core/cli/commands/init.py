@@ -1,4 +1,4 @@
-"""`nanoset init`: a configuration to start from."""
+"""`nanoset init`: write a configuration to start from, and print what was chosen."""
 
 from __future__ import annotations
 
@@ -6,94 +6,131 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import FOLDER, PATH, flag, option
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.untrusted import Multiline, shell_line
 
-_SHOWN = 3
+if TYPE_CHECKING:
+    from nanoset_core.project.first_config import Start
+
+_MAX_SHOWN = 3
 """Files outside of the raw folder that are named."""
 
 
 @click.command("init", short_help="Write a nanoset.yaml to start from.")
 @click.argument("folder", type=FOLDER, default=Path())
-@option("--text-key", "Key of the text, where the first lines do not tell it.")
-@option("--tokenizer", "Its file or folder; default: the one in FOLDER.", type=PATH)
+@option("--text-key", "Key of the text, if the first lines do not show which one it is.")
+@option("--tokenizer", "The tokenizer's file or folder; default: the one in FOLDER.", type=PATH)
 @flag("--schema", "Only print the JSON schema of nanoset.yaml.")
 def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: bool) -> None:
-    """Write a nanoset.yaml to start from into FOLDER, for the corpora that its raw folder holds and
-    its tokenizer.
+    """Write a nanoset.yaml to start from into FOLDER.
 
-    The first lines of each corpus tell the keys of text and ids, names of files which of them are
-    for validation and tests, the amount of text how long samples, splits and the run are. Each
-    choice is said, also as a comment in the file; on a terminal you are asked what cannot be told.
+    It is written for the corpora in the raw folder of FOLDER, and for its tokenizer. The first
+    lines of each corpus show which keys hold text and ids; the names of files show which are for
+    validation and tests; the amount of text decides the length of samples, the splits and the
+    length of the run. Every choice is printed, and explained by a comment in the file. On a
+    terminal, the command asks what it cannot decide.
 
-    Its JSON schema is written beside it, so that editors complete keys and show mistakes.
+    A JSON schema is written next to nanoset.yaml, so that editors complete keys and show mistakes.
     """
     from nanoset_core.project.first_config import write_config
-    from nanoset_core.project.project import Project
     from nanoset_core.project.template import schema_text
-    from nanoset_core.records.text import format_bytes, format_count
-    from nanoset_core.stages.shards.options import check_tokenizer
-    from nanoset_core.text.notices import abbreviated
 
     if schema:
         echo(Multiline(schema_text()), nl=False)
         return
     start = write_config(folder, text_key=text_key, tokenizer=tokenizer, ask=_ask)
-    raw, found = start.path.parent / "raw", start.text
-    for name, corpus in found.corpora.items():
-        echo(
-            f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}"
-        )
-        for notice in corpus.notices():
-            echo(f"notice: {name}: {notice.text}", fg="yellow")
-    for name, what in found.aside.items():
-        echo(f"not read: {name}: {what}", fg="yellow")
-    if start.beside:
-        files = format_count(len(start.beside), "file")
-        remedy = f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus"
-        echo(
-            f"not read: {files} of text outside of {raw}: {abbreviated(start.beside, _SHOWN)}: {remedy}",
-            fg="yellow",
-        )
-
-    error = None
-    try:
-        check_tokenizer(Project.open(start.path))
-    except NanosetError as problem:
-        error = problem
-    command_line = build_command(start.path)
-    if start.made:
-        for line in start.chosen:
-            echo(f"chose {line}")
-        empty = f", which names no corpus, since there is no text in {raw}: put a folder for each corpus there"
-        first = ": read it" if found.corpora else f"{empty}, name them below nanosets"
-        named = ", name your tokenizer" if ": tokenizer." in str(error and error.where) else ""
-        echo(f"wrote {start.path}{first}{named}, then run `{command_line}`")
-    else:
-        echo(
-            f"nothing was changed: {start.path} is there already, as it would be written now; run `{command_line}`"
-        )
+    _print_text(start)
+    error = _configuration_error(start.path)
+    _print_result(start, error)
     if error is not None:
         echo(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
 
 
+def _print_text(start: Start) -> None:
+    """Print the corpora that were found, and the text that is not read."""
+    from nanoset_core.text.notices import abbreviated
+
+    for name, corpus in start.text.corpora.items():
+        n_files = format_count(len(corpus.texts), "file")
+        echo(f"found {name}: {n_files}, {format_bytes(corpus.size)}")
+        for notice in corpus.notices():
+            echo(f"notice: {name}: {notice.text}", fg="yellow")
+    for name, reason in start.text.aside.items():
+        echo(f"not read: {name}: {reason}", fg="yellow")
+    if start.beside:
+        raw = start.path.parent / "raw"
+        n_files = format_count(len(start.beside), "file")
+        echo(
+            f"not read: {n_files} of text outside of {raw}: "
+            f"{abbreviated(start.beside, _MAX_SHOWN)}: "
+            f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus",
+            fg="yellow",
+        )
+
+
+def _configuration_error(config: Path) -> NanosetError | None:
+    """Return what a user has to correct in a new nanoset.yaml, such as a missing tokenizer."""
+    from nanoset_core.project.project import Project
+    from nanoset_core.stages.shards.options import check_tokenizer
+
+    try:
+        check_tokenizer(Project.open(config))
+    except NanosetError as error:
+        return error
+    return None
+
+
+def _print_result(start: Start, error: NanosetError | None) -> None:
+    """Print what was chosen and written, and how to build the project.
+
+    Args:
+        start: What was written.
+        error: What the user has to correct first, or None.
+    """
+    command_line = build_command(start.path)
+    if not start.made:
+        echo(
+            f"nothing was changed: {start.path} already is what would be written now; "
+            f"run `{command_line}`"
+        )
+        return
+
+    for line in start.chosen:
+        echo(f"chose {line}")
+    raw = start.path.parent / "raw"
+    if start.text.corpora:
+        result = f"wrote {start.path}: read it"
+    else:
+        result = (
+            f"wrote {start.path}, which names no corpus, since there is no text in {raw}: "
+            "put a folder for each corpus there, name them below nanosets"
+        )
+    if error is not None and ": tokenizer." in str(error.where):
+        result += ", name your tokenizer"
+    echo(f"{result}, then run `{command_line}`")
+
+
 def build_command(config: Path) -> str:
-    """Return the command that builds a project from the folder where the user is."""
+    """Return the command that builds a project, run in the user's current folder."""
     folder = config.parent
     is_here = folder.resolve() == Path.cwd() and not os.environ.get("NANOSET_CONFIG")
     if is_here:
         return "nanoset build"
-    named = f"./{folder}" if str(folder).startswith("-") else str(folder)
-    return shell_line("nanoset", "build", "-c", named)
+    path = str(folder)
+    if path.startswith("-"):  # it would be taken for an option
+        path = f"./{path}"
+    return shell_line("nanoset", "build", "-c", path)
 
 
 def _ask(question: str, answers: Sequence[str]) -> str | None:
-    """Ask on a terminal; None where there is none."""
+    """Ask a question on the terminal; return None if there is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     answer: str = click.prompt(question, type=click.Choice(answers), default=answers[0])

@@ -1,0 +1,207 @@
+"""How `nanoset init` chooses lengths of samples, splits and schedules: by how much text there is.
+
+A first build must succeed with any amount of text, so every split needs samples. What is known is
+an estimate from the first MiB of each corpus. So the choices leave a margin: the smallest part of a
+split is expected to hold _MIN_EXPECTED samples and documents.
+
+Example: the smaller of two corpora has about 100,000 tokens in 400 documents. With samples of 512
+tokens it has about 195 samples, and 195 / 20 = 9.75 parts of it would hold enough. The split
+"80,20,0" needs 5 parts, "90,10,0" needs 10: the first one is chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoset_core.project.corpora_found import FoundCorpus
+from nanoset_core.project.first_tokenizer import FirstTokenizer
+from nanoset_core.project.template import Noted
+from nanoset_core.sampling.config import DEFAULT_SPLIT
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
+from nanoset_core.text.measure import measure
+
+USUAL_LENGTH = 2048
+"""Tokens of a sample, if there is enough text."""
+MIN_LENGTH = 256
+"""Samples are not made shorter than this to make room for a split."""
+_USUAL_TOKEN_BYTES = 4
+"""Bytes of a token, if no tokenizer is known."""
+_MAX_TOKEN_BYTES = 16
+"""Hardly any text has longer tokens on average."""
+_MIN_EXPECTED = 20
+"""Samples, and documents, that the smallest part of a split is expected to hold: documents differ
+in length, and with fewer there might be none.
+"""
+_SPLITS = (
+    (1000, DEFAULT_SPLIT),
+    (100, "98,1,1"),
+    (20, "90,5,5"),
+    (10, "90,10,0"),
+    (5, "80,20,0"),
+    (0, "1,0,0"),
+)
+"""(parts into which the text can be cut, at least; split), the first that applies is chosen."""
+_MIN_PARTS = 5
+"""The parts that the smallest split with two parts needs."""
+_MIN_STEPS = 250
+"""Steps that a first run has at least, if there is text for them."""
+_MAX_BATCH = 512
+_EPOCH_SHARE = 0.95
+"""Share of an epoch that a first run takes: the epoch is an estimate, and few texts should be read
+twice.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TextAmount:
+    """How much text a corpus has, estimated from its first MiB."""
+
+    documents: float
+    tokens: float
+    certain_tokens: float
+    """Tokens that it has even if the estimate is wrong."""
+
+
+class LengthAndSplit(NamedTuple):
+    """How a nanoset is cut into samples."""
+
+    length: int
+    """Tokens of a sample."""
+    split: str
+    """Shares of train, valid and test."""
+
+
+def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -> TextAmount:
+    """Estimate how much text a corpus has.
+
+    Args:
+        raw: The raw folder.
+        corpus: The corpus.
+        tokenizer: Tokenizes some of the text; without one, the usual bytes of a token are assumed.
+
+    Raises:
+        EncodingError: The tokenizer fails on a text.
+    """
+    from nanoset_core.tokenizers.engines.engine import EncodingError
+
+    sample = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
+    documents = sample.documents * sample.scale
+    if sample.text_bytes == 0:
+        return TextAmount(documents, 0, 0)
+    try:
+        token_bytes = tokenizer.bytes_per_token(sample.text) if sample.text else None
+    except EncodingError as error:
+        raise error.at(f"{raw / corpus.folder}, in its first texts") from error
+
+    # Every document has an end-of-document token in addition to those of its text.
+    text_bytes = sample.text_bytes * sample.scale
+    tokens = text_bytes / (token_bytes or _USUAL_TOKEN_BYTES) + documents
+    largest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
+    certain_tokens = sample.text_bytes / largest_token_bytes + sample.documents
+    return TextAmount(documents, tokens, certain_tokens)
+
+
+def longest_length(amounts: Sequence[TextAmount]) -> int:
+    """Return the usual length of samples, or a shorter one that leaves every corpus a sample.
+
+    The shorter one is the largest power of two below the tokens that each corpus has for certain.
+    """
+    certain_tokens = [int(amount.certain_tokens) for amount in amounts if amount.tokens]
+    if not certain_tokens or min(certain_tokens) > USUAL_LENGTH:
+        return USUAL_LENGTH
+    length = 1
+    while 2 * length < min(certain_tokens):
+        length *= 2
+    return length
+
+
+def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> LengthAndSplit:
+    """Return how long samples are, and how they are split.
+
+    Samples are shorter than `longest` if there would otherwise be no room for a split.
+
+    Args:
+        amounts: How much text each corpus has.
+        longest: The longest length that is possible, a power of two.
+    """
+    length = longest
+    shorter = longest
+    while shorter >= MIN_LENGTH:
+        if _n_parts(amounts, shorter) >= _MIN_PARTS:
+            length = shorter
+            break
+        shorter //= 2
+
+    n_parts = _n_parts(amounts, length)
+    split = next(split for min_parts, split in _SPLITS if n_parts >= min_parts)
+    return LengthAndSplit(length, split)
+
+
+def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
+    """Return into how many parts each corpus can be cut so that every part has enough samples."""
+    n_parts = math.inf
+    for amount in amounts:
+        n_samples = amount.tokens / length
+        n_parts = min(n_parts, n_samples / _MIN_EXPECTED, amount.documents / _MIN_EXPECTED)
+    return n_parts
+
+
+def noted_split(split: str) -> str | Noted:
+    """Return a split, with the reason if it is not the default."""
+    if split == DEFAULT_SPLIT:
+        return split
+    shares = zip(SPLITS, parse_split(split), strict=True)
+    empty_splits = [name for name, share in shares if not share]
+    reason = "There is little text: "
+    if empty_splits:
+        verb = "is" if len(empty_splits) == 1 else "are"
+        names = " and ".join(empty_splits)
+        reason += f"{names} {verb} left out, since there might be no sample."
+    else:
+        reason += "a smaller part might have no sample."
+    return Noted(split, f"{reason} With more text, use {DEFAULT_SPLIT}.")
+
+
+def choose_schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
+    """Return a run of about one epoch, so that the handoffs of all trainers name one number of
+    samples.
+    """
+    samples = {split: int(count / length) for split, count in tokens.items()}
+    train = samples["train"]
+    if train < 1:
+        return Noted({"iterations": 100_000, "global_batch_size": 512})
+
+    # The largest power of two that leaves at least _MIN_STEPS steps.
+    batch = 1
+    if train > _MIN_STEPS:
+        batch = min(1 << max(int(math.log2(train / _MIN_STEPS)), 0), _MAX_BATCH)
+    iterations = max(int(train * _EPOCH_SHARE / batch), 1)
+    eval_interval = min(max(iterations // 10, 1), 1000)
+
+    # Each evaluation during the run reads new samples of valid; test is read once, at the end.
+    eval_iterations = 0
+    if samples.get("valid"):
+        evaluations: dict[SplitName, int] = {"valid": iterations // eval_interval + 1, "test": 1}
+        samples_at_once = [
+            samples[split] * _EPOCH_SHARE / count
+            for split, count in evaluations.items()
+            if samples.get(split)
+        ]
+        eval_iterations = min(max(int(min(samples_at_once) / batch), 1), 100)
+
+    rounded_tokens = float(f"{tokens['train']:.2g}")
+    note = (
+        "About one epoch, by the first MiB of each corpus: "
+        f"{rounded_tokens:,.0f} tokens, {train:,} samples."
+    )
+    settings = {
+        "iterations": iterations,
+        "global_batch_size": batch,
+        "eval_interval": eval_interval,
+        "eval_iters": eval_iterations,
+    }
+    return Noted(settings, note)

@@ -1,0 +1,141 @@
+"""What `nanoset init` writes about the tokenizer, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.project.template import Noted
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenizers.end_token import EndToken
+    from nanoset_core.tokenizers.files import TokenizerPath
+
+Ask = Callable[[str, Sequence[str]], str | None]
+"""Asks the user a question with some answers; returns None if there is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokenizer:
+    """The tokenizer of a first configuration."""
+
+    tokenizer: Mapping[str, Any]
+    """The section `tokenizer` of nanoset.yaml."""
+    tokenization: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the section `tokenization` that follow from the tokenizer."""
+    file: TokenizerPath | None = None
+    """Its file; None if there is no usable tokenizer yet."""
+
+    def bytes_per_token(self, text: str) -> float | None:
+        """Return how many bytes of a text are one token, on average.
+
+        Returns None without a tokenizer, or if the text has no token.
+        """
+        from nanoset_core.tokenizers.engines.library import encode_text
+        from nanoset_core.tokenizers.engines.reference import shared_tokenizer
+
+        if self.file is None:
+            return None
+        n_tokens = len(encode_text(shared_tokenizer(self.file), text, self.file).ids)
+        if n_tokens == 0:
+            return None
+        return len(text.encode(errors="replace")) / n_tokens
+
+
+NO_TOKENIZER = FirstTokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"})
+"""What is written without a usable tokenizer: the user has to replace it."""
+
+
+def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokenizer:
+    """Return the tokenizer that was named, or the one in a project's folder.
+
+    Args:
+        folder: The project's folder.
+        named: The file or folder of the tokenizer; None to look for one in `folder`.
+        ask: Asks for the end-of-document token if the tokenizer's files do not name it.
+
+    Raises:
+        NanosetError: `named` is not a usable tokenizer. If one in the folder is not, it is left to
+            the user to name another.
+    """
+    from nanoset_core.tokenizers.end_token import chosen_end
+    from nanoset_core.tokenizers.files import tokenizer_path
+    from nanoset_core.tokenizers.tokenizer import special_tokens, tokenizer_facts
+
+    try:
+        file = tokenizer_path(folder if named is None else named)
+        facts = tokenizer_facts(file)
+        end = chosen_end(file)
+        special = special_tokens(file)
+    except (NanosetError, OSError):
+        if named is not None:
+            raise
+        return NO_TOKENIZER
+
+    if end is None and special:
+        end = _asked_end(file, special, ask)
+    tokenizer: dict[str, Any] = {"path": file.name}
+    if named is not None:
+        tokenizer["path"] = _path_in_config(folder, Path(file))
+    tokenizer |= _end_keys(file, end)
+    tokenization = _append_eod_keys(end) | _special_tokens_keys(facts.template)
+    return FirstTokenizer(tokenizer, tokenization, file)
+
+
+def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToken | None:
+    """Return the end-of-document token that the user chooses, or None without an answer."""
+    from nanoset_core.tokenizers.end_token import EndToken
+    from nanoset_core.tokenizers.tokenizer import token_id
+
+    answer = ask("Which token ends documents?", special)
+    if answer is None:
+        return None
+    return EndToken(answer, "your choice", token_id(file, answer, "eod"))
+
+
+def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
+    """Return the key `tokenizer.eod`, with the reason for its value."""
+    from nanoset_core.tokenizers.end_token import end_reason
+
+    if end is None:
+        return {}
+    return {"eod": Noted(end.text, end_reason(file, end))}
+
+
+def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
+    """Return the key `tokenization.append_eod` if there is no token to append."""
+    if end is not None:
+        return {}
+    reason = (
+        "The tokenizer names no token that ends documents: name one as tokenizer.eod, and set this "
+        "to true."
+    )
+    return {"append_eod": Noted(False, reason)}
+
+
+def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
+    """Return the key `tokenization.special_tokens` if the tokenizer's own encode adds tokens.
+
+    Args:
+        template: The tokens that it adds.
+    """
+    if not template:
+        return {}
+    added = " and ".join(dict.fromkeys(template))
+    reason = (
+        f"The tokenizer's own encode adds {added}. So do megatron-core up to 0.14 and from 0.17 "
+        "on; 0.15 and 0.16 do not."
+    )
+    return {"special_tokens": Noted("none", reason)}
+
+
+def _path_in_config(folder: Path, file: Path) -> str:
+    """Return a path as nanoset.yaml names it: relative if it is below the project's folder."""
+    absolute = file.resolve()
+    base = folder.resolve()
+    if absolute.is_relative_to(base):
+        return absolute.relative_to(base).as_posix()
+    return str(absolute)
