@@ -141,7 +141,8 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
         boundary_pairs: int32, shape (n_pairs, 2): code points that some merge joins.
 
     Returns:
-        uint8, shape (65536,): _CUT, _JOINED or _DOUBTFUL; the index is 256 * left byte + right byte.
+        uint8, shape (65536,): _CUT, _JOINED or _DOUBTFUL. The index is 256 * left byte + right
+            byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)
     table[:, 0x80:0xC0] = _JOINED  # such a byte is inside a character

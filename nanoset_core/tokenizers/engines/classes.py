@@ -7,9 +7,9 @@ Unicode version inside the tokenizer's own library; Python's tables differ on th
 points. So the library is asked: it removes the members of each class from a text of all code
 points.
 
-**The class of every byte** (`ByteClassifier`), for each text. `bytes.translate` gives the classes of
-ASCII characters, and finds the first bytes of all others. For these, the first two bytes decide in
-nearly all cases:
+**The class of every byte** (`ByteClassifier`), for each text. `bytes.translate` gives the classes
+of ASCII characters, and finds the first bytes of all others. For these, the first two bytes decide
+in nearly all cases:
 
     text                    a é 中 1
     bytes                   61  C3 A9  E4 B8 AD  31
@@ -63,7 +63,7 @@ IDEOGRAPH_BARE = 13
 """All other characters among these."""
 
 SUFFIX = 14
-"""A contraction that belongs to the word before it; assigned by `letter_case`, never to a character."""
+"""A contraction that is part of the word before it. Assigned by `letter_case`, not by rules."""
 UPPER = 15
 """Capital letters, in patterns that cut words by case."""
 LOWER = 16

@@ -11,7 +11,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.engines.arrays import Ids
 
 BATCH_CHARACTERS = 1 << 18
-"""Characters that the library is given at once: its encodings take some 50 bytes of memory for each."""
+"""Characters that the library is given at once: it takes some 50 bytes of memory for each."""
 
 
 class Encoded(NamedTuple):
@@ -37,8 +37,8 @@ class Engine(Protocol):
     reason: str
     """Why this engine was chosen, for logs and metadata."""
     helper: str
-    """Name and version of another engine, not the reference, that encodes a part of the texts; or an
-    empty string.
+    """Name and version of another engine, not the reference, that encodes a part of the texts; or
+    an empty string.
     """
 
     @property

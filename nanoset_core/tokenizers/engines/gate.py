@@ -4,8 +4,8 @@ A compiled engine and the reference may have been built with different versions 
 agree on all text whose normal form is the same in every version:
 
 - By Unicode's policy, the normal form of a string never changes once a version has assigned its
-  characters. All libraries know the characters of Unicode 3.2, of 2002, with its corrections of 2003
-  to 2005.
+  characters. All libraries know the characters of Unicode 3.2, of 2002, with its corrections of
+  2003 to 2005.
 - A version leaves alone what it does not know. So later characters are safe, too, if they are
   assigned and, with a normal form, are normal by themselves, are no combining marks, which normal
   forms sort, and are no part of a composition.

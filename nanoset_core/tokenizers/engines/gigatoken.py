@@ -26,7 +26,7 @@ _CHECK_INTERVAL = 16 << 20
 
 
 class GigatokenEngine:
-    """Encodes with the `gigatoken` library, on the calling thread; only texts that pass the gate."""
+    """Encodes texts that passed the gate with the `gigatoken` library, on the calling thread."""
 
     name = "gigatoken"
     package = "gigatoken"

@@ -1,8 +1,8 @@
 """Prepare the classes of characters for split patterns that cut words before capital letters.
 
 Such patterns (GPT-4o, Mistral's Tekken, Kimi) have four classes of characters in words: UPPER,
-LOWER, LETTER (letters without case, such as ideographs) and MARK (combining marks). `resolve_case` turns
-them into the classes that all patterns have in common, LETTER and OTHER, so that the rest of
+LOWER, LETTER (letters without case, such as ideographs) and MARK (combining marks). `resolve_case`
+turns them into the classes that all patterns have in common, LETTER and OTHER, so that the rest of
 splitting need not know about case, and returns where words are cut:
 
     text           i P h o n e ' s _ n e w T V !

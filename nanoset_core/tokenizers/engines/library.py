@@ -31,7 +31,7 @@ class LibraryPanicError(RuntimeError):
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Turn panics of libraries written in Rust, which are no Exceptions, into LibraryPanicErrors."""
+    """Raise LibraryPanicError for a panic of a library in Rust, which is no Exception."""
     try:
         yield
     except BaseException as error:

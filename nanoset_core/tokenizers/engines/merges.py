@@ -5,10 +5,10 @@ lowest rank in the tokenizer's list of merges, the leftmost of several equal one
 until no pair of the word is in the list (Hugging Face tokenizers, `models/bpe/word.rs`,
 `merge_all`).
 
-Here each round makes one merge in every word that has one, with array operations. The words are the
-columns of a table, and their tokens the rows. For the merges "a b" → X (rank 0), "X c" → Y (rank 1)
-and "b c" → Z (rank 2), and the words "abc" and "bcab" (`-`: the pair of a token and the next one
-has no rank; `.`: no token):
+Here each round makes one merge in every word that has one, with array operations. The words are
+the columns of a table, and their tokens the rows. For the merges "a b" → X (rank 0), "X c" → Y
+(rank 1) and "b c" → Z (rank 2), and the words "abc" and "bcab" (`-`: the pair of a token and the
+next one has no rank; `.`: no token):
 
               tokens            ranks
     start     a  b              0  2
@@ -138,7 +138,12 @@ class _RankTable:
     """A hash table from pairs of tokens to ranks, in which a pair is in its own slot or missing."""
 
     def __init__(self, n_pairs: int, number: int) -> None:
-        """Make an empty table for some number of pairs; tables with other numbers hash differently."""
+        """Make an empty table.
+
+        Args:
+            n_pairs: Pairs that the table has to hold, or refuse.
+            number: Tables with different numbers hash differently.
+        """
         slot_bits = max(n_pairs - 1, 1).bit_length() + _SPARSENESS_BITS
         self._entries = np.full(1 << slot_bits, _FREE)
         self._shift = np.uint64(64 - slot_bits)

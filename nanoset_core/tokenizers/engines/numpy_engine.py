@@ -4,8 +4,8 @@ Text goes through these steps, several megabytes at a time:
 
 1. **Units.** Each document is normalised if the tokenizer does so, and long ones are cut into units
    (`units`). The few units that the engine's rules do not cover go to the reference.
-2. **Words.** The units are cut into words at once: pre-tokens of a split pattern (`splits`), or what
-   no merge joins if the tokenizer has no pattern (`characters`).
+2. **Words.** The units are cut into words: into pre-tokens of a split pattern (`splits`) or, if the
+   tokenizer has no pattern, between characters that no merge joins (`characters`).
 3. **Lookup.** Nearly all words were met before, and a hash table has their tokens
    (`pretoken_cache`).
 4. **Merging.** All unknown words are encoded together (`merges`), and remembered.
@@ -161,7 +161,7 @@ class NumpyEngine:
         return True
 
     def pretoken_starts(self, text: str) -> list[int]:
-        """Return at which characters of a text pre-tokens start, without looking for added tokens."""
+        """Return at which characters of a text pre-tokens start, if added tokens are ignored."""
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
         data = np.frombuffer(buffer, np.uint8)  # (n_bytes,)
         if isinstance(self._splitter, PatternSplitter):

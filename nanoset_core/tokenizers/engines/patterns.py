@@ -93,8 +93,8 @@ class SpaceSigns:
 
 
 Contractions = Literal["none", "exact", "any case", "suffix"]
-"""How `'s`, `'t`, `'re` and so on are cut: not at all, as pieces in small letters only, as pieces in
-letters of any case, or as the end of a word in letters of any case.
+"""How `'s`, `'t`, `'re` and so on are cut: not at all; as pieces, in small letters only; as pieces,
+in letters of any case; or as the end of a word, in letters of any case.
 """
 
 
@@ -331,7 +331,7 @@ DEEPSEEK = replace(
     contractions="none",
     regex=(r"\p{N}{1,3}", f"[{_KANJI}]+", _DEEPSEEK_REST),
 )
-"""DeepSeek-V3 and later: numbers are cut out, then ideographs and kana, and then the rest is cut."""
+"""DeepSeek-V3 and later: numbers are cut out, then ideographs and kana; then the rest is cut."""
 
 _PATTERNS = (
     GPT2,

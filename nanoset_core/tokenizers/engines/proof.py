@@ -1,7 +1,8 @@
 """Canary texts, on which engines are compared with the reference before they are used.
 
-A canary is a text that a wrong engine is likely to get wrong: characters of every class next to each
-other, long runs, contractions, combining marks, the tokenizer's own added tokens and vocabulary.
+A canary is a text that a wrong engine is likely to get wrong: characters of every class next to
+each other, long runs, contractions, combining marks, the tokenizer's own added tokens and
+vocabulary.
 """
 
 from __future__ import annotations
@@ -112,9 +113,9 @@ class _Ends(NamedTuple):
 
 
 def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts in which any two categories of characters, of any size in UTF-8, follow each other.
+    """Yield texts in which any two categories of characters follow each other.
 
-    The first and the last character of each category and size represent it.
+    The first and the last character of each category, and of each size in UTF-8, represent it.
     """
     ends: dict[tuple[str, int], _Ends] = {}
     for point, name in categories.items():

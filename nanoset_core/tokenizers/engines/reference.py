@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MEMORY_PER_BYTE = 160
-"""Bytes of memory that the library takes for each byte of a text: 130, and more while its lists grow."""
+"""Bytes of memory that the library takes for each byte of a text: 130, and more as lists grow."""
 _LONG_TEXT = 1 << 20
 """Bytes of a text above which the free memory is checked before it is encoded."""
 
@@ -127,7 +127,7 @@ class ReferenceEngine:
     def _first_failure(
         self, texts: Sequence[str], start: int, stop: int
     ) -> tuple[int, Exception] | None:
-        """Return the number of the first document that fails on its own, and the library's error."""
+        """Return the first document that fails on its own: its number, and the library's error."""
         for number in range(start, stop):
             try:
                 with panics_as_errors():

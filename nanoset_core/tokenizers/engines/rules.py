@@ -1,8 +1,8 @@
 """The rules of a tokenizer: what the numpy engine knows of it.
 
-They are read from the parsed `tokenizer.json`. The reading is strict: a setting that the engine does
-not know raises NotRecognisedError, since it could change tokens. Rules can be saved as arrays, since
-reading them takes seconds for a large vocabulary.
+They are read from the parsed `tokenizer.json`. The reading is strict: a setting that the engine
+does not know raises NotRecognisedError, since it could change tokens. Rules can be saved as arrays,
+since reading them takes seconds for a large vocabulary.
 """
 
 from __future__ import annotations

@@ -11,10 +11,11 @@ same pieces:
    (contractions, long numbers, capital letters). The fields of `SplitPattern` say which rules a
    pattern has.
 
-For GPT-2's pattern and the text "I'll see  12 cats" (`x`: a piece starts at this byte):
+For GPT-2's pattern and the text "I'll see  12 cats" (L LETTER, O OTHER, S SPACE, N NUMBER; `x`: a
+piece starts at this byte):
 
     text                     I ' l l _ s e e _ _ 1 2 _ c a t s
-    class                    L O L L S L L L S S N N S L L L L    (L LETTER, O OTHER, S SPACE, N NUMBER)
+    class                    L O L L S L L L S S N N S L L L L
     1. class changes         x x x . x x . . x . x . x x . . .
     2. last space            x x x . x . . . x x . . x . . . .
     3. contractions          x x . . x . . . x x . . x . . . .
@@ -184,8 +185,8 @@ def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> I
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
     """Make white space up to its last newline one piece.
 
-    The patterns have `\\s*[\\r\\n]+` for that, and `[^\\s\\p{L}\\p{N}]+[\\r\\n]*`, by which newlines
-    right after symbols belong to these.
+    The patterns have `\\s*[\\r\\n]+` for that. By `[^\\s\\p{L}\\p{N}]+[\\r\\n]*`, newlines right
+    after symbols belong to these instead.
 
     Args:
         is_start: bool, shape (n_bytes + 1,). Changed in place.
@@ -305,8 +306,8 @@ def _join_leaders(
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with an ASCII symbol that starts a piece, and cut such words at others.
 
-    DeepSeek's pattern has ``[!"#$%&'()*+,…][A-Za-z]+``: after such a symbol, a word ends where letters
-    that are not ASCII begin.
+    DeepSeek's pattern has ``[!"#$%&'()*+,…][A-Za-z]+``: after such a symbol, a word ends where
+    letters that are not ASCII begin.
 
     Args:
         is_start: bool, shape (n_bytes + 1,). Changed in place.

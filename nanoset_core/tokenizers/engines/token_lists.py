@@ -1,8 +1,8 @@
 """Lists of tokens, each represented by one number: its code.
 
 Most words are one token, and the code of such a list is the token itself. Lists of several tokens
-are stored here, concatenated, and numbered. Their code is the number plus a constant that is greater
-than the tokens of all known tokenizers:
+are stored here, concatenated, and numbered. Their code is the number plus a constant that is
+greater than the tokens of all known tokenizers:
 
     lists                [7]  [5, 6]     [9]  [1, 2, 3]
     codes                7    2**20 + 0  9    2**20 + 1
@@ -24,8 +24,8 @@ from nanoset_core.tokenizers.engines.arrays import FlatLists, Ids, Ints
 from nanoset_core.tokenizers.engines.merges import ID_BITS
 
 Codes: TypeAlias = Ids
-"""Lists of tokens, int32: a token below _FIRST_LIST, or else _FIRST_LIST plus the number of a stored
-list, which has several tokens or a greater one.
+"""Lists of tokens, int32: a token below _FIRST_LIST, or else _FIRST_LIST plus the number of a
+stored list, which has several tokens or a greater one.
 """
 
 _FIRST_LIST = np.int32(1 << ID_BITS)

@@ -42,8 +42,8 @@ class Vocabulary:
     models.
     """
     boundary_pairs: Ids
-    """int32, shape (n_pairs, 2): last code point of the left token and first code point of the right
-    one, of all merges, without repetitions. Empty for byte-level models.
+    """int32, shape (n_pairs, 2): last code point of the left token and first code point of the
+    right one, of all merges, without repetitions. Empty for byte-level models.
     """
 
 
@@ -80,8 +80,9 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         merges: `merges` of the model.
 
     Raises:
-        NotRecognisedError: The model has no token for some byte, or merges tokens of bytes, or joins
-            text across places where the engine cuts it, or is larger than the engine can hold.
+        NotRecognisedError: The model has no token for some byte, or merges tokens of bytes, or
+            joins text across places where the engine cuts it, or is larger than the engine can
+            hold.
     """
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
@@ -159,7 +160,7 @@ def _build(
     characters: list[tuple[int, int]],
     boundary_pairs: list[tuple[int, int]],
 ) -> Vocabulary:
-    """Return a vocabulary as arrays; words that are None, empty or have a zero byte are left out."""
+    """Return a vocabulary as arrays, without words that are None, empty or have a zero byte."""
     datas = []
     ids = []
     for data, token_id in words:

@@ -1,7 +1,7 @@
 """An exact hash table from short byte strings to codes, in which numpy looks up many keys at once.
 
 A key is a byte string, in one or more 64-bit words: zero-padded, little-endian. The bytes "the" are
-the key 0x656874. Keys are compared in full, so that the hash decides the speed and never the result.
+the key 0x656874. Keys are compared in full: the hash decides the speed, and never the result.
 
 The table uses open addressing. A key belongs into the slot of its hash; if that is taken, into the
 slot 1 further, then 2 further from there, then 3, and so on. It is found on the same path, which

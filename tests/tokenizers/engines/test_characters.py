@@ -4,14 +4,21 @@ for all of it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import product
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from helpers.plain_bpe import plain_bpe
 from helpers.pretoken_words import assert_same
 from nanoset_core.tokenizers.engines import make_engine
+from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.engine import NotRecognisedError
+from nanoset_core.tokenizers.engines.merges import PairRanks
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
@@ -65,6 +72,93 @@ def test_text_is_cut_where_nothing_merges_and_only_there(known):
 
 def test_runs_of_added_tokens_are_cut_every_so_many(known):
     assert NumpyEngine(*known["gemma"]).pretoken_starts("a\n\n\n\n\n\t\t") == [0, 1, 5, 6]
+
+
+ALPHABET = "at éß中国\n🎉🎊"
+"""Characters of every size in UTF-8. Some differ in their last byte only."""
+
+
+def vocabulary_with(vocabulary, **fields):
+    """A vocabulary with some other arrays of pairs of numbers."""
+    arrays = {name: np.array(rows, np.int32).reshape(-1, 2) for name, rows in fields.items()}
+    return dataclasses.replace(vocabulary, **arrays)
+
+
+def plain_starts(text, joined, each_apart, longest_run):
+    """Whether a word starts at each character; newlines are added tokens of up to `longest_run`."""
+    starts = []
+    run = 0  # newlines before this one
+    for before, character in zip(" " + text, text, strict=False):
+        is_start = not starts or before + character not in joined
+        if each_apart and character == " ":
+            is_start = True
+        if longest_run and "\n" in (before, character):
+            run = run + 1 if before == character else 0
+            is_start = before != character or run % longest_run == 0
+        starts.append(is_start)
+    return starts
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    joined=st.sets(st.text(ALPHABET, min_size=2, max_size=2)),
+    texts=st.lists(st.text(ALPHABET), min_size=1, max_size=3),
+    each_apart=st.booleans(),
+    longest_run=st.integers(0, 3),
+)
+def test_words_start_where_no_merge_joins_two_characters(
+    known, joined, texts, each_apart, longest_run
+):
+    expected = []  # whether a word starts at each byte
+    for text in texts:
+        expected.append(True)  # the separator
+        starts = plain_starts(text, joined, each_apart, longest_run)
+        for character, is_start in zip(text, starts, strict=True):
+            expected += [is_start] + [False] * (len(character.encode()) - 1)
+    pairs = sorted((ord(left), ord(right)) for left, right in joined)
+    vocabulary = vocabulary_with(known["gemma"][0].vocabulary, boundary_pairs=pairs)
+    longest_runs = {ord("\n"): longest_run} if longest_run else {}
+    splitter = PairSplitter(vocabulary, SpaceSigns("never", each_apart), longest_runs)
+    data = b"\xff".join([b"", *(text.encode() for text in texts), b""])
+
+    is_start = splitter.starts(np.frombuffer(data, np.uint8))
+
+    assert is_start.tolist() == [*expected, True, True]  # the last separator, and the end
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    with_token=st.sets(st.sampled_from(ALPHABET), min_size=1),
+    words=st.lists(st.text(ALPHABET, min_size=1, max_size=8), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_characters_are_merged_as_by_plain_bpe(known, with_token, words, data):
+    byte_tokens = known["gemma"][0].vocabulary.byte_tokens
+    characters = {ord(character): 10_000 + index for index, character in enumerate(with_token)}
+    token = st.sampled_from([*characters.values(), 20_000, 20_001])
+    pairs = data.draw(st.lists(st.tuples(token, token), unique=True, min_size=1, max_size=30))
+    merged = [data.draw(token) for _ in pairs]
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    expected = []
+    for word in words:
+        first_tokens = []
+        for character in word:
+            if ord(character) in characters:
+                first_tokens.append(characters[ord(character)])
+            else:
+                first_tokens += byte_tokens[list(character.encode())].tolist()
+        expected.append(plain_bpe(first_tokens, ranks, merged))
+    vocabulary = vocabulary_with(
+        known["gemma"][0].vocabulary, characters=sorted(characters.items())
+    )
+    left, right = np.array(pairs).T
+    merger = CharacterMerger(vocabulary, PairRanks(left, right, np.array(merged)))
+    padded = b"".join(word.encode().ljust(40, b"\0") for word in words)
+
+    ids, lengths = merger.merge_words(np.frombuffer(padded, np.uint8).reshape(-1, 40))
+
+    assert lengths.tolist() == [len(tokens) for tokens in expected]
+    assert ids.tolist() == [number for tokens in expected for number in tokens]
 
 
 @pytest.mark.parametrize("change", ["no byte", "a byte merges"])

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.plain_bpe import plain_bpe
 from nanoset_core.tokenizers.engines.merges import LONGEST_WORD, NO_RANK, ByteMerger, PairRanks
 
 LETTERS = b"abcd"
 BYTE_TOKENS = np.full(256, -1, np.int32)
 BYTE_TOKENS[list(LETTERS)] = range(len(LETTERS))
-
-
-def plain_bpe(word: bytes, ranks: dict[tuple[int, int], int], merged: list[int]) -> list[int]:
-    tokens = [int(BYTE_TOKENS[letter]) for letter in word]
-    while True:
-        pairs = [ranks.get(pair, NO_RANK) for pair in pairwise(tokens)]
-        best = min(pairs, default=NO_RANK)
-        if best == NO_RANK:
-            return tokens
-        place = pairs.index(best)
-        tokens[place : place + 2] = [merged[best]]
 
 
 @st.composite
@@ -47,14 +35,16 @@ words_strategy = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(merge_lists(), words_strategy)
 def test_merging_is_plain_bpe(merges, words):
-    table = np.array(merges, np.int32)
     ranks = {(left, right): rank for rank, (left, right, _) in enumerate(merges)}
-    expected = [plain_bpe(word, ranks, [merge[2] for merge in merges]) for word in words]
+    merged = [merge[2] for merge in merges]
+    expected = [plain_bpe(BYTE_TOKENS[list(word)].tolist(), ranks, merged) for word in words]
     width = -(-max(map(len, words)) // 8) * 8
-    padded = np.frombuffer(b"".join(word.ljust(width, b"\0") for word in words), np.uint8).reshape(
-        -1, width
-    )
-    ids, lengths = ByteMerger(BYTE_TOKENS, PairRanks(*table.T)).merge_words(padded)
+    padded = b"".join(word.ljust(width, b"\0") for word in words)
+    table = np.frombuffer(padded, np.uint8).reshape(-1, width)
+    merger = ByteMerger(BYTE_TOKENS, PairRanks(*np.array(merges, np.int32).T))
+
+    ids, lengths = merger.merge_words(table)
+
     assert lengths.tolist() == [len(tokens) for tokens in expected]
     assert ids.tolist() == [token for tokens in expected for token in tokens]
     assert ids.dtype == np.int32
