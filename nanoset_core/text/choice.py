@@ -95,9 +95,16 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
     """Go down a path by one part, and return where in a pattern the part below it is compared.
 
-    Keeping all positions at once takes time in proportion to the parts of path and pattern. Trying
-    out how many folders each `**` stands for would take time that grows exponentially with the
-    number of `**`.
+    A `**` may stand for any number of folders, so several positions are possible at once. For the
+    path a/x/b and the pattern a/**/b:
+
+        before a    0           compared with a
+        after a     1, 2        `**` may have begun, or stand for no folder
+        after x     1, 2        `**` stands for x
+        after b     1, 2, 3     3 is the end of the pattern: the path matches
+
+    Keeping all positions takes time in proportion to the parts of path and pattern. Trying out how
+    many folders each `**` stands for would take exponentially long in the number of `**`.
 
     Args:
         positions: The parts of the pattern that `name` may match, by index. There are none once a
@@ -113,13 +120,13 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
     is_hidden = name.startswith(".")
     following = set()
     for position in positions:
-        if position == len(pattern):
+        if position == len(pattern):  # the pattern ended with the folder above
             continue
         part = pattern[position]
         if is_hidden and not part.startswith("."):
             continue
         if part == "**":
-            following.add(position)
+            following.add(position)  # it may stand for more folders
         elif fnmatchcase(name, part):
             following.add(position + 1)
     return _with_skipped_folders(following, pattern)

@@ -206,6 +206,7 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
 
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
     """Return the pieces of all ranges of a file in order, with their lines counted in the file."""
+    # Workers finish in any order.
     pieces = []
     lines_before = 0
     for hashed in sorted(ranges, key=lambda hashed: hashed.pieces[0].begin):
@@ -238,6 +239,7 @@ def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Ite
             yield block
             if progress is not None:
                 progress(len(block))
+        # of the open file, since another one may be at its path by now
         status = status_of(file)
     _check_unchanged(path, byte_range.stat, status)
 
@@ -245,8 +247,12 @@ def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Ite
 class _PieceHasher:
     """Cuts the bytes of a file into pieces, and hashes them, while the bytes arrive in blocks.
 
-    A piece of a plain file ends with the first line that ends at `piece_bytes` bytes or later.
-    Other files are not cut.
+    A piece of a plain file ends with the first line that ends at `piece_bytes` bytes of it or
+    later. With 8 bytes, and lines of 5 bytes each, every piece has two lines:
+
+        aaaa⏎bbbb⏎ | cccc⏎dddd⏎ | eeee⏎
+
+    Blocks may end anywhere, also within a line. Other files are not cut.
     """
 
     def __init__(
@@ -307,6 +313,7 @@ class _PieceHasher:
         earliest_cut = start + missing_bytes
         if earliest_cut > len(block):
             return None
+        # A line feed just before the earliest cut ends the piece there.
         line_feed = block.find(b"\n", max(earliest_cut - 1, start))
         return line_feed + 1 if line_feed >= 0 else None
 

@@ -63,11 +63,12 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         try:
             if not entry.is_dir():
                 _check_not_text(raw, entry)
-                if not is_companion(name):
+                if not is_companion(name):  # a README.md is normal here
                     aside[name] = "a file in no corpus, which is not read"
             elif names_only and _may_hold_text(entry):
                 corpora[check_corpus_name(name, entry)] = Contents(corpus=name)
             else:
+                # Also with `names_only`, to say why the folder is no corpus.
                 contents = contents_of(entry, raw)
                 if contents.texts:
                     corpora[check_corpus_name(name, entry)] = replace(contents, corpus=name)

@@ -100,6 +100,7 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
     tokenizer_file = project.config.tokenizer_file
     collector = TextCollector(reference_engine(tokenizer_file), word_vocabulary(tokenizer_file))
 
+    # Files are numbered in the order of the section, and texts in the order of their lines.
     file_names: list[str] = []
     for given in evaluation_files(project, section):
         for stat in given.stats:

@@ -47,7 +47,7 @@ def match_rows(
     """
     import pyarrow.parquet as pq
 
-    if not matches:
+    if not matches:  # looking places up opens the shards' tables of documents
         return []
     texts = pq.read_table(evaluation.path(TEXTS_FILE))
     places = sharded.places(project, [match.document for match in matches])
