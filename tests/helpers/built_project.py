@@ -1,4 +1,4 @@
-"""A project that was built once, and copies of it to spoil."""
+"""A project that is built once, and copies of it to damage."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ EXTRA = """\
 """
 
 
-def poke(path: Path, offset: int, data: bytes) -> None:
-    """Overwrite bytes of a file."""
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    """Overwrite some bytes of a file."""
     content = bytearray(path.read_bytes())
     content[offset : offset + len(data)] = data
     path.write_bytes(content)
 
 
-def whats(report: Report, severity: str = "error") -> list[str]:
-    """What a report found."""
+def problems(report: Report, severity: str = "error") -> list[str]:
+    """Return what a report found, of one severity."""
     assert all(finding.remedy for finding in report.findings), "every finding says what to do"
     return [finding.what for finding in report.findings if finding.severity == severity]
 
 
-def one(project: Project, pattern: str) -> Path:
-    """The first file below the output root that fits a pattern."""
+def first_file(project: Project, pattern: str) -> Path:
+    """Return the first file below the output root that matches a pattern."""
     return next(iter(sorted(project.outputs.folder.glob(pattern))))
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """The folder of a project with all its outputs; not to be written to."""
+    """The folder of a project with all its outputs; tests must not write to it."""
     folder = tmp_path_factory.mktemp("built")
     write_raw(folder / "raw")
     first = folder / "raw" / "web" / "part-0" / "web-0.jsonl"
@@ -88,7 +88,7 @@ def _write_table(path: Path) -> None:
 
 @pytest.fixture
 def copy(built: Path, tmp_path: Path) -> Callable[[], Project]:
-    """Gives a project of its own, with all outputs."""
+    """A function that copies the project with all its outputs, and opens the copy."""
 
     def make() -> Project:
         folder = tmp_path / "project"
@@ -100,5 +100,5 @@ def copy(built: Path, tmp_path: Path) -> Callable[[], Project]:
 
 @pytest.fixture
 def project(built: Path) -> Project:
-    """The shared project; not to be written to."""
+    """The shared project; tests must not write to it."""
     return Project.open(built / "nanoset.yaml")

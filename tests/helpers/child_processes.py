@@ -1,4 +1,4 @@
-"""Processes that tests start to send them signals."""
+"""Processes that tests start, send signals to, and see end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Found = TypeVar("Found")
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
-    """A process that hears both signals, even where the suite was started with SIGINT ignored, as
-    in the background.
+    """Start a process that obeys signals, even if this one ignores them.
 
-    Dagster then lets this process ignore SIGTERM, too, and children inherit that. The process leads
-    a group of its own, so that a signal can be sent to all of it, as a terminal does.
+    A suite that runs in the background ignores SIGINT, Dagster then lets this process ignore SIGTERM
+    as well, and children inherit both. The process leads a group, so that a signal can be sent to
+    all of its children, as a terminal does.
     """
     return subprocess.Popen(
         [os.fspath(word) for word in command],
@@ -38,7 +38,7 @@ def _hear() -> None:
 
 
 def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subprocess.Popen[str]:
-    """The command of this checkout; `before` is Python that it runs first."""
+    """Start `nanoset` of this checkout; `before` is Python code that it runs first."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | options.pop("env", {})
     script = f"{before}\nfrom nanoset_core.cli import main\nmain()"
@@ -46,7 +46,7 @@ def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subpr
 
 
 def members(group: int) -> list[int]:
-    """Living processes of a group."""
+    """Return the ids of the living processes of a group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -59,7 +59,7 @@ def members(group: int) -> list[int]:
 
 
 def wait_until(condition: Callable[[], Found], seconds: float = 60.0, pause: float = 0.02) -> Found:
-    """Look until a condition is true, or the time is over; → what it was last."""
+    """Evaluate a condition until it is true or the time is over; return its last value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(pause)
@@ -73,8 +73,9 @@ def interrupt(
     *,
     group: bool = False,
 ) -> str:
-    """Send signals once `when` holds; → what the process said on stderr. It must end, and leave no
-    process.
+    """Send signals to a process once `when` holds, and return what it wrote to stderr.
+
+    The process must end, and no process of its group may be left.
     """
     try:
         assert wait_until(lambda: when() or process.poll() is not None, 120)
@@ -91,7 +92,7 @@ def interrupt(
 
 
 def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.Signals) -> None:
-    """A build ended with the exit code of a signal, as a shell tells it, and one sentence."""
+    """Check that a build ended with the exit code of a signal, and said so in one sentence."""
     code = process.returncode  # negative where a second one came in the last moment
     assert (code if code >= 0 else 128 - code) == 128 + number, said
     assert said.count("run the same command again to continue") == 1, said
@@ -104,11 +105,10 @@ def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.
 def start_forked(
     *arguments: object, environment: Mapping[str, str] | None = None, said: Path | None = None
 ) -> multiprocessing.process.BaseProcess:
-    """The command in a process that leads a group of its own, forked from one that has imported it
-    already.
+    """Start `nanoset` in a process that is forked from one that has imported it already.
 
-    Its history is a quick one where the test's is. What it says goes to the file `said`; where
-    imports and the start of Python are the point, `start_nanoset`.
+    This is faster than `start_nanoset`, which is for tests of imports and of the start of Python.
+    The process leads a group. What it prints is appended to the file `said`.
     """
     quick = {name: os.environ[name] for name in (dagster_history.VARIABLE,) if name in os.environ}
     told = quick | dict(environment or {})

@@ -13,11 +13,11 @@ from helpers.ceph_server import ceph_server
 
 SERVER = os.environ.get("S3_SERVER", "moto")
 CREDENTIALS = s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})
-"""Its credentials, as variables of the environment."""
+"""Credentials of the server, as environment variables."""
 
 
 def chosen_server(folder: Path) -> AbstractContextManager[str]:
-    """That server, until the block ends; folder: an empty one, for what it keeps; → its address."""
+    """Run the server until the block ends, with its data in an empty folder; yield its address."""
     if SERVER == "moto":
         return s3_server.s3_server()
     return {"ceph": ceph_server, "swift": swift_server.swift_server}[SERVER](folder)

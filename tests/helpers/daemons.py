@@ -1,6 +1,4 @@
-"""Programs that tests run beside them: started, waited for, and seen to be gone with all that they
-have started.
-"""
+"""Programs that run next to a test, and are ended with everything that they started."""
 
 from __future__ import annotations
 
@@ -24,12 +22,14 @@ START_SECONDS = 90
 _MARK = "NANOSET_LIVE_TEST"
 Found = TypeVar("Found")
 Process = tuple[int, int]
-"""Number and time of start, since numbers come again."""
+"""Process id and time of start, since ids are used again."""
 
 
 def until(look: Callable[[], Found], seconds: float, problem: Callable[[], str]) -> Found:
-    """Look again and again until something is found; TimeoutError, with what `problem` says, after
-    some seconds.
+    """Call `look` until it returns something true, and return that.
+
+    Raises:
+        TimeoutError: It did not within some seconds; the message is that of `problem`.
     """
     if not (found := wait_until(look, seconds, pause=0.1)):
         raise TimeoutError(problem())
@@ -45,11 +45,16 @@ def running(
     environment: Mapping[str, str] | None = None,
     patience: float = 5.0,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A child process; at the end it and whatever it started are ended, and seen to be gone.
+    """Run a program until the block ends; then end it with everything that it started.
 
-    They are told from all others by a session of their own, and by a mark in their environment that
-    no other bears.
-    patience: seconds for which they may end by themselves.
+    Its processes are recognised by their session, and by a mark in their environment.
+
+    Args:
+        command: The program with its arguments.
+        log: The file that its output is appended to.
+        folder: Its current folder.
+        environment: Variables in addition to those of this process.
+        patience: Seconds in which the processes may end by themselves before they are killed.
     """
     mark = uuid.uuid4().hex
     named = os.environ | dict(environment or {}) | {_MARK: mark}
@@ -96,7 +101,7 @@ def _end(process: subprocess.Popen[bytes], mark: bytes, patience: float) -> None
 
 
 def _processes() -> dict[Process, int]:
-    """Living processes, with their sessions."""
+    """Return the session of each living process."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -113,7 +118,7 @@ def _bears(process: Process, mark: bytes) -> bool:
 
 
 def run(*command: str) -> None:
-    """Run a program to its end, which must be a good one."""
+    """Run a program, and expect success."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=START_SECONDS, check=False
     )
@@ -121,7 +126,7 @@ def run(*command: str) -> None:
 
 
 def wait_for(address: str) -> None:
-    """Wait until something answers."""
+    """Wait until a server answers at an address."""
 
     def answers() -> bool:
         try:
@@ -136,7 +141,7 @@ def wait_for(address: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports at which nothing listens, below those that the system gives to outgoing connections."""
+    """Return ports at which nothing listens, below those that outgoing connections take."""
     ports: list[int] = []
     chosen = random.Random(os.getpid() ^ time.time_ns())
     while len(ports) < count:

@@ -1,4 +1,4 @@
-"""Dagster's history in tests, at the speed of tests."""
+"""A fast history of Dagster for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
-"""Names the folder of an empty database to the processes that a test starts."""
+"""Environment variable: the folder of an empty database, for processes that a test starts."""
 
 
 _MOST_ENGINES = 16
@@ -21,14 +21,12 @@ QUICK_COMMAND = (
     "from helpers.dagster_history import quicken; quicken();"
     " from nanoset_core.cli import main; main()"
 )
-"""Python that is the `nanoset` command with such a history."""
+"""Python code that runs `nanoset` with such a history."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Dagster's history at the speed of tests, in this process and in those that are started
-    quickly.
-    """
+    """Make Dagster's history fast in this process, and in those that `start_forked` starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("history")))
         quicken(patch.setattr)
@@ -36,13 +34,13 @@ def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
-    """SQLAlchemy's engines and connections are kept, and do not wait for the disk; a run's empty
-    database is a copy.
+    """Make Dagster's history fast, if the environment variable says that a test wants that.
 
-    Dagster sets an engine up for every query, so that every query is compiled anew, and opens the
-    database: more than half the time of a small run. What a step prints goes to its file alone: to
-    show it as well, Dagster starts four processes for every run. Where no test has asked for that,
-    nothing is done.
+    Dagster sets up an engine for every query, so that every query is compiled again, and opens the
+    database again: more than half the time of a small run. Here engines and connections are kept,
+    and writes do not wait for the disk. The empty database of a run is a copy instead of the result
+    of all migrations. What a step prints goes to its file alone; to show it as well, Dagster would
+    start four processes for every run.
     """
     if VARIABLE not in os.environ:
         return
@@ -97,7 +95,7 @@ def _create_engine(url: str, *, poolclass: Any, connect_args: dict[str, Any] | N
 
 
 def close_databases() -> None:
-    """Close all that stay open: what is done to their bytes is seen then."""
+    """Close all open databases, so that changes to their files are noticed."""
     while _ENGINES:
         _ENGINES.popitem()[1].pool.dispose()
 

@@ -1,5 +1,6 @@
-"""A Dask scheduler and its workers as processes of their own, as on real clusters; a dead worker
-stays dead.
+"""A Dask scheduler and workers in separate processes, as on real clusters.
+
+A worker that dies is not restarted.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 from helpers.child_processes import wait_until
 
 ALLOWED_DEATHS = 1
-"""how many workers a task may take with it before it is given up"""
+"""How many workers may die with a task before the scheduler gives it up."""
 
 
 OWN_MOUNTS = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-"""Runs a command that sees other file systems than this process does."""
+"""Words before a shell command that let it see other file systems than this process does."""
 
 
 def can_hide() -> bool:
-    """Whether this machine lets a process have file systems of its own."""
+    """Return whether this machine lets a process mount file systems that only it sees."""
     command = [*OWN_MOUNTS, "mount -t tmpfs none /mnt"]
     return (
         shutil.which("unshare") is not None
@@ -51,7 +52,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where the scheduler listens."""
+        """Return the address at which the scheduler listens."""
         assert wait_until(
             lambda: self._file.exists() and self._file.read_bytes().endswith(b"}"), 20
         ), self.log()
@@ -60,14 +61,13 @@ class Cluster:
     def staff(
         self, count: int, *, hidden: Path | None = None, preload: str | None = None
     ) -> list[int]:
-        """See to it that so many workers live; → their process ids.
+        """Start workers until `count` are alive, and return their process ids.
 
         Args:
-            count: of the workers.
-            hidden: a folder in whose place new workers see one of their own, with their home,
-                temporary and scratch
-                folders: as if each were on another machine.
-            preload: a module that new workers import first.
+            count: Number of workers.
+            hidden: A folder that each new worker sees as an empty one of its own, with its home,
+                temporary and scratch folders in it, as if it were on another machine.
+            preload: A module that new workers import first.
         """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
@@ -131,11 +131,11 @@ class Cluster:
             )
 
     def log(self) -> str:
-        """What scheduler and workers said."""
+        """Return what scheduler and workers printed."""
         return (self.folder / "log").read_text()
 
     def end(self) -> None:
-        """Kill all of them."""
+        """Kill scheduler and workers."""
         for process in [*self.workers, self.scheduler]:
             process.kill()
             process.wait()
@@ -143,7 +143,7 @@ class Cluster:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
-    """A cluster without workers, until the block ends."""
+    """Run a cluster, at first without workers, until the block ends."""
     cluster = Cluster(folder)
     try:
         yield cluster
@@ -153,9 +153,7 @@ def running(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def within(**options: Any) -> Iterator[Any]:
-    """A scheduler in this process, without workers: a `distributed.LocalCluster`, which starts them
-    as threads.
-    """
+    """Run a scheduler in this process until the block ends; its workers would be threads."""
     import pytest
 
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")

@@ -1,4 +1,4 @@
-"""Where files are that tests read, whatever the depth of the test's folder."""
+"""Folders of files that tests read."""
 
 from pathlib import Path
 

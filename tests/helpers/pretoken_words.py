@@ -1,4 +1,4 @@
-"""Words with made-up tokens, for tests of pre-token caches; and the comparison of two engines."""
+"""Words with made-up tokens for tests of pre-token caches, and the comparison of two engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16
 
 
 def tokens_of(word: bytes) -> list[int]:
-    """Tokens that depend on every byte and on the length."""
+    """Return tokens that depend on every byte of a word and on its length."""
     return [KNOWN[word]] if word in KNOWN else [sum(word) + len(word), *word[::3]]
 
 
@@ -52,7 +52,7 @@ def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
 
 
 def known(cache: PretokenCache) -> int:
-    """How many words a cache knows."""
+    """Return how many words a cache knows."""
     return sum(table.count for table in cache._tables.values())
 
 
@@ -64,8 +64,9 @@ def assert_same(engine, reference, texts) -> None:
 
 
 def marked_texts(count, seed):
-    """Texts of what normal forms change: marks, second halves and jamo of Unicode 3.2, with other
-    characters of it.
+    """Return random texts with characters that normal forms change.
+
+    These are the combining marks, second halves and jamo of Unicode 3.2, among its other characters.
     """
     known = [
         chr(point)

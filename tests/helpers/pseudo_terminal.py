@@ -1,4 +1,4 @@
-"""Runs a command in a pseudo-terminal, and says what was on its screen when."""
+"""Run a command in a pseudo-terminal, and see what was on its screen at which time."""
 
 from __future__ import annotations
 

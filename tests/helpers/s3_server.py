@@ -1,4 +1,4 @@
-"""A server that speaks S3, in this process, for tests; and a bucket as a folder of checksums."""
+"""An S3 server in the process of the test (moto), and what its buckets hold."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ _moto: set[str] = set()
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Moto's S3 on a free port, without its search for the service that each request is for; → its
-    address.
+    """Run moto's S3 on a free port until the block ends, and yield its address.
 
-    It keeps connections, as real servers do: a new one for each request, in a thread of its own,
-    takes as long again.
+    Connections are kept open, as by real servers: a new connection and thread for each request
+    would double the time. Moto's search for the AWS service that a request is meant for is skipped.
     """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     from moto.moto_server.werkzeug_app import create_backend_app
@@ -115,20 +114,20 @@ def _handler() -> type:
 
 
 def forget_all(endpoint: str) -> None:
-    """Drop what a server of this process holds, in memory and partly in temporary files."""
+    """Delete everything that a server in this process holds."""
     if _is_moto(endpoint):
         _backend().reset()
 
 
 def new_bucket(endpoint: str, prefix: str = "") -> S3Store:
-    """A new bucket on the server."""
+    """Create a bucket, and return the place below a prefix in it."""
     place = S3Store(f"bucket-{uuid.uuid4().hex[:12]}", prefix, endpoint)
     place.client().create_bucket(Bucket=place.bucket)
     return place
 
 
 def upload_raw(folder: Path, place: S3Store) -> S3Store:
-    """Raw text in the bucket, beside the outputs' prefix; → its place."""
+    """Upload a folder of raw text next to the prefix of the outputs, and return its place."""
     raw = S3Store(place.bucket, "raw text", place.endpoint_url)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -137,7 +136,7 @@ def upload_raw(folder: Path, place: S3Store) -> S3Store:
 
 
 def objects(place: S3Store) -> dict[str, str]:
-    """Key below the place → sha256 of every object; not what is only remembered."""
+    """Return the sha256 of every object below a place, by key; not of files that only save time."""
     found = snapshot(place).items()
     return {
         name: hashlib.sha256(kept.data).hexdigest()
@@ -147,8 +146,9 @@ def objects(place: S3Store) -> dict[str, str]:
 
 
 def versions(place: S3Store) -> dict[str, str]:
-    """Key below the place → ETag and time of every object, by which it shows that one was written
-    again.
+    """Return ETag and time of every object below a place, by key.
+
+    They tell whether an object was written again, even with the same bytes.
     """
     start = f"{place.prefix}/".lstrip("/")
     if not _is_moto(place.endpoint_url):
@@ -169,17 +169,18 @@ def versions(place: S3Store) -> dict[str, str]:
 
 
 class Kept(NamedTuple):
-    """An object, with what was noted with it."""
+    """An object with its metadata."""
 
     data: bytes
     metadata: dict[str, str]
     checksum: tuple[str | None, str | None]
-    """Its algorithm and value."""
+    """Algorithm and value of the checksum."""
 
 
 def snapshot(place: S3Store) -> dict[str, Kept]:
-    """Key below the place → every object, as the server holds it: to ask for each takes longer than
-    most tests.
+    """Return every object below a place, by key.
+
+    They are taken from moto's memory: requests for each would take longer than most tests.
     """
     start, found = f"{place.prefix}/".lstrip("/"), {}
     if not _is_moto(place.endpoint_url):

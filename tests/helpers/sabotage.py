@@ -1,4 +1,4 @@
-"""Engines that give wrong tokens for some texts, and records of them."""
+"""Engines that give wrong tokens for some texts, and records that name them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sabotaged:
 
 
 class Shortened(Sabotaged):
-    """One that leaves out the last token of these texts."""
+    """An engine that leaves out the last token of some texts."""
 
     def encode(self, texts):
         lists = [self.engine.encode([text]).ids for text in texts]
@@ -41,8 +41,9 @@ class Shortened(Sabotaged):
 
 
 def sabotaged(monkeypatch):
-    """What a fixture yields from: a function that spoils the numpy engine for texts of which
-    is_wrong is True.
+    """Yield a function that spoils the numpy engine for texts for which `is_wrong` is True.
+
+    A fixture yields from this generator.
     """
 
     def install(is_wrong, kind=Sabotaged):
@@ -58,7 +59,7 @@ def sabotaged(monkeypatch):
 
 
 def poison(config):
-    """Note that the engine which made all shards is wrong, though it is right."""
+    """Record that the engine which made all shards is wrong, although it is right."""
     outputs = Project.open(config).outputs
     shard = next(
         one for one in outputs.versions("shards", "web") if encoder_of(one).engine == "numpy"

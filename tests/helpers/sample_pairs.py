@@ -1,4 +1,4 @@
-"""Small indexed datasets."""
+"""Small indexed datasets: pairs of a .bin and an .idx."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 END = 7
 """End token of the documents of a random dataset."""
 GROWING = [20 + document % 7 for document in range(160)]
-"""Lengths of documents."""
+"""Lengths of 160 documents."""
 
 
 def write_pair(prefix: str | PathLike[str], lengths: Sequence[int], start: int = 0) -> str:
-    """Write documents of one sequence each, of ascending tokens from `start` on; return the prefix."""
+    """Write documents of one sequence each, with ascending tokens, and return the prefix."""
     with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
         builder.add_documents(start + np.arange(sum(lengths)) % 1000, lengths, [1] * len(lengths))
     return str(prefix)

@@ -1,5 +1,6 @@
-"""The small project as the daemon sees it: ticks of its sensors, whose requests are carried out in
-this process.
+"""The sample project as Dagster's daemon sees it.
+
+Sensors are evaluated, and their requests carried out, in the process of the test.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nanoset_core.stages.inventory.make import survey_corpus
 
 
 def age(folder: Path, seconds: float = 3600.0) -> None:
-    """Let every file look as if it had been written so long ago."""
+    """Let every file below a folder look as if it had been written some seconds ago."""
     then = time.time_ns() - int(seconds * 1e9)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -31,7 +32,7 @@ def age(folder: Path, seconds: float = 3600.0) -> None:
 
 
 class Platform:
-    """A project, its history, and the daemon's part: ticks whose requests are carried out."""
+    """A project with its history, and the daemon: it evaluates sensors and carries out requests."""
 
     def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
         self.config_file, self.instance = config_file, instance
@@ -40,7 +41,7 @@ class Platform:
         self.load()
 
     def load(self) -> None:
-        """As when the code location is loaded again."""
+        """Load the definitions again, as `dagster dev` does after a change of nanoset.yaml."""
         self.config = load_config(self.config_file)
         self.raw = self.config.raw_folder
         self.definitions = build_definitions(self.config)
@@ -52,11 +53,11 @@ class Platform:
         return set(self.instance.get_dynamic_partitions(self.names.corpora_name))
 
     def partitions(self, asset: str) -> set[str]:
-        """The partitions of an asset that only some corpora have."""
+        """Return the partitions of an asset that only some corpora have."""
         return set(self.instance.get_dynamic_partitions(self.names.path_name(asset)))
 
     def evaluate(self, sensor: str, cursor: str | None = None) -> dg.SensorResult:
-        """One tick of a sensor; what it asks for is not carried out."""
+        """Evaluate a sensor once, without carrying out what it requests."""
         with (
             dg.build_sensor_context(
                 instance=self.instance, cursor=cursor, repository_def=self._repository
@@ -68,7 +69,7 @@ class Platform:
             )
 
     def look(self):
-        """One tick; its partition requests are carried out, its runs are not."""
+        """Evaluate the sensor of raw text once; partitions that it requests are added, but no run starts."""
         tick = self.evaluate(raw_text_sensor.SENSOR, self.cursor)
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:
@@ -82,7 +83,7 @@ class Platform:
         return tick
 
     def asked(self) -> dict[str, str]:
-        """Corpus → run key of the runs that a tick asks for."""
+        """Evaluate the sensor of raw text; return the run keys that it requests, by corpus."""
         return {
             request.partition_key: request.run_key for request in self.look().run_requests or []
         }
@@ -96,14 +97,14 @@ class Platform:
         )
 
     def tick(self) -> list[str]:
-        """One tick whose runs are carried out; → their corpora."""
+        """Evaluate the sensor of raw text, carry out its runs, and return their corpora."""
         done = self.look().run_requests or []
         for request in done:
             assert self.run(request).success
         return sorted(request.partition_key for request in done)
 
     def automation(self) -> dict[str, set[str | None]]:
-        """One tick of the sensor over everything downstream: asset → partitions asked for."""
+        """Evaluate the sensor of stale outputs; return the partitions that it requests, by asset."""
         tick = self.evaluate(stale_sensor.SENSOR)
         self.asked_for = tick.run_requests or []
         asked: dict[str, set[str | None]] = defaultdict(set)
@@ -115,8 +116,11 @@ class Platform:
     def carry_out(
         self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True
     ) -> None:
-        """Run what the last tick asked for, as the daemon does, or some partitions of assets, as a
-        person does.
+        """Carry out what the last tick requested, as the daemon does.
+
+        Args:
+            asked: Partitions by asset to materialise instead, as a person does in the UI.
+            raises: Whether the error of a step is raised.
         """
         by_hand = [
             dg.RunRequest(partition_key=part, asset_selection=[dg.AssetKey.from_user_string(asset)])
@@ -133,7 +137,7 @@ class Platform:
             )
 
     def follow(self) -> list[dict[str, set[str | None]]]:
-        """Ticks, each carried out, until one asks for nothing."""
+        """Evaluate the sensor of stale outputs and carry out its requests until there are none."""
         ticks = []
         while asked := self.automation():
             ticks.append(asked)
@@ -143,7 +147,7 @@ class Platform:
 
 
 def build_template(config_file: Path, home: Path) -> BuildReport:
-    """Build a project, with its history below `home`, of which tests take copies."""
+    """Build a project with its history below `home`; tests take copies of both."""
     age(load_config(config_file).raw_folder)
     home.mkdir()
     with dg.DagsterInstance.local_temp(str(home)) as instance:
@@ -153,8 +157,9 @@ def build_template(config_file: Path, home: Path) -> BuildReport:
 
 
 def copy_template(template: Path, folder: Path) -> Path:
-    """A copy of a built project and its history, in which every file of raw text is known; → its
-    nanoset.yaml.
+    """Copy a built project with its history, and return the nanoset.yaml of the copy.
+
+    The digests of the copied raw files are remembered, so that nothing is hashed in the test.
     """
     shutil.copytree(template, folder, symlinks=True)
     project = Project.open(folder / "nanoset.yaml")

@@ -1,6 +1,4 @@
-"""The small project that the end-to-end tests build: its text, its settings, and its outputs as
-checksums.
-"""
+"""The small project that most tests build: its raw text, its settings, and checksums of outputs."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ WORDS = SENTENCE.split(" ")
 
 
 def sentences(corpus: str, count: int) -> list[dict[str, str]]:
-    """Documents that differ, of lengths from a few words to a few hundred."""
+    """Return documents that differ, from a few words to a few hundred."""
     rows = []
     for number in range(count):
         words = [
@@ -72,21 +70,21 @@ def sentences(corpus: str, count: int) -> list[dict[str, str]]:
 
 
 def jsonl(rows: Iterable[object]) -> bytes:
-    """One JSON value a line."""
+    """Return rows as JSON lines."""
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
 def encoded(
     name: str, rows: Sequence[Mapping[str, object]], part: int, *, checked: bool = False
 ) -> bytes:
-    """Rows as a file of text: JSON lines, plain, as two gzip members or as two zstd frames, or a
-    table.
+    """Return rows as a file of raw text, in the format that the ending of its name says.
 
     Args:
-        name: of the file; .stream.arrow is Arrow's stream.
-        rows: objects.
-        part: rows of the first member or frame, of a row group or of a record batch.
-        checked: zstd frames and pages of Parquet have checksums.
+        name: For example `a.jsonl`, `a.jsonl.gz` (two members), `a.jsonl.zst` (two frames),
+            `a.parquet`, `a.arrow` or `a.stream.arrow`.
+        rows: One document each.
+        part: Rows of the first member or frame, of a row group, or of a record batch.
+        checked: Whether zstd frames and pages of Parquet have checksums.
     """
     if not name.endswith((".parquet", ".arrow")):
         parts = [jsonl(some) for some in (rows[:part], rows[part:]) if some]
@@ -115,7 +113,7 @@ def encoded(
 
 
 def tokenizer_json(vocab_size: int = 300, *corpora: str) -> bytes:
-    """A byte-level BPE tokenizer trained on a few sentences of some corpora."""
+    """Train a byte-level BPE tokenizer on sentences of some corpora, and return its JSON."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -133,7 +131,7 @@ def tokenizer_json(vocab_size: int = 300, *corpora: str) -> bytes:
 
 
 def write_raw(raw: Path) -> None:
-    """Three corpora: several plain files in folders, gzip of two members, zstd of two frames."""
+    """Write three corpora: plain files in folders, gzip of two members, and zstd of two frames."""
     web = sentences("web", 240)
     for part in range(4):
         file = raw / "web" / f"part-{part // 2}" / f"web-{part}.jsonl"
@@ -150,8 +148,12 @@ def write_raw(raw: Path) -> None:
 def write_project(
     folder: Path, tokenizer_file: Path, replacements: Mapping[str, str] | None = None
 ) -> Path:
-    """A project in a new folder, whose settings are CONFIG with some of its text replaced; → its
-    nanoset.yaml.
+    """Write the sample project into a new folder, and return its nanoset.yaml.
+
+    Args:
+        folder: Must not exist.
+        tokenizer_file: Is copied.
+        replacements: Text of CONFIG, each with what takes its place.
     """
     folder.mkdir()
     write_raw(folder / "raw")
@@ -167,7 +169,7 @@ def write_project(
 def write_corpus(
     folder: Path, tokenizer_file: Path, settings: Mapping[str, Any] | None = None
 ) -> Path:
-    """A project of one corpus of two dozen shards, with further settings; → its nanoset.yaml."""
+    """Write a project of one corpus with two dozen files, and return its nanoset.yaml."""
     (folder / "raw" / "web").mkdir(parents=True)
     for number in range(24):
         (folder / "raw" / "web" / f"{number}.jsonl").write_bytes(
@@ -186,8 +188,9 @@ def write_corpus(
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file below `folder`, and the targets of links; not what is
-    only remembered.
+    """Return the sha256 of each file below a folder and the target of each link, by relative path.
+
+    Files that only speed up the next run are left out.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -200,7 +203,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def outputs_of(config: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file of a local root that a bucket would hold."""
+    """Return the sha256 of each file of a local root that a bucket would hold, by relative path."""
     found = tree(config.parent / "data")
     return {
         name: sha

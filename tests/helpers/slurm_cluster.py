@@ -1,5 +1,4 @@
-"""A Slurm of one's own on loopback: munged, slurmctld and some slurmd as plain processes, all
-within one folder.
+"""A Slurm cluster on this machine: munged, slurmctld and some slurmd, with all files in one folder.
 
 On Debian and Ubuntu: apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
 """
@@ -57,7 +56,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=60 State=U
 
 
 class Slurm:
-    """A running Slurm, whose commands find it by the environment that is given here."""
+    """A running Slurm cluster; commands find it by `environment`."""
 
     def __init__(self, folder: Path, nodes: int) -> None:
         self.folder, self.nodes = folder, [f"n{number}" for number in range(1, nodes + 1)]
@@ -65,7 +64,7 @@ class Slurm:
         self._path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
 
     def start(self) -> None:
-        """Start what does not run."""
+        """Start the daemons that are not running."""
         for node in self.nodes:
             (self.folder / f"spool.{node}").mkdir(exist_ok=True)
         munge = self.folder / "munge"
@@ -92,7 +91,7 @@ class Slurm:
         )
 
     def run(self, *command: str, code: int = 0, **options: object) -> str:
-        """Run a command of Slurm's, which ends with this code; → what it says."""
+        """Run a command of Slurm, expect its exit code, and return what it prints."""
         program = shutil.which(command[0], path=self._path)
         given = {
             "env": self.environment,
@@ -107,16 +106,16 @@ class Slurm:
     def submit(
         self, script: Path, *arguments: str, options: tuple[str, ...] = (), **given: object
     ) -> str:
-        """Submit a script; → the number of its job."""
+        """Submit a script, and return the number of its job."""
         return self.run("sbatch", "--parsable", *options, str(script), *arguments, **given)
 
     def state(self, job: str) -> str:
-        """Of a job, such as RUNNING; "" where Slurm has forgotten it."""
+        """Return the state of a job, such as RUNNING; "" if Slurm has forgotten it."""
         shown = self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").split()
         return shown[0] if shown else ""
 
     def until(self, condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
-        """Wait until something is so; commands that fail meanwhile do not count."""
+        """Wait until a condition holds; commands that fail meanwhile are ignored."""
 
         def holds() -> object:
             with suppress(AssertionError):
@@ -125,7 +124,7 @@ class Slurm:
         assert wait_until(holds, seconds, pause=0.2), self.said()
 
     def kill_node(self, node: str) -> None:
-        """Kill a node's daemon and all that it runs, as when its power fails."""
+        """Kill the daemon of a node with everything that it runs, as a power failure does."""
         os.kill(_pid(self.folder / f"slurmd.{node}.pid"), signal.SIGKILL)
         jobs = self._descendants(node)
         # What watches over a job comes first, or it would report that the job failed.
@@ -137,7 +136,7 @@ class Slurm:
                 os.kill(pid, signal.SIGKILL)
 
     def said(self) -> str:
-        """The queue, and the ends of all logs."""
+        """Return the queue and the ends of all logs."""
         logs = [
             path.read_text(errors="replace")[-1500:] for path in sorted(self.folder.glob("*.log"))
         ]

@@ -16,21 +16,21 @@ from nanoset_core.stages.webdataset.writing import write_shards
 
 
 def held(name, tokens):
-    """A source whose tokens are in memory, for what reads no file."""
+    """Return a source whose tokens are in memory, for tests that read no file."""
     source = TokenSource(name, Path(name), tokens.dtype.name, len(tokens))
     vars(source)["tokens"] = tokens
     return source
 
 
 def stored(folder, name, tokens):
-    """A source of these tokens in a file."""
+    """Write tokens to a file, and return it as a source."""
     path = folder / f"{name}.bin"
     tokens.tofile(path)
     return TokenSource.of_file(name, path, tokens.dtype.name)
 
 
 def plan_of(sources, **changes):
-    """A plan of npy members; `changes` are settings."""
+    """Plan tars with npy members; `changes` are settings."""
     options = {
         "sequence_length": 10,
         "samples_per_shard": 4,
@@ -41,7 +41,7 @@ def plan_of(sources, **changes):
 
 
 def write(plan, sources, folder, shards=None, *, force=False, made_from="these tokens", **options):
-    """Write shards, all where none are named, and return their facts."""
+    """Write some tars of a plan, or all if none is named, and return their facts."""
     numbers = range(plan.shards) if shards is None else shards
     return write_shards(
         plan, sources, numbers, folder, WriteOptions(**options), made_from=made_from, force=force
@@ -49,13 +49,11 @@ def write(plan, sources, folder, shards=None, *, force=False, made_from="these t
 
 
 def write_webdataset(plan, sources, folder, **options):
-    """Write all shards and the lists that name them; return the facts and the checksums of the
-    lists.
-    """
+    """Write all tars and the lists that name them; return the facts of both."""
     facts = write(plan, sources, folder, **options)
     return facts, write_lists(plan, facts, folder, name="nanoset")
 
 
 def read_shard(path):
-    """All contexts of a shard, shape (samples, length)."""
+    """Return all contexts of a tar, shape (samples, length)."""
     return np.stack(list(iterate_shard(path)))

@@ -1,6 +1,4 @@
-"""A web server over a folder, for tests: with listings, with or without ranges, and with failures
-on demand.
-"""
+"""A web server over a folder, with listings, with or without ranges, and with failures on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +16,13 @@ class WebServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, folder: Path, *, ranges: bool, told: bool) -> None:
-        """ranges: whether it gives parts of files; told: whether it says when they were written."""
+        """Serve a folder.
+
+        Args:
+            folder: The folder.
+            ranges: Whether it answers requests for parts of files.
+            told: Whether it says when files were written.
+        """
         super().__init__(("127.0.0.1", 0), _Handler)
         self.folder, self.ranges, self.told = folder, ranges, told
         self.url = f"http://127.0.0.1:{self.server_port}"

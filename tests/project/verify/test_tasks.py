@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from helpers.built_project import one, poke
+from helpers.built_project import first_file, overwrite
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
 from nanoset_core.stages.report import Parts, Report, runs
@@ -46,10 +46,10 @@ def test_the_reports_are_those_of_one_process(project, tmp_path, small_parts):
 
 def test_so_are_findings(copy, tmp_path, small_parts):
     project = copy()
-    poke(one(project, "datasets/web/*/*.bin"), 40, b"\xff\xff")
-    poke(one(project, "packed/*/*/*.pbin"), 40, b"\xff\xff")
-    poke(sorted(project.outputs.folder.glob("shards/web/*/tokens.bin"))[1], 10, b"\xff\xff")
-    poke(sorted(project.outputs.folder.glob("webdatasets/*/*/*.tar"))[-1], 5000, b"\xff")
+    overwrite(first_file(project, "datasets/web/*/*.bin"), 40, b"\xff\xff")
+    overwrite(first_file(project, "packed/*/*/*.pbin"), 40, b"\xff\xff")
+    overwrite(sorted(project.outputs.folder.glob("shards/web/*/tokens.bin"))[1], 10, b"\xff\xff")
+    overwrite(sorted(project.outputs.folder.glob("webdatasets/*/*/*.tar"))[-1], 5000, b"\xff")
     chosen = targets(project)
     here = [target.verify(True) for target in chosen]
     assert sum(not report.passed for report in here) >= 3

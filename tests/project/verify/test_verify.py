@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.building import make_corpora
-from helpers.built_project import one, poke, whats
+from helpers.built_project import first_file, overwrite, problems
 from helpers.inspecting import node_at, verify_at
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError
@@ -80,7 +80,7 @@ def test_nothing_was_built(copy):
     project = copy()
     shutil.rmtree(project.outputs.folder)
     for report in verify_project(project):
-        assert "has not been built" in whats(report)[0]
+        assert "has not been built" in problems(report)[0]
 
 
 def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
@@ -116,14 +116,14 @@ def at(pattern, offset, data, which=0):
 
     def damage(project):
         path = sorted(project.outputs.folder.glob(pattern))[which]
-        poke(path, offset % path.stat().st_size, data)
+        overwrite(path, offset % path.stat().st_size, data)
 
     return damage
 
 
 def cut(pattern, size):
     def damage(project):
-        path = one(project, pattern)
+        path = first_file(project, pattern)
         path.write_bytes(path.read_bytes()[:size])
 
     return damage
@@ -131,7 +131,7 @@ def cut(pattern, size):
 
 def facts(pattern, change):
     def damage(project):
-        path = one(project, pattern)
+        path = first_file(project, pattern)
         change_facts(path, **change(json.loads(path.read_bytes())["facts"]))
 
     return damage
@@ -176,7 +176,7 @@ def tars_gone_cut_and_changed(project):
     tars = sorted(project.outputs.folder.glob(TAR))
     tars[0].unlink()
     tars[1].write_bytes(tars[1].read_bytes()[:-10240])
-    poke(tars[-1], 3000, b"\xff\xff\xff")
+    overwrite(tars[-1], 3000, b"\xff\xff\xff")
 
 
 SHARDS = verified("tokenized/web")
@@ -280,7 +280,7 @@ def test_a_fault_is_found_and_named(copy, fault):
     project = copy()
     damage(project)
     for expected, is_deep in ((quick, False), (quick if deep is None else deep, True)):
-        found = whats(check(project, is_deep))
+        found = problems(check(project, is_deep))
         assert all(any(what.startswith(one) for what in found) for one in expected), found
         assert bool(found) == bool(expected)
         assert is_deep or len(found) == len(expected), found
@@ -327,8 +327,8 @@ def test_too_many_rejects_for_the_present_policy(copy):
     project = copy()
     edited("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")(project)
     report = SHARDS(project, False)
-    assert whats(report) == ["too many lines are no documents"]
-    assert whats(report, "warning") == [], "told once"
+    assert problems(report) == ["too many lines are no documents"]
+    assert problems(report, "warning") == [], "told once"
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -341,14 +341,14 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
         monkeypatch.setattr("nanoset_core.lineage.texts.StoredPiece.check", None)
     report = verify_at(project, "datasets/web")
     assert report.passed
-    (what, _) = whats(report, "warning")
+    (what, _) = problems(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
     assert (
         any(finding.found == "the file was changed since" for finding in report.warnings)
         != is_large
     )
     path.unlink()
-    (what, _) = whats(verify_at(project, "datasets/web"), "warning")
+    (what, _) = problems(verify_at(project, "datasets/web"), "warning")
     assert what.startswith("a file of the corpus is missing (")
 
 
@@ -359,7 +359,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     (folder / "web/empty.jsonl").touch()
     (folder / "c4").mkdir()
     report = verify_at(project, "inventory/web")
-    assert whats(report, "warning") == [
+    assert problems(report, "warning") == [
         "1 file is not read: 1 .txt (notes.txt)",
         "1 file is empty: empty.jsonl",
     ]
@@ -369,7 +369,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     assert verify_output(project, "web").findings[:2] == report.findings
     first, *_ = verify_project(project)
     assert (first.output, first.passed) == ("raw", True)
-    assert whats(first, "warning") == ["a folder in which nothing is read: it is empty"]
+    assert problems(first, "warning") == ["a folder in which nothing is read: it is empty"]
     (folder / "web/dangling.jsonl").symlink_to("nowhere")
     report = verify_at(project, "inventory/web")
     assert report.passed
@@ -378,19 +378,19 @@ def test_what_lies_among_the_files_is_a_warning(copy):
 
 def test_documents_at_other_places_than_their_shards_say(copy):
     project = copy()
-    idx = one(project, IDX)
+    idx = first_file(project, IDX)
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
     # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256
     # tells.
-    poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    overwrite(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     manifest = idx.with_name("manifest.json")
     value = json.loads(manifest.read_bytes())
     value["files"][idx.name]["sha256"] = sha256_of(idx)
     del value["sha256"]
     manifest.write_text(json.dumps(value))
     what = "document 0 has another length than its shard says"
-    assert what in whats(verify_at(project, "datasets/web", deep=True))
-    assert what not in whats(verify_at(project, "datasets/web"))
+    assert what in problems(verify_at(project, "datasets/web", deep=True))
+    assert what not in problems(verify_at(project, "datasets/web"))
 
 
 # nanosets
@@ -443,7 +443,7 @@ def test_a_note_in_which_one_value_changed(copy, output, kind):
 def test_samples_that_cannot_be_read(copy, part, entry, value):
     project = copy()
     change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
-    assert whats(verify_at(project, "nanosets/plain/train/index_mappings")) == [
+    assert problems(verify_at(project, "nanosets/plain/train/index_mappings")) == [
         "the index files don't fit the dataset"
     ]
 
@@ -457,7 +457,7 @@ def change_array(path, entry, value):
 def note_changed(project, path, part, output):
     """Let manifest and note say that a changed index file is the one that was written."""
     sha256 = sha256_of(path)
-    manifest = one(project, f"nanosets/{output}/*/manifest.json")
+    manifest = first_file(project, f"nanosets/{output}/*/manifest.json")
     facts = json.loads(manifest.read_bytes())["facts"]["cache_files"]
     facts[path.name]["sha256"] = sha256
     change_facts(manifest, cache_files=facts)
@@ -475,7 +475,7 @@ def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
     path = cache_file(project, "plain", "train", f"{part}.npy")
     change_array(path, 2, np.load(path).reshape(-1)[4])
     note_changed(project, path, f"{part}.npy", "plain/train/index_mappings")
-    found = whats(verify_at(project, "nanosets/plain/train/index_mappings", deep=True))
+    found = problems(verify_at(project, "nanosets/plain/train/index_mappings", deep=True))
     assert found[0] == f"entry {row} of {part} is not what the plan gives"
 
 
@@ -493,11 +493,11 @@ def test_a_blend_that_names_what_is_not_there(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
     change_array(path, 0, 10**6)
-    assert whats(verify_at(project, "nanosets/pretrain/train/blend")) == [
+    assert problems(verify_at(project, "nanosets/pretrain/train/blend")) == [
         "an entry of the blend leads nowhere"
     ]
     note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
-    assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
+    assert "entry 0 of dataset_sample_index is not what the plan gives" in problems(
         verify_at(project, "nanosets/pretrain/train/blend", deep=True)
     )
     path = cache_file(project, "pretrain", "train", "dataset_index.npy")
@@ -511,11 +511,11 @@ def test_a_stale_cache(copy):
     a word.
     """
     project = copy()
-    idx = one(project, IDX.replace("web", "books"))
+    idx = first_file(project, IDX.replace("web", "books"))
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
-    poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    overwrite(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     report = verify_at(project, "nanosets/plain/train/index_mappings")
-    assert whats(report) == [
+    assert problems(report) == [
         "index files are stale: the dataset is not the one that they were made from"
     ]
     assert report.errors[0].where == str(idx)
@@ -533,5 +533,7 @@ def test_documents_of_another_length_than_before_are_a_warning(copy):
     make_corpora(project, "code")
     report = verify_at(project, "datasets/code")
     assert report.passed
-    assert whats(report, "warning") == ["documents have another length than in the version before"]
+    assert problems(report, "warning") == [
+        "documents have another length than in the version before"
+    ]
     assert "nanoset diff code" in report.findings[0].remedy

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.built_project import poke
+from helpers.built_project import overwrite
 from helpers.sample_pairs import write_sequences as write
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.stages.dataset import token_check
@@ -106,14 +106,14 @@ def test_a_healthy_pair(prefix):
     ],
 )
 def test_faults_of_the_idx(prefix, offset, data, what):
-    poke(idx_path(prefix), offset, data)
+    overwrite(idx_path(prefix), offset, data)
     finding = only(verify_pair(prefix))
     assert finding.what == what
     assert str(idx_path(prefix)) in finding.where
 
 
 def test_a_gap_between_sequences(prefix):
-    poke(idx_path(prefix), HEADER_BYTES + 4, struct.pack("<i", 1))
+    overwrite(idx_path(prefix), HEADER_BYTES + 4, struct.pack("<i", 1))
     finding = only(verify_pair(prefix))
     assert (finding.what, finding.expected) == (
         "the .bin is not as long as its sequences",
@@ -160,7 +160,7 @@ def test_a_cut_and_a_long_bin(prefix):
     ],
 )
 def test_faults_of_tokens(prefix, token, value, expected, what, where, found):
-    poke(bin_path(prefix), 2 * token, struct.pack("<H", value))
+    overwrite(bin_path(prefix), 2 * token, struct.pack("<H", value))
     finding = only(verify_pair(prefix, expected=expected))
     assert (finding.what, finding.found) == (what, found)
     assert finding.where.endswith(where)
@@ -171,7 +171,7 @@ def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
     report = verify_pair(prefix, expected=EXPECTED)
     assert 0 < report.figures["tokens_read"] < 60
     assert "duplicate_documents" not in report.figures
-    poke(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
+    overwrite(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
     assert not verify_pair(prefix, expected=EXPECTED).passed, (
         "the last document is always looked at"
     )

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from helpers.built_project import one, whats
+from helpers.built_project import first_file, problems
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
 from nanoset_core.stages.handoff.stage import write_handoff
@@ -12,7 +12,7 @@ from nanoset_core.stages.handoff.verify import verify_handoff
 
 
 def file_of(project, name, file):
-    return one(project, f"nanosets/{name}/handoff/*/{file}")
+    return first_file(project, f"nanosets/{name}/handoff/*/{file}")
 
 
 @pytest.mark.parametrize("name", ["pretrain", "plain", "several_epochs", "repeated", "nemo"])
@@ -69,7 +69,7 @@ def test_a_file_that_was_deleted_is_an_error(copy):
     project = copy()
     file_of(project, "nemo", "data.yaml").unlink()
 
-    assert whats(verify_handoff(project, "nemo")) == ["a file is missing"]
+    assert problems(verify_handoff(project, "nemo")) == ["a file is missing"]
 
 
 def test_a_stale_handoff_is_a_warning_and_still_compared_with_what_was_written(copy):
@@ -82,5 +82,5 @@ def test_a_stale_handoff_is_a_warning_and_still_compared_with_what_was_written(c
 
     report = verify_handoff(project, "pretrain")
 
-    assert whats(report, "warning") == ["this output is stale"]
-    assert whats(report) == ["a file has other bytes than when it was written"]
+    assert problems(report, "warning") == ["this output is stale"]
+    assert problems(report) == ["a file has other bytes than when it was written"]

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from helpers.building import make_pbin
-from helpers.built_project import one, poke, whats
+from helpers.built_project import first_file, overwrite, problems
 from helpers.inspecting import verify_at
 from nanoset_core import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
@@ -15,7 +15,7 @@ from nanoset_core.project.verify import verify_project
 
 
 def pbin(project):
-    return one(project, "packed/web/*/web.pbin")
+    return first_file(project, "packed/web/*/web.pbin")
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -29,7 +29,7 @@ def test_a_token_of_it_changed(copy):
     project = copy()
     dataset = PackedDataset(pbin(project))
     token = int(dataset.tokens[1234])
-    poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
+    overwrite(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
     for deep in (False, True):
         (finding,) = verify_at(project, "packed/web", deep=deep).errors
         assert finding.what == "a token is not that of the dataset"
@@ -41,10 +41,10 @@ def test_a_token_of_it_changed(copy):
 
 def test_the_dataset_is_gone(copy):
     project = copy()
-    shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
+    shutil.rmtree(first_file(project, "datasets/web/*/manifest.json").parent)
     report = verify_at(project, "packed/web")
     assert report.passed
-    assert "the dataset is missing or damaged: tokens were not compared with it" in whats(
+    assert "the dataset is missing or damaged: tokens were not compared with it" in problems(
         report, "warning"
     )
 
@@ -55,7 +55,7 @@ def test_the_dataset_is_gone(copy):
 def test_header_and_index_overwritten(copy, offset, data):
     project = copy()
     path = pbin(project)
-    poke(path, offset % path.stat().st_size, data)
+    overwrite(path, offset % path.stat().st_size, data)
     (finding,) = verify_at(project, "packed/web").errors
     assert path.name in finding.where
     assert finding.remedy.startswith("delete ")
@@ -65,11 +65,11 @@ def test_cut_or_gone(copy):
     project = copy()
     path = pbin(project)
     path.write_bytes(path.read_bytes()[:-100])
-    assert whats(verify_at(project, "packed/web")) == [
+    assert problems(verify_at(project, "packed/web")) == [
         "a file has another size than when it was written"
     ]
     path.unlink()
-    assert whats(verify_at(project, "packed/web")) == ["a file is missing"]
+    assert problems(verify_at(project, "packed/web")) == ["a file is missing"]
 
 
 @pytest.mark.parametrize("deep", [False, True])
