@@ -55,13 +55,13 @@ class TokenizerSpec:
     pad: str | None = None
     """Text of the padding token; needed by `tail: pad`."""
     merges: str | None = None
-    """The merges of a vocab.json; absent = the merges.txt beside it."""
+    """The merges of a vocab.json; absent = the merges.txt next to it."""
     pattern: str | None = None
     """How tiktoken's ranks split text: gpt2, r50k, p50k, cl100k, o200k, o200k_harmony, llama3,
     qwen2, tekken, or a regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
     special_tokens: tuple[str, ...] | None = None
-    """Names of special tokens, where the file does not hold them; absent = those published with the
-    file.
+    """Names of the special tokens, if the file does not contain them; absent = those published
+    with the file.
     """
     num_special_tokens: Annotated[int, Range(0, 1 << 24)] | None = None
     """Megatron-LM's tiktoken JSON: ids that are kept for special tokens; absent = 1,000."""
@@ -80,7 +80,9 @@ class DocumentsSpec:
     text_key: str = "text"
     """Key of the text in each JSON object."""
     id_key: str = "id"
-    """Key of the document's id, kept with it."""
+    """Key of the document's id. Ids are stored as text; views, `nanoset explain` and `nanoset
+    purge` name documents by them.
+    """
     on_reject: OnReject = "quarantine"
     """What happens to a line that is not a document: kept in rejects.jsonl (quarantine), or the run
     fails.
@@ -90,13 +92,13 @@ class DocumentsSpec:
     max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be
-    whole.
+    """Share of bytes that may be in files that cannot be read to their end; 0: every file must be
+    complete.
     """
     max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
     """Share of a corpus's documents that may repeat others before reports warn."""
     columns: tuple[str, ...] = ()
-    """Keys of further values that are kept for each document, to choose documents by."""
+    """Keys of other values that are stored for each document, so that views can choose by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,9 @@ class CorpusSpec:
     text_key: str | None = None
     """Key of its text; absent = `documents.text_key`."""
     id_key: str | None = None
-    """Key of its documents' own ids; absent = `documents.id_key`."""
+    """Key of the ids of its documents; absent = `documents.id_key`."""
     columns: tuple[str, ...] | None = None
-    """Keys of further values kept for its documents; absent = `documents.columns`."""
+    """Keys of other values that are stored for its documents; absent = `documents.columns`."""
     files: tuple[str, ...] | None = None
     """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl";
     absent = all that are read. Without a slash a pattern fits names in every folder; with one it
@@ -154,19 +156,19 @@ class CorpusSpec:
 
 @dataclass(frozen=True, slots=True)
 class AttributesSpec:
-    """Tables of what others know of a corpus's documents, joined to them by id."""
+    """Tables with further values for the documents of a corpus, such as scores, joined by id."""
 
     files: str = field(metadata={"example": "scores/*.parquet"})
     """Parquet or Arrow files with the same columns: one, all of a folder, or those that fit a
     pattern; relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
     id: str = "id"
-    """Their column that holds the documents' own ids."""
+    """The column of the tables that contains the ids of the documents."""
     columns: tuple[str, ...] | None = None
-    """Columns that are taken; absent = all but the id."""
+    """Columns to take; absent = all except the id."""
     on_missing: Literal["keep", "fail"] = "keep"
-    """What happens where documents have no row: their values are null (keep), or the run fails."""
+    """What happens if a document has no row: its values are null (keep), or the build fails."""
     on_duplicate: Literal["first", "fail"] = "first"
-    """What happens where documents have several rows: the first one counts, or the run fails."""
+    """What happens if a document has several rows: the first one counts, or the build fails."""
 
 
 def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:

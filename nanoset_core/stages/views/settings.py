@@ -61,7 +61,7 @@ class ViewSpec:
     chosen. A file has one id on each line, or is a Parquet or Arrow table with a column `id`.
     """
     exclude: tuple[str, ...] | str | None = None
-    """Files of ids of documents that are left out."""
+    """Files of ids, as for `include`: documents with these ids are left out."""
     clean_of: tuple[str, ...] = ()
     """Sections of `contamination`: documents that contain one of their texts are left out."""
     where: str | None = None
