@@ -144,10 +144,11 @@ class CompatibilityCheck:
                 "give all machines the same endpoint and credentials: "
                 "see storage.endpoint_url and AWS_ENDPOINT_URL"
             )
+        found = "no such file" if token is None else "another file of that name"
         return MissingError(
             what,
             where=self.store.url(),
-            found="no such file" if token is None else "another file of that name",
+            found=found,
             expected=f"{self.place}/{_MARKER}, which the process that hands out tasks wrote there",
             remedy=remedy,
         )

@@ -210,12 +210,13 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
     # … and all tokens that it adds, by their ids, if these are the same for different texts.
     frames = [_frame(tokenizer, text, file) for text in _FRAME_TEXTS]
     is_constant = all(frame == frames[0] for frame in frames)
+    frame = frames[0] if is_constant else None
     return {
         "size": len(vocabulary),
         "max_id": max(vocabulary.values(), default=0),
         "template": template,
         "special_tokens": special,
-        "frame": frames[0] if is_constant else None,
+        "frame": frame,
     }
 
 

@@ -141,12 +141,14 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     doubts = {name: reason for name, reason in all_doubts.items() if name not in certain_names}
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
+    is_known_class = class_name in _CLASS_TOKENS
+    unknown_class = "" if is_known_class else class_name
     return NamedTokens(
         listed=listed,
         special=special,
         doubts=doubts,
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
-        unknown_class="" if class_name in _CLASS_TOKENS else class_name,
+        unknown_class=unknown_class,
         sources=list(contents),
         unreadable=[name for name, value in objects.items() if value is None],
         splits_special_tokens=config.get("split_special_tokens") is True,

@@ -233,12 +233,13 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
     The unigram model of a BPE gives other tokens. It serves to decode, which needs only the ids.
     """
     unknown_texts = model.texts_of(_PieceType.UNKNOWN)
+    unknown = unknown_texts[0] if unknown_texts else None
     merges = _merges(model)
     if merges is not None:
         return bpe_model(
             vocabulary,
             merges,
-            unk_token=unknown_texts[0] if unknown_texts else None,
+            unk_token=unknown,
             fuse_unk=True,
             byte_fallback=model.byte_fallback,
         )
@@ -246,9 +247,10 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
     entries = [[piece.text, piece.score] for piece in model.pieces]
     for text in list(vocabulary)[len(entries) :]:
         entries.append([text, 0.0])
+    unknown_id = None if unknown is None else vocabulary[unknown]
     return {
         "type": "Unigram",
-        "unk_id": vocabulary[unknown_texts[0]] if unknown_texts else None,
+        "unk_id": unknown_id,
         "vocab": entries,
         "byte_fallback": model.byte_fallback,
     }

@@ -166,27 +166,29 @@ def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
     return local_source if local_source.settings else path
 
 
-def tokenizer_path(given: AnyPath) -> AnyPath:
+def tokenizer_path(tokenizer: AnyPath) -> AnyPath:
     """Return a tokenizer's file, given its own path or the folder that contains it.
 
     Raises:
         MissingError: There is no such file, or the folder contains none.
     """
-    if isinstance(given, TokenizerFile):
-        return replace(given, path=tokenizer_path(given.path))
-    file = file_in(given) if given.is_dir() else given
+    if isinstance(tokenizer, TokenizerFile):
+        return replace(tokenizer, path=tokenizer_path(tokenizer.path))
+    file = file_in(tokenizer) if tokenizer.is_dir() else tokenizer
     if not file.is_file():
-        raise missing_tokenizer(given)
+        raise missing_tokenizer(tokenizer)
     return file
 
 
-class _FileStat(NamedTuple):
+class FileSignature(NamedTuple):
+    """What changes if a file is written or replaced."""
+
     size: int
     modified_ns: int
     inode: int
 
 
-def stat_signature(tokenizer: TokenizerPath) -> tuple[_FileStat, ...] | None:
+def stat_signature(tokenizer: TokenizerPath) -> tuple[FileSignature, ...] | None:
     """Return sizes, times and inodes of a tokenizer's files, or None if it does not exist.
 
     In-memory caches use it as part of their keys, so that changed files are read again.
@@ -194,7 +196,7 @@ def stat_signature(tokenizer: TokenizerPath) -> tuple[_FileStat, ...] | None:
     if not tokenizer.is_file():
         return None
     stats = [file.stat() for file in tokenizer_files(tokenizer) if file.is_file()]
-    return tuple(_FileStat(stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
+    return tuple(FileSignature(stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 
 def missing_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
@@ -223,9 +225,11 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
                 f"tokenizer: `hf download {name} tokenizer.json --local-dir {name}`, "
                 f"and name {name}/tokenizer.json"
             )
+    if where is None:
+        where = path
     return MissingError(
         "there is no tokenizer",
-        where=path if where is None else where,
+        where=where,
         found=found,
         expected=ACCEPTED_FILES,
         remedy=remedy,
