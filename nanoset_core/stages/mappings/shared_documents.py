@@ -113,6 +113,13 @@ class _Member(NamedTuple):
     rows: Rows
     """(start, stop) of the sequences."""
 
+    @property
+    def total_tokens(self) -> int:
+        """Number of tokens in these sequences."""
+        start, stop = self.rows
+        lengths = self.dataset.index.sequence_lengths[start:stop]
+        return int(lengths.sum(dtype=np.int64))
+
     def tokens_of(self, documents: range) -> Array:
         """Return how many tokens the dataset contains of each document in a range of the corpus.
 
@@ -131,10 +138,9 @@ class _Member(NamedTuple):
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
     """Return how many tokens of a corpus have how many copies in each dataset."""
     # In one dataset without repetitions all tokens have one copy, whatever the documents are.
-    if len(members) == 1 and members[0].dataset.holds_tokens_once:
-        start, stop = members[0].rows
-        lengths = members[0].dataset.index.sequence_lengths[start:stop]
-        total = int(lengths.sum(dtype=np.int64))
+    first_member = members[0]
+    if len(members) == 1 and first_member.dataset.holds_tokens_once:
+        total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
     n_documents = len(corpus.index.document_indices) - 1
@@ -147,7 +153,8 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         contained = np.empty((len(documents), len(members)), np.int64)
         for column, member in enumerate(members):
             contained[:, column] = member.tokens_of(documents)
-        for count in count_copies(contained, _document_tokens(corpus.index, documents)):
+        tokens = _document_tokens(corpus.index, documents)
+        for count in count_copies(contained, tokens):
             tokens_by_copies[count.copies] += count.tokens
 
     # In a fixed order, since the parts reach the facts of outputs.

@@ -56,11 +56,14 @@ class _SplitStage(OutsideFiles, SharesFiles):
         return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
+        """Return which index file is missing or has another size than was written, or None."""
         size_by_name = {name: note["bytes"] for name, note in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
         stored_sizes = project.outputs.access.sizes(folder, size_by_name)
         fault = first_fault(stored_sizes, size_by_name)
-        return None if fault is None else f"an index file is missing or of another size: {fault[0]}"
+        if fault is None:
+            return None
+        return f"an index file is missing or of another size: {fault[0]}"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return split_summary(manifest)
@@ -75,10 +78,11 @@ class MappingsStage(_SplitStage, Planned):
         return _split_keys(config.nanosets)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the datasets of the split, and for train the reports that may forbid training."""
         names = config.nanosets[key.subject].corpora_of(split_of(key))
         nodes = {name: dataset_node(config, name) for name in names}
         if key.part == "train":
-            # Searches that may forbid training on a corpus, if they find evaluation texts in it.
+            # Searches for evaluation texts in a corpus, and for documents of valid and test.
             nodes |= gates(config, names)
             nodes |= held_out.gate(config, key.subject)
         return nodes

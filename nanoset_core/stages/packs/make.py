@@ -169,7 +169,8 @@ class PackWriter:
         """
         self.counts.pieces += len(window.documents)
         # Documents longer than a pack were counted as cut by the plan.
-        is_carried = (window.firsts > 0) & (lengths[window.documents] <= self.rules.pieces.length)
+        fits_into_pack = lengths[window.documents] <= self.rules.pieces.length  # (n_pieces,)
+        is_carried = (window.firsts > 0) & fits_into_pack
         self.counts.cut_documents += int(is_carried.sum())
         self.counts.cut_tokens += int(window.lengths[is_carried].sum())
 
@@ -251,14 +252,18 @@ def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) ->
         length: Tokens of a pack.
     """
     pack_bytes = length * np.dtype(dtype).itemsize
+    header = HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1)
     with path.open("xb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1))
-        for start, stop in _chunks(packs):  # sequence lengths
-            file.write(np.full(stop - start, length, "<i4").tobytes())
-        for start, stop in _chunks(packs):  # sequence pointers, in bytes
-            file.write((np.arange(start, stop, dtype="<i8") * pack_bytes).tobytes())
-        for start, stop in _chunks(packs + 1):  # document indices
-            file.write(np.arange(start, stop, dtype="<i8").tobytes())
+        file.write(header)
+        for start, stop in _chunks(packs):
+            sequence_lengths = np.full(stop - start, length, "<i4")
+            file.write(sequence_lengths.tobytes())
+        for start, stop in _chunks(packs):
+            sequence_pointers = np.arange(start, stop, dtype="<i8") * pack_bytes
+            file.write(sequence_pointers.tobytes())
+        for start, stop in _chunks(packs + 1):
+            document_indices = np.arange(start, stop, dtype="<i8")
+            file.write(document_indices.tobytes())
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:

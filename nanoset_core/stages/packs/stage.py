@@ -136,14 +136,14 @@ class _PackTask:
         key = Key(base_of(config.derived, name), name)
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
-        prefix = pair_name(
-            config.tokenization.preset, name, config.documents_of(key.subject).text_key
-        )
+        text_key = config.documents_of(key.subject).text_key
+        prefix = pair_name(config.tokenization.preset, name, text_key)
         recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
         return _PackTask(recipe, dataset, prefix)
 
     @property
     def rules(self) -> PackingRules:
+        """How documents are packed."""
         return PackingRules.of(self.recipe.options)
 
     def facts(self, counts: PackCounts) -> dict[str, Any]:
@@ -170,10 +170,14 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
             source_prefix = str(source.folder / source.facts["prefix"])
             dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
             writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
+
+            # The table of pieces is written while `write_tokens` takes the blocks of the .bin.
             blocks = Hashed(writer.blocks(folder / PIECES_FILE))
             files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
+
             index = idx_path(folder / task.prefix)
-            write_pack_idx(index, dataset.dtype, writer.counts.packs, task.rules.pieces.length)
+            length = task.rules.pieces.length
+            write_pack_idx(index, dataset.dtype, writer.counts.packs, length)
             return task.facts(writer.counts), files
 
         return outputs.commit(task.recipe, write)

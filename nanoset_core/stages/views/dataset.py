@@ -51,13 +51,15 @@ class ViewDataset(Dataset):
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
         corpus = self.corpus.layout
-        start, stop = corpus.document_indices[document : document + 2].tolist()
-        if start == stop or not corpus.sequence_lengths[start:stop].any():
+        first_sequence, stop_sequence = corpus.document_indices[document : document + 2].tolist()
+        lengths = corpus.sequence_lengths[first_sequence:stop_sequence]
+        if not lengths.any():  # without tokens it cannot be found by them
             return np.empty(0, np.int64)
 
         # The view's sequences that are the first one of the document. A sequence without tokens may
         # have the same pointer, so the lengths are compared, too.
         view = self.layout
-        sequences = np.flatnonzero(view.sequence_pointers == corpus.sequence_pointers[start])
-        sequences = sequences[view.sequence_lengths[sequences] == corpus.sequence_lengths[start]]
-        return np.unique(places_upto(view.document_indices, sequences))
+        pointer = corpus.sequence_pointers[first_sequence]
+        candidates = np.flatnonzero(view.sequence_pointers == pointer)
+        is_first = view.sequence_lengths[candidates] == lengths[0]
+        return np.unique(places_upto(view.document_indices, candidates[is_first]))

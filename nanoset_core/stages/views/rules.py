@@ -177,10 +177,12 @@ class Without:
 
     def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which documents of a row group are kept, shape (n_documents,)."""
-        first = reader.group.first
-        start, stop = np.searchsorted(self.documents, (first, first + len(candidates)))
+        first_document = reader.group.first
+        stop_document = first_document + len(candidates)
+        start, stop = np.searchsorted(self.documents, [first_document, stop_document])
+        removed = self.documents[start:stop] - first_document  # numbers within the row group
         is_kept = np.ones(len(candidates), np.bool_)
-        is_kept[self.documents[start:stop] - first] = False
+        is_kept[removed] = False
         return is_kept
 
 

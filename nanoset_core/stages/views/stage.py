@@ -234,6 +234,7 @@ class ViewStage(DerivedStage, Planned, Advising):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules of all views in the chain, and what their files contain."""
+        # The chain leads from the view of the corpus to this one.
         name = self.layout.name_of(key)
         chain = chain_of(project.config.views, name)
         options: dict[str, Any] = {"of": chain[:-1]}
