@@ -488,8 +488,8 @@ def test_a_column_of_a_taken_name_is_refused(tmp_path, name):
         tmp_path,
         f"{MINIMAL}documents: {{columns: [{name}]}}\ncorpora: {{web: {{columns: [{name}]}}}}\n",
     )
-    assert f"documents.columns.{name}: a column of this name is there for every document" in str(
+    assert f"documents.columns.{name}: every document has a column of this name already" in str(
         error
     )
-    assert f"corpora.web.columns.{name}: a column of this name" in str(error)
+    assert f"corpora.web.columns.{name}: every document has" in str(error)
     assert "named twice" in str(refused(tmp_path, f"{MINIMAL}documents: {{columns: [url, url]}}\n"))

@@ -1,5 +1,7 @@
-"""Make the shards of a corpus, in worker processes: those that do not exist yet, with engines that
-are trusted.
+"""Make the shards of a corpus that do not exist yet, in worker processes.
+
+Engines are compared with a reference meanwhile. If one gives wrong tokens, it is recorded as
+distrusted, and the shards are made again without it.
 """
 
 from __future__ import annotations
@@ -33,20 +35,18 @@ logger = safe_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeJob:
-    """Source ranges of one corpus, each of which becomes a shard that is named by what it is made
-    from.
-    """
+    """The ranges of a corpus's text, each of which becomes a shard."""
 
     root: OutputRoot
-    """Where the shards go; each worker puts what it made there."""
+    """Where workers store the shards."""
     corpus: str
     """Name of the shards, and of the folder that contains them."""
     folder: RawFolder
     """The corpus's folder of raw text."""
     ranges: Iterable[SourceRange]
-    """In document order; may be made as they are first needed."""
+    """In document order. They may be created as they are needed, and are iterated several times."""
     options: Mapping[str, Any]
-    """The settings that decide the tokens, as recipes have them, without distrusted engines."""
+    """The settings that decide the tokens, as in recipes, without distrusted engines."""
     settings: ShardSettings
     """How each shard is made."""
     workers: int
@@ -55,16 +55,17 @@ class TokenizeJob:
     """Runs the tasks instead of these processes."""
     listener: ProgressCallback
     """Receives the progress of all ranges together."""
-    news: Progress
-    """The first progress that it receives."""
+    initial_progress: Progress
+    """The progress before any shard is finished."""
     look_first: bool = False
-    """Look for finished shards in this process, so that workers are given unfinished ones only."""
+    """Whether to look for finished shards in this process, so that workers get only tasks for
+    missing ones.
+    """
 
     def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
-        """Make the shards that do not exist yet; make all of them again if an engine turns out to
-        be wrong.
+        """Make the shards that do not exist yet, until no engine that was used is distrusted.
 
-        This job may find an engine wrong, or another process may note one meanwhile.
+        An engine may become distrusted while the job runs: by this job, or by another process.
 
         Returns:
             All shards, in document order; and the options of their recipes, with the engines that
@@ -72,8 +73,8 @@ class TokenizeJob:
 
         Raises:
             InputError, SourceChangedError, MissingError: As `make_shard`.
-            PurgedError: As `make_shard`, after all other shards were made.
-            NanosetError: An engine that is not to be used gave wrong tokens.
+            ReturnedDocumentsError: As `make_shard`, after all other shards were made.
+            NanosetError: An engine gave wrong tokens that was already distrusted.
         """
         tokenizer = self.options["tokenizer"]
         distrusted = list(distrust.load_records(self.root, tokenizer))
@@ -85,30 +86,41 @@ class TokenizeJob:
                 shards = self._make(options)
             except distrust.DistrustError as error:
                 records.append(error.record)
-                # a worker's record may not be visible from here yet
+                # The worker stored the record as well, but a network file system may show it to
+                # this machine only later.
                 distrust.save_record(self.root, error.record)
             finally:
                 # Workers of a cancelled run were ended wherever they were.
                 sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
+            # Engines that were not yet distrusted when this attempt started.
             records += distrust.load_records(self.root, tokenizer, refresh=True)
-            new_records = [
-                record for record in records if record.name not in options.get(distrust.OPTION, ())
-            ]
-            if shards is not None and not new_records:
-                return shards, options
+            known_names = options.get(distrust.OPTION, ())
+            new_records = [record for record in records if record.name not in known_names]
             if not new_records:
-                raise _distrusted_engine_used(records[0])
-            for record in {record.name: record for record in new_records}.values():
+                if shards is None:
+                    raise _distrusted_engine_used(records[0])
+                return shards, options
+
+            record_by_engine = {record.name: record for record in new_records}
+            for record in record_by_engine.values():
                 logger.warning(
                     "%s: %s; shards are made again with another engine", record.where, record.what
                 )
             distrusted += new_records
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
-        """Make the shards of recipes with these options that do not exist yet; return all of them."""
-        progress = _JobProgress(self.news, self.listener)
-        # number of the range → manifest, packed, since there may be 100,000
+        """Make the shards that do not exist yet; return all of them, in document order.
+
+        Args:
+            options: Of their recipes.
+
+        Raises:
+            ReturnedDocumentsError: Some shards could not be made, as erased documents are in their
+                text again.
+        """
+        progress = _JobProgress(self.initial_progress, self.listener)
+        # Number of the range → its shard. Manifests are packed, since there may be 100,000.
         packed_shards: dict[int, bytes] = {}
         missing: list[int] = []  # number of the range of each task
 
@@ -126,7 +138,7 @@ class TokenizeJob:
         self.listener(progress.total)
 
         returned_places: list[purged.ErasedPlace] = []
-        with progress_reported_to(progress.hear):
+        with progress_reported_to(progress.add_report):
             for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
                 if not isinstance(outcome, Manifest):
                     returned_places += outcome
@@ -154,7 +166,7 @@ class TokenizeJob:
 
 
 def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.ErasedPlace]:
-    """Make a shard, or return where its files have erased documents again."""
+    """Make a shard, or return the places of erased documents that are in its text again."""
     try:
         return make_shard(task)
     except purged.ReturnedDocumentsError as error:
@@ -164,25 +176,24 @@ def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.ErasedPlac
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
     """Return the error for an engine that was used although it is distrusted."""
     return NanosetError(
-        "an engine gave wrong tokens that was not to be used any more",
+        "an engine that must not be used any more gave wrong tokens",
         where=record.where,
         found=record,
         expected="tokens of another engine, since this one is recorded as distrusted",
-        remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, and report this",
+        remedy="set the engine to `tokenizers`, install the same version of nanoset on all "
+        "machines, and report this",
     )
 
 
 @dataclass(slots=True)
 class _JobProgress:
-    """The progress of all ranges together: finished shards, and what workers report on those in
-    work.
-    """
+    """The progress of all ranges together: of finished shards, and of those that workers make."""
 
     total: Progress
-    """Of finished shards."""
+    """Progress of the finished shards."""
     listener: ProgressCallback
-    in_work: dict[str, Progress] = field(default_factory=dict)
-    """Digest of a shard in work → its progress."""
+    unfinished: dict[str, Progress] = field(default_factory=dict)
+    """Digest of a shard that is being made → its progress."""
 
     def add_shard(self, shard: Manifest) -> None:
         """Add a finished shard."""
@@ -193,21 +204,19 @@ class _JobProgress:
             documents=self.total.documents + facts["documents"],
             tokens=self.total.tokens + facts["tokens"],
         )
-        self.in_work.pop(shard.digest, None)
+        self.unfinished.pop(shard.digest, None)
 
-    def hear(self, progress: Progress) -> None:
-        """Take what a worker reports; reports on other things than shards are passed on as they
-        are.
-        """
+    def add_report(self, progress: Progress) -> None:
+        """Add what a worker reports about a shard; pass reports about anything else on."""
         if progress.stage != SHARDS:
             self.listener(progress)
             return
-        self.in_work[progress.name] = progress
+        self.unfinished[progress.name] = progress
         self.report()
 
     def report(self) -> None:
-        """Report the progress of finished shards and of those in work."""
-        parts = self.in_work.values()
+        """Report the progress of finished and unfinished shards."""
+        parts = self.unfinished.values()
         self.listener(
             replace(
                 self.total,

@@ -128,7 +128,7 @@ def make_shard(task: ShardTask) -> Manifest:
         InputError: A line was rejected and the policy is to fail.
         SourceChangedError, MissingError: The files are not those of the inventory.
         DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
-        PurgedError: Documents that were erased are in the files again.
+        ReturnedDocumentsError: Erased documents are in the files again.
     """
     with task.root.in_task() as root:
         local_task = replace(task, root=root)

@@ -357,7 +357,7 @@ class _Call:
             workers=options.workers or available_processors(),
             executor=self.executor,
             listener=self.listener,
-            news=Progress("tokenize", key, 0, self.ranges.size),
+            initial_progress=Progress("tokenize", key, 0, self.ranges.size),
         )
 
 

@@ -14,8 +14,11 @@ MAX_DUPLICATE_FRACTION = 0.2
 """Share of repeated documents above which reports warn, unless a setting says otherwise."""
 LIMIT_KEY = "documents.max_duplicate_fraction"
 LEAST_SHARE = 0.05
-"""Share of the documents of a shard; fewer repeated ones are not noted."""
-LOOK = "look whether files are there twice, or test data lies beside the training data that it is taken from"
+"""Share of the documents of a shard; a smaller share of repeated ones is not recorded."""
+LOOK = (
+    "check whether files occur twice, or test data is stored next to the training data that it was "
+    "taken from"
+)
 """Remedy for too many repeated documents."""
 _MAX_DOCUMENTS = 1 << 17
 

@@ -31,7 +31,7 @@ TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 """Names that columns of documents cannot have: those of documents.parquet."""
 _TEXTS = {
     "taken": (
-        "a column of this name is there for every document",
+        "every document has a column of this name already",
         "leave it out",
         "a key of the raw text's own",
     ),

@@ -1,9 +1,9 @@
-"""Where the tokens of a shard are: in its own .bin, or, once a dataset has them, in a range of the
-dataset's .bin.
+"""Where the tokens of a shard are: in its own .bin, or in a range of a dataset's .bin.
 
-The manifest of the shard says which (`Manifest.place`), so every reader of a shard finds its
-tokens. It is written before the .bin is removed, and after it was restored. So whenever a process
-is killed, the file that it names exists.
+Once a dataset contains the tokens of its shards, they are removed from the shards to save space.
+The manifest of the shard says where they are (`Manifest.place`), so every reader of a shard finds
+them. It is written before the .bin is removed, and after it was restored. So whenever a process is
+killed, the file that it names exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nanoset_core.storage.regular_files import open_regular
 
 
 def point_into(shard: Manifest, fact: FileFact) -> None:
-    """Note that a shard's tokens are a range of a dataset, and remove its .bin.
+    """Record that a shard's tokens are a range of a dataset, and remove its .bin.
 
     Args:
         shard: The shard.
@@ -33,10 +33,10 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
 
 
 def keep_tokens(shard: Manifest) -> None:
-    """Copy the tokens of a local shard from the dataset that has them back to its own .bin.
+    """Copy the tokens of a local shard from the dataset that contains them back to its own .bin.
 
     Raises:
-        StorageError: The dataset has other bytes there than when it was written.
+        StorageError: The bytes of the dataset have changed since it was written.
     """
     fact = shard.files[BIN]
     path, start = shard.place(BIN)
@@ -58,7 +58,8 @@ def altered(path: Path, found: str) -> StorageError:
         "tokens of shards are not those that were written",
         where=path,
         found=found,
-        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they are made anew",
+        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they "
+        "are rebuilt",
     )
 
 

@@ -1,5 +1,7 @@
-"""Make a shard without some of its documents from the shard itself: nothing is tokenized, and no
-text is read.
+"""Make a shard without some of its documents from the shard itself.
+
+A purge replaces shards with erased documents in this way: nothing is tokenized, and no text is
+read.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class ShortenTask:
 
     root: OutputRoot
     recipe: Recipe
-    """Of the new shard."""
+    """Recipe of the new shard."""
     shard: Manifest
-    """The shard that has the documents."""
+    """The shard with the documents."""
     files: Sequence[str]
     """Files of its range, in order."""
     rows: NDArray[np.int64]
@@ -55,7 +57,9 @@ def shorten(task: ShortenTask) -> Manifest:
 def _write_shortened(
     shard: Manifest, task: ShortenTask, folder: Path
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Fill a folder; return the facts, and the sha256 of the files."""
+    """Write the files of a shortened shard into a folder; return the facts, and the sha256 of each
+    file.
+    """
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
@@ -83,8 +87,12 @@ def _write_shortened(
 def _shortened_facts(
     shard: Manifest, removed_lengths: NDArray[np.int32], n_sequences: int
 ) -> dict[str, Any]:
-    """Return the facts of a shard without some documents, given the tokens of each, int32, shape
-    (n_removed,).
+    """Return the facts of a shard without some documents.
+
+    Args:
+        shard: The shard with the documents.
+        removed_lengths: Tokens of each document that is left out, shape (n_removed,).
+        n_sequences: Sequences that remain.
     """
     before = ShardFacts.of(shard.facts)
     n_removed = len(removed_lengths)
@@ -117,13 +125,15 @@ def _bytes_of_sequences(
     stored = store.stat(name)
     if stored is None:
         raise MissingError(
-            "the tokens of a shard are gone", where=path, remedy="run `nanoset build`"
+            "the tokens of a shard were deleted", where=path, remedy="run `nanoset build`"
         )
 
-    # Runs of consecutive sequences are read together: (n_runs, 2) first sequence of each, and the
-    # one after its last.
+    # Runs of consecutive sequences are read together. A run starts and stops where `is_kept`
+    # changes; (n_runs, 2) first sequence of each run, and the one after its last.
     padded = np.concatenate([[False], is_kept, [False]])
     runs = np.flatnonzero(np.diff(padded)).reshape(-1, 2)
-    bounds = np.append(index.sequence_pointers, fact.size)  # (n_sequences + 1,) in bytes
-    for start, stop in bounds[runs].tolist():
+
+    byte_bounds = np.append(index.sequence_pointers, fact.size)  # (n_sequences + 1,)
+    byte_ranges = byte_bounds[runs]  # (n_runs, 2) in the shard's tokens
+    for start, stop in byte_ranges.tolist():
         yield from store.blocks(replace(stored, begin=shard_start + start, size=stop - start))

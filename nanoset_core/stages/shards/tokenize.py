@@ -37,12 +37,11 @@ _COMPRESSION = 3
 
 @holding
 def tokenize_corpus(project: Project, corpus: str) -> Manifest:
-    """Tokenize what is not yet tokenized of a corpus's current inventory, and make the set of its
-    shards current.
+    """Tokenize the text of a corpus that is new, and make the set of its shards current.
 
     Raises:
         InputError: There is no text, or more was lost than is allowed.
-        SourceChangedError: A file is not the one of the inventory any more.
+        SourceChangedError: A file has changed since the inventory was made.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     for notice in define(project.tokenizer.file).notices:
@@ -55,13 +54,17 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
             shards, options = _make_shards(project, corpus, inventory)
             break
         except purged.ReturnedDocumentsError as error:
-            # Erased documents are back in the text. Note where, and make their shards without them.
-            text = f"documents that were erased are in {folder} again, and left out"
-            project.listener(note(f"{len(error.places):,} {text}"))
+            # Erased documents are back in the text. Record where, and make their shards without them.
+            n_documents = len(error.places)
+            project.listener(
+                note(
+                    f"{n_documents:,} documents that were erased are in {folder} again, and left out"
+                )
+            )
             purged.add_record(project.outputs, corpus, error.places)
 
-    # The options name the engines that were not used and the documents that were erased, as they
-    # are noted by now.
+    # The options name the engines and the erased documents that were left out, including those that
+    # were found meanwhile.
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     lost = losses_of(shards, inventory.pieces)
     reject_policy(project, corpus).check(lost, folder)
@@ -100,7 +103,8 @@ def _make_shards(
     """Make the shards that do not exist yet; return all of them, and the options of their set.
 
     Raises:
-        NanosetError, PurgedError: As `TokenizeJob.run`.
+        ReturnedDocumentsError: Erased documents are in the text again.
+        NanosetError: As `TokenizeJob.run`.
     """
     settings = shard_settings(project, corpus)
     folder = corpus_folder(project, corpus)
@@ -118,7 +122,9 @@ def _make_shards(
         workers=limits.workers,
         executor=project.executor,
         listener=project.listener,
-        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
+        initial_progress=Progress(
+            "tokenized_shards", corpus, 0, sum(source.size for source in ranges)
+        ),
         look_first=not project.rebuild,
     )
     shards, options = job.run()
