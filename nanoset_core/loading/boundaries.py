@@ -1,5 +1,10 @@
-"""Where documents begin within samples, for attention that stays within one (FlashAttention's
-varlen).
+"""Where documents begin within samples, for attention that does not cross them.
+
+FlashAttention's `flash_attn_varlen_func` takes these boundaries as `cu_seqlens`. In a sample of
+documents ABC, DE and FGH, `cu_seqlens` is [0, 3, 5, 8]: the first token of each document, and the
+number of tokens. Samples have different numbers of documents, but the rows of an array the same
+length; so all rows here have `sequence_length + 1` entries, and are filled up with
+`sequence_length`: [0, 3, 5, 8, 8, 8, 8, 8, 8]. A filled-up entry stands for an empty document.
 """
 
 from __future__ import annotations
@@ -12,67 +17,105 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 
-CU_SEQLENS, MAX_SEQLEN, POSITIONS, LOSS_MASK = (
-    "cu_seqlens",
-    "max_seqlen",
-    "position_ids",
-    "loss_mask",
-)
+CU_SEQLENS = "cu_seqlens"
+MAX_SEQLEN = "max_seqlen"
+POSITIONS = "position_ids"
+LOSS_MASK = "loss_mask"
 
 
 def cu_seqlens_of(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int, extra: int
 ) -> NDArray[np.int32]:
-    """Return where documents begin in samples, filled up with `sequence_length`: shape (samples,
-    sequence_length + 1).
+    """Return where documents begin in samples whose pieces of documents are known.
 
-    Source: Megatron-LM main (core 0.19), `GPTDataset.__getitem__` under `inter_document_masking`:
-        the last document
-    is one token less where there is an extra token, and takes the padding of a short sample.
+    The last document is one token shorter if there is an extra token, and includes the padding of a
+    short sample. This is what Megatron-LM main (core 0.19) does in `GPTDataset.__getitem__` with
+    `inter_document_masking`.
+
+    For example, with sequence_length 8 and an extra token, let a sample have pieces of 3, 2 and 4
+    tokens, and the next one pieces of 8 and 1:
+
+        lengths   3 2 4 8 1      counts   3 2
+        ends      3 5 9 8 9      tokens of the sample up to the end of each piece
+        ends      3 5 8 8 8      the last one ends at 8; a piece that is the extra token alone is
+                                 no document, so that the one before it is the last
+        results   0 3 5 8 8 …    and    0 8 8 8 8 …
 
     Args:
-        lengths: tokens of each part of a document, one sample after the other.
-        counts: parts of each sample, at least one.
-        sequence_length: tokens of a sample, without the extra one.
-        extra: 1 where a sample has an extra token, else 0.
+        lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
+        counts: Pieces of each sample, at least one; shape (n_samples,).
+        sequence_length: Tokens of a sample, without the extra one.
+        extra: 1 if a sample has an extra token, otherwise 0.
+
+    Returns:
+        Shape (n_samples, sequence_length + 1).
     """
-    last = np.cumsum(counts) - 1
+    last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
+    first_pieces = last_pieces - counts + 1
+
+    # (n_pieces,) tokens of the sample up to the end of each piece
     ends = np.cumsum(lengths)
-    ends -= np.repeat(ends[last] - np.add.reduceat(lengths, last - counts + 1), counts)
-    alone = last[(lengths[last] <= extra) & (counts > 1)] if extra else last[:0]
-    ends[alone - 1] = ends[last] = sequence_length  # a part that is the extra token alone is none
-    columns = np.arange(1, len(lengths) + 1) - np.repeat(last - counts + 1, counts)
-    out = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
-    out[:, 0] = 0
-    # There are more parts than tokens where some are empty.
-    out[np.repeat(np.arange(len(counts)), counts), np.minimum(columns, sequence_length)] = ends
-    return out
+    tokens_of_sample = np.add.reduceat(lengths, first_pieces)
+    tokens_before_sample = ends[last_pieces] - tokens_of_sample
+    ends -= np.repeat(tokens_before_sample, counts)
+
+    # The last document ends with the sample, and so does the one before a lone extra token.
+    ends[last_pieces] = sequence_length
+    if extra:
+        is_lone_extra = (lengths[last_pieces] <= extra) & (counts > 1)
+        ends[last_pieces[is_lone_extra] - 1] = sequence_length
+
+    # Write the end of the j-th piece of a sample into column j + 1. If some pieces are empty, there
+    # may be more of them than columns: all that do not fit end with the sample.
+    columns = np.arange(1, len(lengths) + 1) - np.repeat(first_pieces, counts)
+    columns = np.minimum(columns, sequence_length)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
+    cu_seqlens[:, 0] = 0
+    cu_seqlens[rows, columns] = ends
+    return cu_seqlens
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return the same for samples of which only the tokens are known, shape (samples,
-    sequence_length).
+    """Return where documents begin in samples of which only the tokens are known.
 
     A document begins after an end-of-document token.
+
+    Args:
+        tokens: Shape (n_samples, sequence_length).
+        eod_token: The token that ends documents.
+
+    Returns:
+        Shape (n_samples, sequence_length + 1).
     """
-    length = tokens.shape[1]
-    rows, columns = np.nonzero(tokens[:, :-1] == eod_token)
-    out = np.full((len(tokens), length + 1), length, np.int32)
-    out[:, 0] = 0
-    counts = np.bincount(rows, minlength=len(tokens))
-    out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + 1] = (
-        columns + 1
-    )
-    return out
+    n_samples, length = tokens.shape
+    # An end-of-document token at the end of a sample begins no document in it.
+    rows, columns = np.nonzero(tokens[:, :-1] == eod_token)  # (n_ends,) each, sorted by row
+
+    # Number the ends within each sample, from 0.
+    counts = np.bincount(rows, minlength=n_samples)  # (n_samples,)
+    ends_before_sample = np.cumsum(counts) - counts
+    numbers = np.arange(len(rows)) - np.repeat(ends_before_sample, counts)
+
+    cu_seqlens = np.full((n_samples, length + 1), length, np.int32)
+    cu_seqlens[:, 0] = 0
+    cu_seqlens[rows, numbers + 1] = columns + 1
+    return cu_seqlens
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Return boundaries, shape (…, sequence_length + 1), as a sample has them, with positions."""
+    """Return what samples with boundaries have in addition: these, and positions in the documents.
+
+    Args:
+        cu_seqlens: Shape (…, sequence_length + 1).
+    """
+    # (…, sequence_length + 1) at each begin of a document its position, 0 elsewhere; then the begin
+    # of the document that each token is in
     begins = np.zeros(cu_seqlens.shape, np.int64)
     np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    positions = np.arange(cu_seqlens.shape[-1] - 1) - np.maximum.accumulate(
-        begins[..., :-1], axis=-1
-    )
+    begins = np.maximum.accumulate(begins[..., :-1], axis=-1)
+
+    positions = np.arange(cu_seqlens.shape[-1] - 1) - begins
     return {
         POSITIONS: positions,
         CU_SEQLENS: cu_seqlens,
@@ -81,16 +124,21 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:
-    """Return a context's tokens, shape (sequence_length + 1,), as a sample whose documents end at a
-    token.
+    """Return the tokens of a context as a sample with boundaries of documents.
+
+    Args:
+        context: Shape (sequence_length + 1,).
+        eod_token: The token that ends documents.
     """
-    tokens, labels = context[:-1].astype(np.int64), context[1:].astype(np.int64)
+    tokens = context[:-1].astype(np.int64)
+    labels = context[1:].astype(np.int64)
     sample: dict[str, NDArray[Any]] = {
         "tokens": tokens,
         "labels": labels,
         LOSS_MASK: np.ones(len(tokens), np.float32),
     }
-    return sample | by_document(cu_seqlens_at(tokens[None], eod_token)[0])
+    cu_seqlens = cu_seqlens_at(tokens[None], eod_token)[0]
+    return sample | by_document(cu_seqlens)
 
 
 def collate_varlen(
@@ -100,49 +148,67 @@ def collate_varlen(
     mask_ends: bool = False,
     convert: Callable[[NDArray[Any]], Any] | None = None,
 ) -> dict[str, Any]:
-    """Join samples into one row of tokens for attention by document (`flash_attn_varlen_func`),
-    without padding.
+    """Concatenate samples to one row of tokens for attention by document, without padding.
+
+    The result has the arguments of `flash_attn_varlen_func`.
 
     Args:
-        samples: dictionaries with `tokens`, `labels` and `loss_mask`, and `cu_seqlens` unless
+        samples: Dictionaries with `tokens`, `labels` and `loss_mask`, and with `cu_seqlens` unless
             `eod_token` is given.
-        eod_token: documents end at this token, whatever `cu_seqlens` says, for example if several
+        eod_token: Documents end at this token, whatever `cu_seqlens` says: for example, if several
             documents were packed into one sample.
-        mask_ends: leave out of the loss the last token of a document, whose label is the first one
-            of the next; at the end of a sample only `eod_token` tells whether a document ends.
-        convert: what the arrays are passed through, such as torch.from_numpy.
+        mask_ends: Leave the last token of a document out of the loss, because its label is the
+            first token of the next one. Whether a document ends at the end of a sample is only
+            known with `eod_token`.
+        convert: Called with each array, for example torch.from_numpy.
 
     Returns:
         tokens, labels, loss_mask, position_ids: shape (tokens of all samples,);
         cu_seqlens: int32, shape (documents + 1,), where each document begins and the last one ends;
-        max_seqlen: tokens of the longest one, a plain int.
+        max_seqlen: tokens of the longest document, an int.
 
     Raises:
-        ConfigError: nothing tells where documents end.
+        ConfigError: The samples have no `cu_seqlens`, and there is no `eod_token`.
     """
-    if eod_token is None and any(CU_SEQLENS not in sample for sample in samples):
-        remedy = "open the nanoset with inter_document_masking=True, the tars with eod_token=…, or give eod_token here"
-        raise ConfigError(
-            "the samples do not tell where documents end", where="collate_varlen", remedy=remedy
-        )
-    tokens = np.stack([sample["tokens"] for sample in samples])
-    bounds = (
-        np.stack([sample[CU_SEQLENS] for sample in samples])
-        if eod_token is None
-        else cu_seqlens_at(tokens, eod_token)
-    )
-    positions = by_document(bounds)[POSITIONS]
-    labels, loss_mask = (
-        np.stack([sample[key] for sample in samples]) for key in ("labels", LOSS_MASK)
-    )
-    if mask_ends and eod_token is None:
-        loss_mask[:, :-1][positions[:, 1:] == 0] = 0
-    elif mask_ends:
+    tokens = np.stack([sample["tokens"] for sample in samples])  # (n_samples, sequence_length)
+    if eod_token is not None:
+        cu_seqlens = cu_seqlens_at(tokens, eod_token)
+    else:
+        cu_seqlens = _stored_cu_seqlens(samples)
+    positions = by_document(cu_seqlens)[POSITIONS]
+    labels = np.stack([sample["labels"] for sample in samples])
+    loss_mask = np.stack([sample[LOSS_MASK] for sample in samples])
+
+    if mask_ends and eod_token is not None:
         loss_mask[tokens == eod_token] = 0
-    joined = {"tokens": tokens, "labels": labels, LOSS_MASK: loss_mask, POSITIONS: positions}
-    row = {key: value.reshape(-1) for key, value in joined.items()}
-    row[CU_SEQLENS] = np.append(np.flatnonzero(row[POSITIONS] == 0), tokens.size).astype(np.int32)
-    longest = int(np.diff(row[CU_SEQLENS]).max())
-    return {key: convert(value) if convert else value for key, value in row.items()} | {
-        MAX_SEQLEN: longest
+    elif mask_ends:
+        # The token before position 0 is the last one of a document.
+        loss_mask[:, :-1][positions[:, 1:] == 0] = 0
+
+    # Each document begins at position 0, also the first one of a sample.
+    begins = np.flatnonzero(positions.reshape(-1) == 0)
+    joined_cu_seqlens = np.append(begins, tokens.size).astype(np.int32)
+    arrays = {
+        "tokens": tokens.reshape(-1),
+        "labels": labels.reshape(-1),
+        LOSS_MASK: loss_mask.reshape(-1),
+        POSITIONS: positions.reshape(-1),
+        CU_SEQLENS: joined_cu_seqlens,
     }
+    row: dict[str, Any] = dict(arrays)
+    if convert is not None:
+        row = {name: convert(array) for name, array in arrays.items()}
+    row[MAX_SEQLEN] = int(np.diff(joined_cu_seqlens).max())
+    return row
+
+
+def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:
+    """Return the boundaries that samples have, shape (n_samples, sequence_length + 1)."""
+    if any(CU_SEQLENS not in sample for sample in samples):
+        raise ConfigError(
+            "the samples do not say where documents end",
+            where="collate_varlen",
+            remedy="open the nanoset with inter_document_masking=True, read the tars with "
+            "eod_token=…, or pass eod_token here",
+        )
+    return np.stack([sample[CU_SEQLENS] for sample in samples])

@@ -1,4 +1,4 @@
-"""Turn the tokens of a sample into what the trainer's own dataset returns."""
+"""Turn the tokens of samples into the dictionaries that a trainer's own dataset returns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from nanoset_core.loading.boundaries import by_document
 from nanoset_core.sampling.config import NanosetConfig
 
 _NO_TOKEN = -1
+"""Stands for the padding token if there is none: no token has this id."""
 _BARE = ("text", "input_ids")
-"""Forms of tokens alone, without a loss mask."""
+"""Forms of samples that consist of tokens, without labels or a loss mask."""
 Sample = dict[str, NDArray[Any]]
 """What a trainer's dataset returns: name → array."""
 
@@ -22,45 +23,52 @@ Sample = dict[str, NDArray[Any]]
 class SampleForm:
     """Makes sample dictionaries for one configuration.
 
-    Sources: Megatron-LM `gpt_dataset.py`, `GPTDataset.__getitem__` and
-        `_get_ltor_masks_and_position_ids`; NeMo
-    `gpt_dataset.py`; nanotron `nanoset.py`; datatrove `dataset.py`, `_get_positions_from_tokens`.
-    Unlike the first two, a short sample's mask never leaks into later ones.
+    A short sample's mask never leaks into later samples, unlike in Megatron-LM and NeMo. Otherwise
+    the dictionaries are those of the trainers:
+
+    - Megatron-LM `gpt_dataset.py`, `GPTDataset.__getitem__` and `_get_ltor_masks_and_position_ids`
+    - NeMo `gpt_dataset.py`
+    - nanotron `nanoset.py`
+    - datatrove `dataset.py`, `_get_positions_from_tokens`
     """
 
     def __init__(self, config: NanosetConfig, *, pads: bool = True) -> None:
-        """Prepare what all samples share; `pads` = a sample can hold the id that fills short ones."""
+        """Prepare what all samples share.
+
+        Args:
+            config: Settings of the nanoset.
+            pads: Whether a sample may contain the token that fills short ones.
+        """
         self.form = config.rules.sample_form
-        self.extra, self.length = config.add_extra_token, config.sequence_length
-        if self.form in _BARE:
-            self.length = config.sample_tokens
+        self.extra = config.add_extra_token
+        self.length = config.sample_tokens if self.form in _BARE else config.sequence_length
+
         pad = config.masked_pad_token
+        self.pads = pads
         self.pad = _NO_TOKEN if pad is None else pad
-        self.pads, self.eod = pads, config.eod_token
-        self.reset_positions, self.reset_attention = (
-            config.reset_position_ids,
-            config.reset_attention_mask,
-        )
-        self.masks_eod, self.with_attention = (
-            config.eod_mask_loss,
-            config.create_attention_mask and not config.inter_document_masking,
-        )
+
+        self.eod = config.eod_token
         self.by_document = config.inter_document_masking
+        self.reset_positions = config.reset_position_ids
+        self.reset_attention = config.reset_attention_mask
+        self.masks_eod = config.eod_mask_loss
         self.looks_for_eod = self.reset_positions or self.reset_attention or self.masks_eod
-        self._causal: NDArray[np.bool_] | None = None
-        self._ones, self._range = (
-            np.ones(self.length, np.float32),
-            np.arange(self.length, dtype=np.int64),
-        )
+        self.with_attention = config.create_attention_mask and not self.by_document
+
+        self._causal: NDArray[np.bool_] | None = None  # the mask without documents, made when used
+        self._ones = np.ones(self.length, np.float32)
+        self._range = np.arange(self.length, dtype=np.int64)
 
     def sample(
         self, text: Tokens, index: int | None, cu_seqlens: NDArray[np.int32] | None = None
     ) -> Sample:
-        """Return the dictionary for a sample's tokens, shape (tokens,), one more than
-        `sequence_length` or as many.
+        """Return the dictionary of one sample.
 
-        `index` is as it was asked for; None where a trainer asks for padding. `cu_seqlens` tells
-        where documents begin (`by_document`).
+        Args:
+            text: Its tokens, shape (sample_tokens,).
+            index: The index under which the trainer requested it, or None for padding.
+            cu_seqlens: Where documents begin, shape (sequence_length + 1,), if the dictionary says
+                so.
         """
         parts = self._parts(text, cu_seqlens)
         if self._is_padding(index):
@@ -73,89 +81,127 @@ class SampleForm:
         indices: Sequence[int | None],
         cu_seqlens: NDArray[np.int32] | None = None,
     ) -> list[Sample]:
-        """Return the dictionaries for many samples' tokens, shape (samples, tokens), as `sample`
-        does.
+        """Return the dictionaries of many samples; see `sample`.
+
+        Args:
+            texts: Their tokens, shape (n, sample_tokens).
+            indices: The index of each.
+            cu_seqlens: Where documents begin, shape (n, sequence_length + 1).
         """
         parts = self._parts(texts, cu_seqlens)
-        if padding := [row for row, index in enumerate(indices) if self._is_padding(index)]:
-            parts["loss_mask"][padding] = 0.0
-        return [dict(zip(parts, rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
+        padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
+        if padding_rows:
+            parts["loss_mask"][padding_rows] = 0.0
+
+        # Divide the arrays of all samples into a dictionary for each.
+        rows = zip(*parts.values(), strict=True)
+        return [dict(zip(parts, row, strict=True)) for row in rows]
 
     def _is_padding(self, index: int | None) -> bool:
+        """Return whether the trainer requests a sample that the loss leaves out."""
         if self.form in _BARE:
             return False
         return index is None or (self.form == "nemo" and index < 0)
 
     def _parts(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
-        """Return name → array of a sample, or of many, whose axis comes first in `text` and in each
-        array.
+        """Return the arrays of one sample, or of many.
+
+        Args:
+            text: Tokens, shape (sample_tokens,) or (n, sample_tokens). Of many samples, n is also
+                the first axis of each array that is returned.
+            cu_seqlens: Where documents begin, of the same shape except for the last axis.
         """
         if self.form in _BARE:
-            tokens = text.astype(np.int64)
-            positions = (
-                {"positions": self._positions(tokens.shape, tokens == self.eod)}
-                if self.reset_positions
-                else {}
-            )
-            return {self.form: tokens, **positions}
+            return self._bare_parts(text)
+
         tokens, labels = self._shift(text)
-        ends = tokens == self.eod if self.looks_for_eod else None
-        loss_mask = (
-            np.broadcast_to(self._ones, tokens.shape).copy() if text.ndim > 1 else self._ones.copy()
-        )
+        ends = tokens == self.eod if self.looks_for_eod else None  # (…, sequence_length)
+        loss_mask = _copy_for_each(self._ones, tokens.shape)
         if self.masks_eod and ends is not None:
             loss_mask[ends] = 0.0
-        # one look at the narrow tokens spares the samples without padding the rest
+        # Most samples have no padding: one look at the stored tokens saves the rest. Without the
+        # extra token, the last label is padding.
         if self.pads and (not self.extra or np.count_nonzero(text == self.pad)):
             loss_mask[labels == self.pad] = 0.0
             tokens[tokens == self.pad] = 0
             labels[labels == self.pad] = 0
-        position_ids = self._positions(tokens.shape, ends)
-        attention = (
-            {"attention_mask": self._attention(tokens.shape, ends)} if self.with_attention else {}
-        )
-        found = {
-            "tokens": tokens,
-            "labels": labels,
-            **attention,
-            "loss_mask": loss_mask,
-            "position_ids": position_ids,
-        }
-        return found if cu_seqlens is None else found | by_document(cu_seqlens)
+
+        parts = {"tokens": tokens, "labels": labels}
+        if self.with_attention:
+            parts["attention_mask"] = self._attention(tokens.shape, ends)
+        parts["loss_mask"] = loss_mask
+        parts["position_ids"] = self._positions(tokens.shape, ends)
+        if cu_seqlens is not None:
+            parts.update(by_document(cu_seqlens))
+        return parts
+
+    def _bare_parts(self, text: Tokens) -> Sample:
+        """Return the tokens, and positions if they start again after an end of document."""
+        tokens = text.astype(np.int64)
+        parts = {self.form: tokens}
+        if self.reset_positions:
+            parts["positions"] = self._positions(tokens.shape, tokens == self.eod)
+        return parts
 
     def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (tokens, labels), separate arrays of shape (…, sequence_length)."""
+        """Return (tokens, labels), separate arrays of shape (…, sequence_length).
+
+        The label of a token is the next token. Without an extra token the last one has none.
+        """
         if self.extra:
             return text[..., :-1].astype(np.int64), text[..., 1:].astype(np.int64)
-        tokens, labels = text.astype(np.int64), np.empty(text.shape, np.int64)
+        labels = np.empty(text.shape, np.int64)
         labels[..., :-1] = text[..., 1:]
         labels[..., -1] = self.pad
-        return tokens, labels
+        return text.astype(np.int64), labels
 
     def _positions(
         self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return positions, shape (…, sequence_length), which begin again at 0 after an end of
-        document.
+        """Return positions, which may start again at 0 after an end of document.
+
+        Args:
+            shape: Of the positions, (…, sequence_length).
+            ends: Where documents end, of this shape, or None if that does not matter.
         """
         if not self.reset_positions or ends is None:
-            return (
-                np.broadcast_to(self._range, shape).copy() if len(shape) > 1 else self._range.copy()
-            )
+            return _copy_for_each(self._range, shape)
+
+        # (…, sequence_length) where the present document begins
         begins = np.zeros(shape, np.int64)
         begins[..., 1:] = ends[..., :-1] * self._range[1:]
-        return self._range - np.maximum.accumulate(begins, axis=-1)
+        begins = np.maximum.accumulate(begins, axis=-1)
+        return self._range - begins
 
     def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
-        """Return the mask, True where masked, shape (…, 1, sequence_length, sequence_length)."""
+        """Return the attention mask, True where attention is forbidden.
+
+        Args:
+            shape: Of the tokens, (…, sequence_length).
+            ends: Where documents end, of this shape, or None if that does not matter.
+
+        Returns:
+            Shape (…, 1, sequence_length, sequence_length). If the mask is the same for all samples
+            anyway, they share it, as in Megatron-LM: of many samples it is a list.
+        """
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
+        causal = self._causal
         if not self.reset_attention or ends is None:
             if self.looks_for_eod:
-                return np.broadcast_to(self._causal, (*shape[:-1], *self._causal.shape)).copy()
-            return self._causal if len(shape) == 1 else [self._causal] * shape[0]
-        # (…, sequence_length): documents before each position; what lies in an earlier one is
-        # masked
+                return np.broadcast_to(causal, (*shape[:-1], *causal.shape)).copy()
+            return causal if len(shape) == 1 else [causal] * shape[0]
+
+        # (…, sequence_length) number of documents that ended before each position; what is in an
+        # earlier document is masked
         document = np.zeros(shape, np.int64)
         np.cumsum(ends[..., :-1], axis=-1, out=document[..., 1:])
-        return self._causal | (document[..., None, :, None] > document[..., None, None, :])
+        is_earlier = document[..., None, :, None] > document[..., None, None, :]
+        return causal | is_earlier
+
+
+def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of some shape, each row of which is a copy of the values."""
+    if len(shape) == 1:
+        return values.copy()
+    return np.broadcast_to(values, shape).copy()

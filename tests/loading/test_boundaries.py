@@ -125,7 +125,7 @@ def test_samples_joined_for_attention_by_document(train):
     ).all()
     assert samples[0]["loss_mask"].all()
     assert isinstance(collate_varlen(samples, convert=list)["tokens"], list)
-    with pytest.raises(ConfigError, match="do not tell where documents end"):
+    with pytest.raises(ConfigError, match="do not say where documents end"):
         collate_varlen(bare)
 
 
