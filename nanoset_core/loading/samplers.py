@@ -1,8 +1,8 @@
 """Choose the samples that a data-parallel rank reads next, as the trainers' own samplers do.
 
-Each is a batch sampler for `torch.utils.data.DataLoader`, or any loop; none needs torch. The whole
-state of the sequential one is the number of samples that all ranks have consumed: it resumes
-anywhere, also under another number of ranks.
+Each sampler is a batch sampler or sampler for `torch.utils.data.DataLoader`, or for any loop; none
+needs torch. The complete state of a sequential sampler is the number of samples that all ranks have
+consumed, so that a run can be resumed anywhere, also with another number of ranks.
 """
 
 from __future__ import annotations
@@ -16,37 +16,39 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 
-_ANY = math.inf
-_RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
+_NO_LIMIT = math.inf
+_RANDPERM_LIMIT = (2**32 - 1) // 20
+"""From this count on, torch draws 64 bits for each number, which is not implemented here."""
 
 
 @dataclass(frozen=True, slots=True)
-class _MicroBatches:
-    """Base of samplers that yield lists."""
+class _MicroBatchSampler:
+    """Base of samplers that yield lists of sample numbers, one for each micro-batch of a rank."""
 
     total_samples: int
     consumed_samples: int
-    """Samples that all ranks together have consumed before; where samples come again, over all
-    epochs.
+    """Samples that all ranks together have consumed before; if there are several epochs, in all of
+    them.
     """
     micro_batch_size: int
     data_parallel_rank: int
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check(
-            self, total_samples=(1, _ANY), micro_batch_size=(1, _ANY), data_parallel_size=(1, _ANY)
-        )
-        _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
+        _check_range("total_samples", self.total_samples, 1)
+        _check_range("micro_batch_size", self.micro_batch_size, 1)
+        _check_range("data_parallel_size", self.data_parallel_size, 1)
+        _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     @property
     def _step(self) -> int:
+        """Samples that all ranks together consume at once."""
         return self.micro_batch_size * self.data_parallel_size
 
 
 @dataclass(frozen=True, slots=True)
-class _DealtInTurn:
-    """Base of samplers that yield single numbers."""
+class _RoundRobinSampler:
+    """Base of samplers that yield single sample numbers, which are dealt to the ranks in turn."""
 
     total_samples: int
     consumed_samples: int
@@ -55,202 +57,232 @@ class _DealtInTurn:
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check(
-            self, total_samples=(1, _ANY), consumed_samples=(0, _ANY), data_parallel_size=(1, _ANY)
-        )
-        _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
+        _check_range("total_samples", self.total_samples, 1)
+        _check_range("consumed_samples", self.consumed_samples, 0)
+        _check_range("data_parallel_size", self.data_parallel_size, 1)
+        _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
-    def _each(self, samples: int, *, drop_last: bool) -> int:
-        return (
-            samples // self.data_parallel_size
-            if drop_last
-            else -(-samples // self.data_parallel_size)
-        )
+    def _samples_per_rank(self, n_samples: int, *, drop_last: bool) -> int:
+        """Return how many of some samples each rank gets."""
+        if drop_last:
+            return n_samples // self.data_parallel_size
+        return -(-n_samples // self.data_parallel_size)
 
-    def _mine(
-        self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
+    def _samples_of_rank(
+        self, samples: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
     ) -> NDArray[np.int64]:
-        dealt = self._each(len(left), drop_last=drop_last) * self.data_parallel_size
-        filled = np.concatenate([left[:dealt], np.resize(order, max(dealt - len(left), 0))])
-        return filled[self.data_parallel_rank :: self.data_parallel_size]
+        """Deal samples to the ranks in turn, and return those of this rank.
+
+        Args:
+            samples: The samples to deal.
+            order: All samples of the epoch. Its first ones fill the last round.
+            drop_last: Whether to drop the last round instead, if not every rank gets a sample.
+        """
+        n_per_rank = self._samples_per_rank(len(samples), drop_last=drop_last)
+        n_dealt = n_per_rank * self.data_parallel_size
+        n_missing = max(n_dealt - len(samples), 0)
+        dealt = np.concatenate([samples[:n_dealt], np.resize(order, n_missing)])
+        return dealt[self.data_parallel_rank :: self.data_parallel_size]
 
 
 @dataclass(frozen=True, slots=True)
-class PretrainingSampler(_MicroBatches):
-    """Samples in order: each global micro-batch is cut into one micro-batch per rank.
+class PretrainingSampler(_MicroBatchSampler):
+    """Yield samples in order: each global step is divided into one micro-batch for each rank.
 
-    Yields lists of sample numbers; its length is the number of lists (the trainers' own give the
-    number of samples, or count the tail differently). Sources: Megatron-LM `data_samplers.py`,
-    `MegatronPretrainingSampler`; with `pad_to_global_batch`, NeMo's.
+    The length of the sampler is the number of lists that it yields. (The trainers' own samplers
+    return the number of samples, or count the rest at the end differently.)
+
+    It is the same as `MegatronPretrainingSampler` in Megatron-LM's `data_samplers.py`, and with
+    `pad_to_global_batch` as NeMo's.
 
     Raises:
-        ConfigError: a number is out of range, or the global batch is not made of whole
+        ConfigError: A number is out of range, or the global batch does not consist of whole
             micro-batches.
     """
 
     drop_last: bool = True
-    """Whether to leave out what does not fill a micro-batch of every rank; else later ranks may get
-    fewer, or none.
+    """Whether to leave out the samples at the end that do not fill a micro-batch of every rank.
+    Otherwise the last ranks get fewer of them, or none.
     """
     _: KW_ONLY
     pad_to_global_batch: int | None = None
-    """Fill up with -1, -2, … to a multiple of this (NeMo; such samples are masked); only without
-    drop_last.
+    """Fill up with -1, -2, … to a multiple of this (NeMo; the loss leaves these samples out); only
+    without drop_last.
     """
     pad_with_none: bool = False
-    """Fill up with None instead, which is what Megatron-LM's datasets mask (NeMo
+    """Fill up with None instead, which is what Megatron-LM's datasets leave out of the loss (NeMo
     `MegatronCorePretrainingSampler`).
     """
 
     def __post_init__(self) -> None:
-        _MicroBatches.__post_init__(self)
+        _MicroBatchSampler.__post_init__(self)
         if self.consumed_samples == self.total_samples:
-            what, found = (
-                "no samples are left, and the trainers' own samplers refuse that too",
-                self.consumed_samples,
-            )
-            remedy = "at the end of a run make no sampler, or give consumed_samples % total_samples to go on"
-            raise ConfigError(what, where="consumed_samples", found=found, remedy=remedy)
-        _check(self, consumed_samples=(0, self.total_samples - 1))
-        step = self._step
-        if self.pad_to_global_batch is not None and (
-            self.pad_to_global_batch < 1 or self.pad_to_global_batch % step
-        ):
-            what, found = (
-                "the global batch is not made of whole micro-batches",
-                self.pad_to_global_batch,
-            )
             raise ConfigError(
-                what, where="pad_to_global_batch", found=found, expected=f"a multiple of {step}"
+                "no samples are left, and the trainers' own samplers refuse that, too",
+                where="consumed_samples",
+                found=self.consumed_samples,
+                remedy="at the end of a run create no sampler; to start again, pass "
+                "consumed_samples % total_samples",
+            )
+        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
+
+        global_batch = self.pad_to_global_batch
+        if global_batch is not None and (global_batch < 1 or global_batch % self._step):
+            raise ConfigError(
+                "the global batch does not consist of whole micro-batches",
+                where="pad_to_global_batch",
+                found=global_batch,
+                expected=f"a multiple of {self._step}",
             )
 
     def __len__(self) -> int:
-        """Return the number of lists still to come."""
-        left = self.total_samples - self.consumed_samples + self._padding()
-        return left // self._step if self.drop_last else -(-left // self._step)
+        """Return the number of lists that are still to come."""
+        n_left = self.total_samples - self.consumed_samples + self._padding()
+        if self.drop_last:
+            return n_left // self._step
+        return -(-n_left // self._step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
-        step, mine = self._step, self.data_parallel_rank * self.micro_batch_size
-        full = self.consumed_samples + (self.total_samples - self.consumed_samples) // step * step
-        for start in range(self.consumed_samples + mine, full, step):
+        step = self._step
+        first_of_rank = self.data_parallel_rank * self.micro_batch_size  # in each step
+
+        # Complete steps.
+        n_steps = (self.total_samples - self.consumed_samples) // step
+        stop = self.consumed_samples + n_steps * step
+        for start in range(self.consumed_samples + first_of_rank, stop, step):
             yield list(range(start, start + self.micro_batch_size))
         if self.drop_last:
             return
+
+        # The rest, with padding after it.
+        rest: list[int | None] = [*range(stop, self.total_samples)]
         padding = self._padding()
-        fill = [None] * padding if self.pad_with_none else range(-1, -padding - 1, -1)
-        tail = [*range(full, self.total_samples), *fill]
-        for start in range(0, len(tail), step):
-            yield tail[start + mine : start + min(mine + self.micro_batch_size, step)]
+        if self.pad_with_none:
+            rest += [None] * padding
+        else:
+            rest += range(-1, -padding - 1, -1)
+        stop_of_rank = min(first_of_rank + self.micro_batch_size, step)
+        for start in range(0, len(rest), step):
+            yield rest[start + first_of_rank : start + stop_of_rank]
 
     def _padding(self) -> int:
+        """Return how many samples the last global batch lacks, if it is to be filled up."""
         if self.pad_to_global_batch is None or self.drop_last:
             return 0
         return -(self.total_samples - self.consumed_samples) % self.pad_to_global_batch
 
 
 @dataclass(frozen=True, slots=True)
-class CyclicSampler(_MicroBatches):
-    """Samples in a new random order every epoch; iterating ends with the epoch of consumed_samples.
+class CyclicSampler(_MicroBatchSampler):
+    """Yield samples in a new random order every epoch; iteration ends with the present epoch.
 
-    It does not change while it is iterated: make a new one for the next epoch (the trainers' count
-    in place).
+    The present epoch is the one that `consumed_samples` leads to. The sampler does not change while
+    it is iterated: create another one for the next epoch. (The trainers' own samplers count in
+    place.)
 
-    Sources: Megatron-LM `data_samplers.py`, `MegatronPretrainingRandomSampler` (type "cyclic");
-        NeMo's is the
-    sharded one. The orders are `torch.randperm`'s.
+    It is the same as `MegatronPretrainingRandomSampler` in Megatron-LM's `data_samplers.py` (type
+    "cyclic"), and with `data_sharding` as NeMo's. The orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: a number is out of range, or the consumed samples are not whole micro-batches
+        ConfigError: A number is out of range, or the consumed samples are not whole micro-batches
             of all ranks.
     """
 
     data_sharding: bool = True
-    """Whether every rank shuffles a part of its own, instead of all sharing one order."""
+    """Whether every rank shuffles a part of the samples for itself, instead of all ranks sharing
+    one order.
+    """
     seed: int = 0
-    """Added to the epoch's number (NeMo); Megatron-LM's is 0."""
+    """Added to the number of the epoch (NeMo); in Megatron-LM it is 0."""
 
     def __post_init__(self) -> None:
-        _MicroBatches.__post_init__(self)
+        _MicroBatchSampler.__post_init__(self)
         step = self._step
-        _check(self, total_samples=(step, _ANY))  # one micro-batch of every rank
-        if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
-            what, found = (
+        _check_range("total_samples", self.total_samples, step)  # a micro-batch of every rank
+        if self.consumed_samples < 0 or self.consumed_samples % self._epoch_samples % step:
+            raise ConfigError(
                 "consumed samples are not whole micro-batches of all ranks",
-                self.consumed_samples,
+                where="consumed_samples",
+                found=self.consumed_samples,
+                expected=f"a multiple of {step} in its epoch of {self._epoch_samples}",
             )
-            expected = f"a multiple of {step} in its epoch of {self._active()}"
-            raise ConfigError(what, where="consumed_samples", found=found, expected=expected)
 
     def __len__(self) -> int:
-        """Return the number of lists still to come in this epoch; without sharding, ranks can
-        differ by one.
+        """Return the number of lists that are still to come in this epoch.
+
+        Without sharding, ranks may differ by one.
         """
-        batches = self.total_samples // self.micro_batch_size * self.micro_batch_size
-        left = (
-            self._active() if self.data_sharding else batches
-        ) - self.consumed_samples % self._active()
-        mine = -(-(left - self.data_parallel_rank) // self.data_parallel_size)
-        return mine // self.micro_batch_size
+        n_samples = self._epoch_samples
+        if not self.data_sharding:
+            # Ranks also share the micro-batches that do not suffice for all of them.
+            n_samples = self.total_samples // self.micro_batch_size * self.micro_batch_size
+        n_left = n_samples - self.consumed_samples % self._epoch_samples
+        n_of_rank = -(-(n_left - self.data_parallel_rank) // self.data_parallel_size)
+        return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        step = self._step
-        epoch, consumed = divmod(self.consumed_samples, self._active())
-        bucket = (
-            self.total_samples
-            // (step if self.data_sharding else self.micro_batch_size)
-            * self.micro_batch_size
-        )
-        order = randperm(bucket, self.seed + epoch)
+        epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
+        rank = self.data_parallel_rank
+        n_ranks = self.data_parallel_size
+        size = self.micro_batch_size
+        seed = self.seed + epoch
         if self.data_sharding:
-            order = order[consumed // self.data_parallel_size :] + self.data_parallel_rank * bucket
+            # Each rank has consecutive samples, in an order that is the same for all ranks.
+            n_shuffled = self.total_samples // self._step * size
+            order = randperm(n_shuffled, seed)
+            samples = order[consumed // n_ranks :] + rank * n_shuffled
         else:
-            order = order[consumed:][self.data_parallel_rank :: self.data_parallel_size]
-        for start in range(0, len(order) - self.micro_batch_size + 1, self.micro_batch_size):
-            yield order[start : start + self.micro_batch_size].tolist()
+            order = randperm(self.total_samples // size * size, seed)
+            samples = order[consumed:][rank::n_ranks]
+        for start in range(0, len(samples) - size + 1, size):
+            yield samples[start : start + size].tolist()
 
-    def _active(self) -> int:
+    @property
+    def _epoch_samples(self) -> int:
+        """Samples of an epoch, without those that do not fill a micro-batch of every rank."""
         return self.total_samples - self.total_samples % self._step
 
 
 @dataclass(frozen=True, slots=True)
-class InterleavedSampler(_DealtInTurn):
-    """Single sample numbers, dealt to the ranks in turn, after a shuffle.
+class InterleavedSampler(_RoundRobinSampler):
+    """Yield single sample numbers, shuffled and then dealt to the ranks in turn.
 
-    What nanotron's dataloader uses: torch's `DistributedSampler`, with the first consumed // size
-    samples left out (`SkipBatchSampler`). Under another number of ranks nothing is lost or repeated
-    where consumed_samples is a multiple of that number; otherwise the samples of the broken round
-    are dealt again, as nanotron does.
+    nanotron's dataloader uses it: torch's `DistributedSampler` without the first consumed // size
+    samples of each rank (`SkipBatchSampler`). With another number of ranks nothing is lost or
+    repeated if consumed_samples is a multiple of that number. Otherwise the samples of the
+    incomplete round are dealt again, as in nanotron.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: A number is out of range.
     """
 
     seed: int = 42
     shuffle: bool = True
     drop_last: bool = True
-    """Whether to drop samples that not every rank gets; otherwise the first ones are dealt again."""
+    """Whether to drop the samples at the end that not every rank gets. Otherwise the first samples
+    are dealt again.
+    """
 
     def __len__(self) -> int:
-        """Return the number of this rank's samples still to come."""
-        each = self._each(self.total_samples, drop_last=self.drop_last)
-        return max(each - self.consumed_samples // self.data_parallel_size, 0)
+        """Return the number of this rank's samples that are still to come."""
+        n_of_rank = self._samples_per_rank(self.total_samples, drop_last=self.drop_last)
+        return max(n_of_rank - self.consumed_samples // self.data_parallel_size, 0)
 
     def __iter__(self) -> Iterator[int]:
-        order = _order(self.total_samples, self.seed if self.shuffle else None)
-        mine = self._mine(order, order, drop_last=self.drop_last)
-        yield from mine[self.consumed_samples // self.data_parallel_size :].tolist()
+        order = _order(self.total_samples, self.seed, shuffle=self.shuffle)
+        samples = self._samples_of_rank(order, order, drop_last=self.drop_last)
+        yield from samples[self.consumed_samples // self.data_parallel_size :].tolist()
 
 
 @dataclass(frozen=True, slots=True)
-class ResumableSampler(_DealtInTurn):
-    """Single sample numbers, dealt to the ranks in turn, those consumed before left out of the
-    epoch's order.
+class ResumableSampler(_RoundRobinSampler):
+    """Yield single sample numbers, dealt to the ranks in turn, without those consumed before.
 
-    Equal to Modalities' `ResumableDistributedSampler` (`consumed_samples` is its
-    `skip_num_global_samples`); the order of a shuffle is `torch.randperm`'s.
+    It is equal to Modalities' `ResumableDistributedSampler`, where `consumed_samples` is called
+    `skip_num_global_samples`. Shuffled orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: A number is out of range.
     """
 
     epoch: int = 0
@@ -258,71 +290,86 @@ class ResumableSampler(_DealtInTurn):
     shuffle: bool = False
     seed: int = 0
     drop_last: bool = False
-    """Whether to drop samples that not every rank gets; otherwise the epoch's first ones are dealt
-    again.
+    """Whether to drop the samples at the end that not every rank gets. Otherwise the first samples
+    of the epoch are dealt again.
     """
 
     def __post_init__(self) -> None:
-        _DealtInTurn.__post_init__(self)
-        _check(self, consumed_samples=(0, self.total_samples))
+        _RoundRobinSampler.__post_init__(self)
+        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
 
     def __len__(self) -> int:
-        """Return the number of this rank's samples still to come."""
-        return self._each(self.total_samples - self.consumed_samples, drop_last=self.drop_last)
+        """Return the number of this rank's samples that are still to come."""
+        n_left = self.total_samples - self.consumed_samples
+        return self._samples_per_rank(n_left, drop_last=self.drop_last)
 
     def __iter__(self) -> Iterator[int]:
-        order = _order(self.total_samples, self.seed + self.epoch if self.shuffle else None)
-        yield from self._mine(
-            order[self.consumed_samples :], order, drop_last=self.drop_last
-        ).tolist()
+        order = _order(self.total_samples, self.seed + self.epoch, shuffle=self.shuffle)
+        left = order[self.consumed_samples :]
+        yield from self._samples_of_rank(left, order, drop_last=self.drop_last).tolist()
 
 
-def _order(count: int, seed: int | None) -> NDArray[np.int64]:
-    return np.arange(count) if seed is None else randperm(count, seed)
+def _order(count: int, seed: int, *, shuffle: bool) -> NDArray[np.int64]:
+    """Return the numbers 0 to count - 1, shuffled or ascending."""
+    return randperm(count, seed) if shuffle else np.arange(count)
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
-    """Return 0 to count - 1, int64, shape (count,), in the order of `torch.randperm` with a CPU
-    generator of that seed.
+    """Return the numbers 0 to count - 1 in the order of `torch.randperm` on a CPU.
 
-    Without torch too, only slower.
+    torch is used if it is installed; without torch the result is the same, but takes longer.
+
+    Args:
+        count: How many numbers.
+        seed: Of the generator.
+
+    Returns:
+        int64, shape (count,).
 
     Raises:
-        ConfigError: there are 2**32 / 20 numbers or more, and torch is not installed.
+        ConfigError: There are 2**32 / 20 numbers or more, and torch is not installed.
     """
     try:
         import torch
     except ImportError:
         return _randperm_of_numpy(count, seed)
-    order: NDArray[np.int64] = torch.randperm(
-        count, generator=torch.Generator().manual_seed(seed)
-    ).numpy()
+    generator = torch.Generator().manual_seed(seed)
+    order: NDArray[np.int64] = torch.randperm(count, generator=generator).numpy()
     return order
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
-    """Shuffle as torch's `randperm_cpu`: entry i changes places with entry i + draw % (count - i)."""
+    """Shuffle as torch's `randperm_cpu`: swap entry i with entry i + draw % (count - i), for all i.
+
+    The draws are those of a Mersenne Twister, which numpy has, too.
+    """
     if count >= _RANDPERM_LIMIT:
         raise ConfigError(
             "too many samples to shuffle without torch",
             found=count,
             expected=f"below {_RANDPERM_LIMIT}",
         )
-    draws = np.random.RandomState(seed & 0xFFFFFFFF).randint(
-        0, 2**32, size=max(count - 1, 0), dtype=np.uint32
-    )
-    places = (np.arange(count - 1) + draws % np.arange(count, 1, -1)).tolist() if count > 1 else []
     order = list(range(count))
-    for place, other in enumerate(places):
-        order[place], order[other] = order[other], order[place]
+    if count < 2:
+        return np.array(order, dtype=np.int64)
+
+    generator = np.random.RandomState(seed & 0xFFFFFFFF)
+    draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
+    targets = np.arange(count - 1) + draws % np.arange(count, 1, -1)  # (count - 1,)
+    for entry, target in enumerate(targets.tolist()):
+        order[entry], order[target] = order[target], order[entry]
     return np.array(order, dtype=np.int64)
 
 
-def _check(sampler: object, **ranges: tuple[int, float]) -> None:
-    """Raise ConfigError where an argument is outside its range, both ends included."""
-    for name, (low, high) in ranges.items():
-        if not low <= (value := getattr(sampler, name)) <= high:
-            expected = f"{low} or more" if high == _ANY else f"{low} to {high}"
-            raise ConfigError(
-                "a sampler's argument is out of range", where=name, found=value, expected=expected
-            )
+def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:
+    """Check that an argument of a sampler is between `low` and `high`, both included.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if low <= value <= high:
+        return
+    expected = f"{low} or more" if high == _NO_LIMIT else f"{low} to {high}"
+    raise ConfigError(
+        "a sampler's argument is out of range", where=name, found=value, expected=expected
+    )

@@ -213,7 +213,7 @@ def test_global_batch_of_broken_micro_batches():
 def test_a_run_that_resumes_at_its_end_is_told_what_to_do():
     with pytest.raises(ConfigError, match="no samples are left") as caught:
         PretrainingSampler(10, 10, 2, 0, 1)
-    assert "make no sampler" in caught.value.remedy
+    assert "create no sampler" in caught.value.remedy
     assert list(PretrainingSampler(10, 20 % 10, 2, 0, 1)) == [
         [0, 1],
         [2, 3],
