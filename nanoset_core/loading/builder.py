@@ -1,4 +1,4 @@
-"""Build the splits of a nanoset, or open what was built before."""
+"""Build the splits of a nanoset, or open those that were built before."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from nanoset_core.sampling.splits import SPLITS
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]
+"""train, valid and test, each None without a share of the data."""
 
 
 class NanosetBuilder:
     """Builds train, valid and test of a configuration.
 
-    Index files come from `path_to_cache`, or from the trainer's own place beside the data; what is
-    missing there, or was made from something else, is built and written. Without a cache folder
-    that can be written, indices stay in memory. Processes that build at the same time write the
-    same bytes, each file whole.
+    Index files are read from `path_to_cache`, or from the trainer's own folder next to the data.
+    Those that are missing, or were made from something else, are built and written there. If the
+    folder cannot be written, indices are only kept in memory. Processes that build at the same time
+    write the same bytes, and each file appears complete.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -42,25 +43,35 @@ class NanosetBuilder:
         self.config = config
 
     def build(self) -> Splits:
-        """Return (train, valid, test), None for a split without a share; raises as `plan_split`."""
-        # every split is planned before anything is built
+        """Build the splits, or open those that exist.
+
+        Returns:
+            (train, valid, test), each None for a split without a share of the data.
+
+        Raises:
+            ConfigError, MissingError, FormatError: As `plan_split`.
+        """
+        # Plan every split before anything is built, so that an error leaves no files behind.
         plans = self._plan()
         train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
         return train, valid, test
 
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
-        """Wait for another process to build the splits; return (train, valid, test).
+        """Wait for another process to build the splits.
 
-        For training jobs: one process calls `build`, the others `wait`; they share nothing but the
-        cache folder.
+        This is for training jobs: one process calls `build`, and the others `wait`. They share
+        nothing but the cache folder.
 
         Args:
-            timeout_seconds: how long to wait.
-            poll_seconds: between two checks.
+            timeout_seconds: How long to wait.
+            poll_seconds: Time between two checks.
+
+        Returns:
+            (train, valid, test), each None for a split without a share of the data.
 
         Raises:
-            ConfigError: the configuration has no `path_to_cache`.
-            MissingError: the time is up.
+            ConfigError: The configuration has no `path_to_cache`.
+            MissingError: The wait timed out.
         """
         folder = self.config.path_to_cache
         if folder is None:
@@ -69,65 +80,75 @@ class NanosetBuilder:
                 where="path_to_cache",
                 remedy="set path_to_cache",
             )
+
         plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
-        while missing := self._missing(plans):
+        missing_file = self._missing_file(plans)
+        while missing_file is not None:
             if time.monotonic() > deadline:
-                what, remedy = (
+                raise MissingError(
                     f"index files did not appear within {timeout_seconds:g} s",
-                    "see why its builder stopped",
+                    where=folder,
+                    expected=missing_file,
+                    remedy="see why its builder stopped",
                 )
-                raise MissingError(what, where=folder, expected=missing, remedy=remedy)
             time.sleep(poll_seconds)
+            missing_file = self._missing_file(plans)
+
         train, valid, test = (
             None if plan is None else open_split(plan, self.config, folder) for plan in plans
         )
         return train, valid, test
 
     def _plan(self) -> list[SplitPlan | None]:
+        """Return the plan of each split, None for one without a share of the data."""
         reader = LengthReader()
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
-    def _missing(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        sets = (
-            files for plan in plans if plan is not None for files in index_sets(plan, self.config)
-        )
-        return next(
-            (
-                list(files.files.values())[-1]
-                for files in sets
-                if files.complete(deep=False) is None
-            ),
-            None,
-        )
+    def _missing_file(self, plans: Sequence[SplitPlan | None]) -> str | None:
+        """Return the name of an index file that is not built yet, or None if all are."""
+        for plan in plans:
+            if plan is None:
+                continue
+            for file_set in index_sets(plan, self.config):
+                if file_set.complete(deep=False) is None:
+                    return list(file_set.files.values())[-1]  # the one that is written last
+        return None
 
     def _build(self, plan: SplitPlan) -> Split:
-        datasets = [self._member(member) for member in plan.members]
+        """Build a split, or open it if it exists."""
+        datasets = [self._build_member(member) for member in plan.members]
         if plan.blend is None:
             return datasets[0]
         folder = self.config.path_to_cache
-        if folder is not None and _is_ready(blend_set(plan, plan.blend, folder)):
+        if folder is not None and _write_if_possible(blend_set(plan, plan.blend, folder)):
             return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
         return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
 
-    def _member(self, member: MemberPlan) -> Nanoset:
+    def _build_member(self, member: MemberPlan) -> Nanoset:
+        """Build the samples of one dataset, or open them if they exist."""
         folder = cache_dir_of(member, self.config)
-        if _is_ready(member_set(member, self.config, folder)):
+        if _write_if_possible(member_set(member, self.config, folder)):
             return open_nanoset(member, self.config, folder)
         dataset = MMapIndexedDataset(member.prefix)
         indices = build_member_indices(member, self.config, dataset.sequence_lengths)
         return Nanoset(dataset, member, self.config, indices)
 
 
-def _is_ready(files: FileSet) -> bool:
-    """Write a set of index files that is not complete; return False where its folder cannot be made
-    or written.
+def _write_if_possible(files: FileSet) -> bool:
+    """Write a set of index files unless it is complete.
+
+    Returns:
+        Whether the files exist now; False if their folder cannot be created or written.
     """
     if files.complete(deep=False) is not None:
         return True
+
+    # Folders that do not exist are created in the first one above them that does.
     folder = files.folder
     while not folder.exists():
         folder = folder.parent
-    if writable := folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+    is_writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    if is_writable:
         files.write()
-    return writable
+    return is_writable

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.plan_file import PLAN_FILE, read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.records.parsing import parse
-from nanoset_core.sampling.config import MASKS, NanosetConfig
-from nanoset_core.sampling.indices import BlendIndices, MemberIndices
-from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
-from nanoset_core.storage.paths import is_inside
 
 STAGE = "nanosets"
 CACHE = "cache"
-PLAN_FILE = "plan.json"
-MAPPINGS, BLEND, HANDOFF = "index_mappings", "blend", "handoff"
+"""Folder of a nanoset with the index files of all its versions."""
+MAPPINGS = "index_mappings"
+BLEND = "blend"
+HANDOFF = "handoff"
 LACKING = "lacking"
-"""Fact of a split that has a share of the data and no sample: why."""
+"""Fact of a split that has a share of the data, but not enough for a sample: the reason."""
 MASKS_OPTION = "masks"
 """Option of a handoff's recipe: those of `MASKS` that nanoset.yaml sets."""
 
@@ -43,209 +41,185 @@ def load_nanoset(
     create_attention_mask: bool | None = None,
     inter_document_masking: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open the live version of one split of a nanoset; a mask of None is as nanoset.yaml said at
-    the live handoff.
+    """Open the current version of one split of a nanoset.
+
+    A mask option that is None has the value that nanoset.yaml had when the current handoff was
+    made.
 
     Args:
-        root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its
-            index files are fetched, and of the tokens the blocks that samples lie in.
-        name: of the nanoset.
+        root: The project's output root, wherever it is now. From a bucket (s3://bucket/prefix), the
+            index files are downloaded, and of the tokens those blocks that contain samples.
+        name: Name of the nanoset.
         split: train, valid or test.
-        storage: how a bucket is reached; absent = as the AWS configuration says.
-        reset_position_ids: whether positions begin again after an end of document.
-        reset_attention_mask: whether attention stops at an end of document; needs
+        storage: How a bucket is accessed; by default as the AWS configuration says.
+        reset_position_ids: Whether positions restart after an end of document.
+        reset_attention_mask: Whether attention stops at an end of document; needs
             `create_attention_mask`.
-        eod_mask_loss: whether the loss leaves out end-of-document tokens.
-        create_attention_mask: whether samples carry their attention mask, bool, shape (1,
+        eod_mask_loss: Whether the loss leaves out end-of-document tokens.
+        create_attention_mask: Whether samples contain their attention mask, bool, shape (1,
             sequence_length, sequence_length).
-        inter_document_masking: whether samples tell where documents begin, and positions begin
-            again there.
+        inter_document_masking: Whether samples contain the borders of documents, and positions
+            restart there.
 
     Raises:
-        ConfigError: a mask that the preset's samples do not have, or without another that it needs,
-            or the documents have no end token.
-        MissingError: it was not built, a file is gone, or the split has no share of the data.
-        FormatError, StaleError: a file is not as it was written, or does not belong to the others.
+        ConfigError: The preset's samples do not have one of the masks, a mask needs another one
+            that is not set, or the documents have no end token.
+        MissingError: The split was not built, a file was deleted, or the split has no share of the
+            data.
+        FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
+    mask_values = {
+        "reset_position_ids": reset_position_ids,
+        "reset_attention_mask": reset_attention_mask,
+        "eod_mask_loss": eod_mask_loss,
+        "create_attention_mask": create_attention_mask,
+        "inter_document_masking": inter_document_masking,
+    }
     outputs = open_root(root, storage)
     with outputs.access.named():
-        values = (
-            reset_position_ids,
-            reset_attention_mask,
-            eod_mask_loss,
-            create_attention_mask,
-            inter_document_masking,
-        )
-        manifest = live_version(outputs, f"{name}/{split}")
-        return open_version(outputs, manifest, dict(zip(MASKS, values, strict=True)))
+        return open_version(outputs, live_version(outputs, f"{name}/{split}"), mask_values)
 
 
 def open_version(
     outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
 ) -> Nanoset | BlendedNanoset:
-    """Open the version of a split that a manifest is of; `masks` and errors as of `load_nanoset`,
-    default without.
+    """Open a version of a split.
+
+    Args:
+        outputs: The project's outputs.
+        manifest: Of the version.
+        masks: Value of each of the options `MASKS` of sampling/config.py; None as in `load_nanoset`. By default, samples
+            have no masks.
+
+    Raises:
+        ConfigError, MissingError, FormatError, StaleError: As `load_nanoset`.
     """
     name, split, _ = manifest.name.split("/")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
-        raise _nothing_in(name, split, manifest, config)
-    if masks is not None and (chosen := _masks(outputs, name, masks)):
-        config = config.with_masks(chosen, _end_token(outputs, plan))
+        raise _no_samples(name, split, manifest, config)
+    if masks is not None:
+        mask_names = _masks_that_are_set(outputs, name, masks)
+        if mask_names:
+            config = config.with_masks(mask_names, _end_token(outputs, plan))
     return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
 
 
-def _nothing_in(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
-    """Return the error for a split without samples, which says why as nanoset.yaml puts it."""
-    lacking = manifest.facts.get(LACKING)
-    if lacking is not None:
+def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
+    """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
+    reason = manifest.facts.get(LACKING)
+    if reason is not None:
         return MissingError(
             f"the {split} split of {name} has no sample",
             where=manifest.url(),
-            found=lacking,
+            found=reason,
             remedy="give it a share in nanoset.yaml, and build again",
         )
-    if config.blend_per_split is not None:
-        others = [
-            kind
-            for kind, blend in zip(SPLITS, config.blend_per_split, strict=True)
-            if blend is not None
-        ]
+    if config.blend_per_split is None:
         return MissingError(
-            f"the {split} split of {name} has no blend",
+            f"the {split} split of {name} has no share of the data",
             where=manifest.url(),
-            found=f"blends for {' and '.join(others)}" if others else "no blend",
-            expected=f"a blend for {split}",
-            remedy=f"add {split} to blend_per_split in nanoset.yaml and build again, or read one of the other splits",
+            found=f"split: {config.split}",
+            expected=f"a share for {split}",
+            remedy="give it a share in nanoset.yaml and build again, or read another split",
         )
+
+    blends = zip(SPLITS, config.blend_per_split, strict=True)
+    blended_splits = [other for other, blend in blends if blend is not None]
+    found = f"blends for {' and '.join(blended_splits)}" if blended_splits else "no blend"
     return MissingError(
-        f"the {split} split of {name} has no share of the data",
+        f"the {split} split of {name} has no blend",
         where=manifest.url(),
-        found=f"split: {config.split}",
-        expected=f"a share for {split}",
-        remedy="give it a share in nanoset.yaml and build again, or read another split",
+        found=found,
+        expected=f"a blend for {split}",
+        remedy=f"add {split} to blend_per_split in nanoset.yaml and build again, or read one of "
+        "the other splits",
     )
 
 
-def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:
-    given: Collection[str] = ()
-    if None in asked.values():
+def _masks_that_are_set(
+    outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
+) -> tuple[str, ...]:
+    """Return the names of the masks that samples have: as requested, otherwise as in the handoff."""
+    defaults: Collection[str] = ()
+    if None in masks.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
-        given = handoff.recipe["options"].get(MASKS_OPTION, ()) if handoff is not None else ()
-    return tuple(
-        mask for mask, value in asked.items() if (mask in given if value is None else value)
-    )
+        if handoff is not None:
+            defaults = handoff.recipe["options"].get(MASKS_OPTION, ())
+
+    names: list[str] = []
+    for mask, value in masks.items():
+        is_set = mask in defaults if value is None else value
+        if is_set:
+            names.append(mask)
+    return tuple(names)
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """Return the token that ends every document; None where there is none, or not one for all."""
-    ends = set()
-    for member in plan.members:
-        manifest = outputs.manifest_at(Path(member.prefix).parent)
-        # A derived dataset has the end token of the dataset that it was made from.
-        while manifest is not None and "corpus" in manifest.facts:
-            corpus = manifest.facts["corpus"]
-            of, digest = manifest.facts.get("of", corpus), manifest.recipe["parents"]["dataset"]
-            manifest = outputs.manifest_at(
-                outputs.folder / ("datasets" if of == corpus else "views") / of / digest
-            )
-        after = manifest.recipe["options"]["framing"]["after"] if manifest is not None else ()
-        ends.add(after[-1] if after else None)
+    """Return the token that ends every document of a split, or None if there is not one for all."""
+    ends = {_end_token_of(outputs, Path(member.prefix).parent) for member in plan.members}
     return ends.pop() if len(ends) == 1 else None
 
 
+def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
+    """Return the token that ends every document of the dataset in a folder, or None."""
+    manifest = outputs.manifest_at(folder)
+    # Views and packs have the end token of the dataset that they were made from.
+    while manifest is not None and "corpus" in manifest.facts:
+        corpus = manifest.facts["corpus"]
+        source = manifest.facts.get("of", corpus)
+        stage = "datasets" if source == corpus else "views"
+        digest = manifest.recipe["parents"]["dataset"]
+        manifest = outputs.manifest_at(outputs.folder / stage / source / digest)
+    if manifest is None:
+        return None
+    tokens_after = manifest.recipe["options"]["framing"]["after"]
+    return tokens_after[-1] if tokens_after else None
+
+
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the live blend of a split such as `pretrain/train`, or its index mappings where it is
-    not blended.
+    """Return the current version of a split: its blend, or its index mappings without a blend.
+
+    Args:
+        outputs: The project's outputs.
+        place: Nanoset and split, such as `pretrain/train`.
+
+    Raises:
+        MissingError: There is none.
+        StaleError: The blend was made from other index mappings than the current ones.
     """
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
-        names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
-        built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
-        expected = one_of(built, "one that was built; there is none yet")
-        what = "no such nanoset, or no such split of it"
-        remedy = remedy_for_name(place, built, "run `nanoset build`, or correct the names")
-        where = outputs.access.url(outputs.folder / STAGE / place)
-        raise MissingError(what, where=where, expected=expected, remedy=remedy)
+        built_splits = _built_splits(outputs)
+        raise MissingError(
+            "no such nanoset, or no such split of it",
+            where=outputs.access.url(outputs.folder / STAGE / place),
+            expected=one_of(built_splits, "one that was built; there is none yet"),
+            remedy=remedy_for_name(
+                place, built_splits, "run `nanoset build`, or correct the names"
+            ),
+        )
     if not mappings.facts["blended"]:
         return mappings
+
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
-    if blend.recipe["parents"][MAPPINGS] != mappings.digest:
-        what, found = (
-            "the blend belongs to other index mappings than the live ones",
-            blend.recipe["parents"][MAPPINGS],
-        )
+    blended_digest = blend.recipe["parents"][MAPPINGS]
+    if blended_digest != mappings.digest:
         raise StaleError(
-            what,
+            "the blend belongs to other index mappings than the current ones",
             where=blend.url(),
-            found=found,
+            found=blended_digest,
             expected=mappings.digest,
             remedy="run `nanoset build`",
         )
     return blend
 
 
-def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> bytes:
-    """Return a split's plan and settings as JSON, with prefixes relative to the root, so that it
-    can be moved.
-    """
-    value = {"plan": None if plan is None else plan.to_json(), "config": config.to_json()}
-    relative = _respelled(value, lambda prefix: Path(prefix).relative_to(root).as_posix())
-    return (
-        json.dumps(
-            relative | {"config": relative["config"] | {"path_to_cache": None}}, indent=1
-        ).encode()
-        + b"\n"
-    )
-
-
-def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
-    """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as
-    it lies now.
-
-    Raises ValueError, KeyError, TypeError or AttributeError for anything else, or what leads out of
-    the root.
-    """
-    if value["plan"] is not None:
-        plan: SplitPlan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
-        if not plan.members or any(len(member.rows) != 2 for member in plan.members):
-            raise ValueError("no datasets, or rows of a split that are no (begin, end)")
-        for part in (*plan.members, *filter(None, [plan.blend])):
-            kind = MemberIndices if isinstance(part, MemberPlan) else BlendIndices
-            if not kind.__dataclass_fields__.keys() <= part.files.keys():
-                raise ValueError("an index file is not named")
-            if not all(map(is_inside, (*part.files.values(), part.sidecar))):
-                raise ValueError("an index file that is not below its folder")
-
-    def inside(prefix: str) -> str:
-        if not is_inside(prefix):
-            raise ValueError(f"the prefix {prefix!r} is not below the output root")
-        return str(root / prefix)
-
-    absolute = _respelled(value, inside)
-    config = NanosetConfig.from_json(absolute["config"])
-    return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
-
-
-def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[str, Any]:
-    plan, config = value["plan"], dict(value["config"])
-    if config["blend_per_split"] is None:
-        config["data_path"] = _respelled_blend(config["data_path"], spell)
-    else:
-        config["blend_per_split"] = [
-            _respelled_blend(blend, spell) for blend in config["blend_per_split"]
-        ]
-    for key in ("trainer_paths", *filter(config.__contains__, ("orders",))):
-        config[key] = {spell(prefix): value for prefix, value in config[key].items()}
-    if plan is not None:
-        members = [member | {"prefix": spell(member["prefix"])} for member in plan["members"]]
-        plan = dict(plan) | {"members": members}
-    return {"plan": plan, "config": config}
-
-
-def _respelled_blend(blend: Any, spell: Callable[[str], str]) -> Any:
-    if blend is None or isinstance(blend, str):
-        return blend and spell(blend)
-    if isinstance(blend, Mapping):
-        return {spell(prefix): weight for prefix, weight in blend.items()}
-    return [spell(prefix) for prefix in blend]
+def _built_splits(outputs: OutputRoot) -> list[str]:
+    """Return nanoset and split, such as `pretrain/train`, of each split that was built."""
+    splits: set[str] = set()
+    for entry in outputs.access.store.list(STAGE):
+        names = entry.name.split("/")  # stage, nanoset, split, output, …
+        if names[3:4] == [MAPPINGS]:
+            splits.add("/".join(names[1:3]))
+    return sorted(splits)

@@ -138,7 +138,7 @@ class SampleForm:
     def _bare_parts(self, text: Tokens) -> Sample:
         """Return the tokens, and positions if they start again after an end of document."""
         tokens = text.astype(np.int64)
-        parts = {self.form: tokens}
+        parts: Sample = {self.form: tokens}
         if self.reset_positions:
             parts["positions"] = self._positions(tokens.shape, tokens == self.eod)
         return parts

@@ -18,7 +18,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleErr
 from nanoset_core.loading.blended_nanoset import open_split
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
+from nanoset_core.loading.plan_file import PLAN_FILE, read_split, split_bytes
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.sampling.plan import plan_split
 

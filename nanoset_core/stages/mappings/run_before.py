@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, one_of
-from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
+from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, STAGE
+from nanoset_core.loading.plan_file import PLAN_FILE, read_split
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot

@@ -10,7 +10,8 @@ from typing import Any
 from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
 from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.layout import idx_path
-from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, PLAN_FILE, STAGE, split_bytes
+from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
+from nanoset_core.loading.plan_file import PLAN_FILE, split_bytes
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding

@@ -9,7 +9,8 @@ import numpy as np
 
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
-from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
+from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
+from nanoset_core.loading.plan_file import PLAN_FILE, read_split
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_blend
