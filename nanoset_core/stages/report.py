@@ -78,31 +78,50 @@ class Report:
         """Whether there is no error."""
         return not self.errors
 
-    def note(self, severity: Severity, what: str, *details: object) -> None:
-        """Note a finding; details are where, found, expected and remedy, in this order, as far as
-        they are known.
-        """
+    def note(
+        self,
+        severity: Severity,
+        what: str,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: object = None,
+    ) -> None:
+        """Note a finding; None stands for a detail that is not known."""
+        details = [where, found, expected, remedy]
         texts = [None if detail is None else str(detail) for detail in details]
         self.findings.append(Finding(severity, self.output, what, *texts))
 
-    def error(self, what: str, *details: object) -> None:
-        """Note an error; arguments as for `note`."""
-        self.note("error", what, *details)
+    def error(
+        self,
+        what: str,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: object = None,
+    ) -> None:
+        """Note an error; see `note`."""
+        self.note("error", what, where, found, expected, remedy)
 
-    def warn(self, what: str, *details: object) -> None:
-        """Note a warning; arguments as for `note`."""
-        self.note("warning", what, *details)
+    def warn(
+        self,
+        what: str,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: object = None,
+    ) -> None:
+        """Note a warning; see `note`."""
+        self.note("warning", what, where, found, expected, remedy)
 
     def compare(
         self, what: str, where: object, found: object, expected: object, remedy: str
     ) -> bool:
-        """Note an error where two values differ; return whether they are equal."""
-        if found != expected:
-            values = (
-                f"{value:,}" if isinstance(value, int) else value for value in (found, expected)
-            )
-            self.error(what, where, *values, remedy)
-        return found == expected
+        """Note an error if two values differ; return whether they are equal."""
+        if found == expected:
+            return True
+        self.error(what, where, _with_commas(found), _with_commas(expected), remedy)
+        return False
 
     def note_error(
         self, error: NanosetError, severity: Severity = "error", remedy: str | None = None
@@ -156,6 +175,11 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {"output": self.output, "passed": self.passed, **asdict(self)}
+
+
+def _with_commas(value: object) -> object:
+    """Return a number as text with commas, and any other value as it is."""
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:

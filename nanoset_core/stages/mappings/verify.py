@@ -96,10 +96,10 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
         mappings = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
         belongs = report.compare(
             "the blend belongs to other index mappings than the live ones",
-            manifest.folder,
-            manifest.recipe["parents"][MAPPINGS],
-            mappings.digest,
-            BUILD,
+            where=manifest.folder,
+            found=manifest.recipe["parents"][MAPPINGS],
+            expected=mappings.digest,
+            remedy=BUILD,
         )
         if not belongs:
             return report
@@ -140,7 +140,9 @@ def _check_files(
         path = folder / name
         if name not in notes:
             report.error(
-                "the trainer looks for a file that the build does not list", path, None, None, AGAIN
+                "the trainer looks for a file that the build does not list",
+                where=path,
+                remedy=AGAIN,
             )
             is_whole = False
             continue
@@ -154,10 +156,8 @@ def _check_files(
             report.error(
                 "the note of what index files were made from is missing: "
                 "a changed dataset would not be noticed",
-                files.folder / files.sidecar,
-                None,
-                None,
-                BUILD,
+                where=files.folder / files.sidecar,
+                remedy=BUILD,
             )
             is_whole = False
         elif is_whole:
@@ -174,10 +174,9 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     if files.notes_in(sidecar) != expected:
         report.error(
             "the note of what index files were made from does not say what was planned and written",
-            path,
-            files.foreign("index files", sidecar) or "other files than were written",
-            None,
-            BUILD,
+            where=path,
+            found=files.foreign("index files", sidecar) or "other files than were written",
+            remedy=BUILD,
         )
 
 
@@ -185,14 +184,14 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
     """Check that the .idx of a dataset is the one that the index files were made from."""
     path = project.outputs.access.fetch(idx_path(member.prefix))
     if not path.is_file():
-        report.error("a dataset of the nanoset is missing", path, None, None, BUILD)
+        report.error("a dataset of the nanoset is missing", where=path, remedy=BUILD)
         return
     report.compare(
         "index files are stale: the dataset is not the one that they were made from",
-        path,
-        f"sha256 {sha256_file(path)}",
-        f"sha256 {member.idx_sha256}",
-        f"{BUILD}; it rebuilds {name}",
+        where=path,
+        found=f"sha256 {sha256_file(path)}",
+        expected=f"sha256 {member.idx_sha256}",
+        remedy=f"{BUILD}; it rebuilds {name}",
     )
 
 
@@ -237,10 +236,10 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         entry = int(np.argmax(is_wrong))
         report.error(
             f"entry {entry} of {part} is not what the plan gives",
-            files.folder / files.files[part],
-            stored[entry].tolist(),
-            expected[entry].tolist(),
-            _DELETE,
+            where=files.folder / files.files[part],
+            found=stored[entry].tolist(),
+            expected=expected[entry].tolist(),
+            remedy=_DELETE,
         )
 
 
@@ -261,10 +260,10 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
     first = int(np.argmax(is_wrong))
     report.error(
         "an entry of the blend leads nowhere",
-        f"{files.folder / files.files['dataset_index']}, entry {rows[first]}",
-        f"sample {samples[first]} of dataset {datasets[first]}",
-        f"one of {len(plan.members)} datasets, and a sample of it",
-        _DELETE,
+        where=f"{files.folder / files.files['dataset_index']}, entry {rows[first]}",
+        found=f"sample {samples[first]} of dataset {datasets[first]}",
+        expected=f"one of {len(plan.members)} datasets, and a sample of it",
+        remedy=_DELETE,
     )
 
 
@@ -283,9 +282,9 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         sample = samples[span][row]
         report.error(
             "a sample holds a token that is not in the vocabulary",
-            f"{member.prefix}, {member.split} sample {sample}, token {column}",
-            tokens[row, column],
-            f"at most {max_id}",
-            "build again with the tokenizer that made the data",
+            where=f"{member.prefix}, {member.split} sample {sample}, token {column}",
+            found=tokens[row, column],
+            expected=f"at most {max_id}",
+            remedy="build again with the tokenizer that made the data",
         )
         return

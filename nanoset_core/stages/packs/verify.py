@@ -67,10 +67,9 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
         if not np.array_equal(packs[number], writer.tokens(pieces)):
             report.error(
                 "a pack does not hold the tokens of its documents",
-                f"{manifest.url()}, pack {number}",
-                "other tokens",
-                None,
-                f"delete {manifest.url()}, and {BUILD}",
+                where=f"{manifest.url()}, pack {number}",
+                found="other tokens",
+                remedy=f"delete {manifest.url()}, and {BUILD}",
             )
             return
 
@@ -101,8 +100,8 @@ def _pack_again(
     for name, sha256 in stored.items():
         report.compare(
             "packing the documents again gives other packs",
-            manifest.folder / name,
-            f"sha256 {sha256}",
-            f"sha256 {expected[name]}",
-            f"delete {manifest.url()}, and {BUILD}",
+            where=manifest.folder / name,
+            found=f"sha256 {sha256}",
+            expected=f"sha256 {expected[name]}",
+            remedy=f"delete {manifest.url()}, and {BUILD}",
         )

@@ -72,12 +72,14 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
         is_in_base = is_same_start & is_same_length
         if not is_in_base.all():
             first_bad = int(np.argmin(is_in_base))
+            length = int(lengths[first_bad])
+            pointer = int(pointers[first_bad])
             report.error(
                 "a sequence of a view is none of its dataset",
-                idx_path(view.folder / view.facts["prefix"]),
-                f"{int(lengths[first_bad]):,} tokens from byte {int(pointers[first_bad]):,} on",
-                f"one of {base.url()}",
-                f"delete {view.url()}, and {BUILD}",
+                where=idx_path(view.folder / view.facts["prefix"]),
+                found=f"{length:,} tokens from byte {pointer:,} on",
+                expected=f"one of {base.url()}",
+                remedy=f"delete {view.url()}, and {BUILD}",
             )
             return
 
@@ -98,8 +100,8 @@ def _check_choice(report: Report, project: Project, base: Manifest, view: Manife
     index_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
-        view.folder / index_name,
-        f"sha256 {found_sha256}",
-        f"sha256 {view.files[index_name].sha256}",
-        f"delete {view.url()}, and {BUILD}",
+        where=view.folder / index_name,
+        found=f"sha256 {found_sha256}",
+        expected=f"sha256 {view.files[index_name].sha256}",
+        remedy=f"delete {view.url()}, and {BUILD}",
     )
