@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import (
     ANY_FOLDER,
@@ -19,6 +18,7 @@ from nanoset_core.cli.options import (
     options_for,
 )
 from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_made, print_notices, print_rows, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
@@ -32,21 +32,8 @@ if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
 
-_SOURCES_SHOWN = 50
-_TOTALS = {
-    "contexts": "{about}{contexts:,} of {sequence_length:,} tokens",
-    "tars": "{about}{shards:,} of {shard_size:,} contexts{equal}",
-    "tokens": "{about}{tokens:,}",
-    "dropped tokens": "{about}{tokens_dropped:,} ({dropped:.4%})",
-    "pad tokens": "{about}{pad_tokens:,} ({padded:.4%})",
-    "contexts left out": "{about}{contexts_left_out:,}, the last of the order",
-    "size of the tars": "{output}",
-    "temporary files": "{about}{token_bytes} of tokens, {buckets} of buckets",
-    "engine": "{engine.engine}: {engine.reason}",
-    "memory": "{memory}",
-    "inputs left out": "{inputs_left_out:,} (in no source of the sampling file, or in one of frequency 0)",
-}
-_RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} dropped, {pad_tokens:,} of padding)"
+_MAX_SOURCES = 50
+"""Sources that are listed."""
 
 
 @click.command(
@@ -54,13 +41,13 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 )
 @option(
     "--input inputs",
-    "Text, .bin/.idx prefixes or tars; several may follow.",
+    "Text, prefixes of .bin/.idx pairs, or tars; several may follow.",
     multiple=True,
     required=True,
 )
 @option(
     "--output",
-    "Folder for the tars; it appears once all are written.",
+    "Folder for the tars; it appears when all of them are written.",
     type=ANY_FOLDER,
     required=True,
 )
@@ -71,22 +58,22 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 )  # fmt: skip
 @option_for(WebdatasetSpec, "samples_per_shard", "--wds-chunk-size")
 @option_for(WebdatasetSpec, "seed")
-@option("--ext extension", "Of folders, read only files with this ending.")
-@flag("--shuffle-only", "The input is tars; shuffle their contexts, tokenize nothing.")
+@option("--ext extension", "In folders, read only files with this ending.")
+@flag("--shuffle-only", "The input is tars: shuffle their contexts, and tokenize nothing.")
 @options_for(WebdatasetSpec, "preset", "member", "tail")
 @option_for(
     WebdatasetSpec,
     "even",
     help="Give every tar the same number of contexts; leave out the few that remain.",
 )
-@option("--bos", "A token to begin every document with.")
-@option("--context-bos", "A token to begin every context with.")
+@option("--bos", "A token that begins every document.")
+@option("--context-bos", "A token that begins every context.")
 @option("--pad", "Padding token, for --tail pad.")
 @option_for(DocumentsSpec, "text_key", "--json-key")
 @option("--data-key", "Read only members of the tars with this extension.")
 @option("--sampling", "DCLM's YAML file of sources and sampling frequencies.", type=PATH)
-@option("--input-json", "DCLM's exp_data JSON file to complete.", type=PATH)
-@option("--output-json", "Where to write the completed one.", type=PATH)
+@option("--input-json", "DCLM's exp_data JSON file, which is completed.", type=PATH)
+@option("--output-json", "Where to write the completed exp_data file.", type=PATH)
 @option_for(WebdatasetSpec, "engine")
 @option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
 @option_for(
@@ -122,8 +109,9 @@ def command(
     eod: str | None,
     **options: object,
 ) -> None:
-    """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine
-    and engine.
+    """Shuffle contexts into tars for webdataset, OpenLM and wids.
+
+    The bytes of the tars are the same on every machine and with every engine.
     """
     from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.stages.webdataset.lists import complete_exp_data
@@ -140,12 +128,14 @@ def command(
         inputs,
         extension=extension,
         shuffle_only=shuffle_only,
-        sampling=load_sampling(sampling) if sampling is not None else None,
+        sampling=None if sampling is None else load_sampling(sampling),
         output=output,
     )
-    # they are part of the order and the lists
-    for name in (output.name, *(source.name for source in found.sources)):
-        check_utf_8(name)
+    # These names decide the order, and are written into lists in UTF-8.
+    check_utf_8(output.name)
+    for source in found.sources:
+        check_utf_8(source.name)
+
     if tokenizer is not None and found.kind == "text" and options["preset"] == "default":
         eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
@@ -155,15 +145,19 @@ def command(
         workers=workers or None,
         **options,  # type: ignore[arg-type]
     )
-    terminal.print_notices(found.notices)
-    deprecated = engine_warning(settings.engine, "--engine")
-    terminal.print_notices([deprecated] if deprecated is not None else [])
+    print_notices(found.notices)
+    deprecation = engine_warning(settings.engine, "--engine")
+    if deprecation is not None:
+        print_notices([deprecation])
     if plan_only:
         _print_preview(preview(found, settings), found)
         return
+
+    # Before the work, check that the JSON file can be written after it.
     if output_json is not None:
-        others = (path for path in (sampling, input_json) if path is not None)
-        check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
+        files_read = [*found.files, *tokenizer_files(tokenizer)]
+        files_read += [path for path in (sampling, input_json) if path is not None]
+        check_apart([output_json], files_read)
         complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
     with progress_bars() as (listener, _):
         result = shuffle(
@@ -174,51 +168,79 @@ def command(
     _print_result(result)
 
 
-def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
-    """Print what would be written and what it takes, and the sources."""
+def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
+    """Print what would be written and what it needs, how even the shuffle is, and the sources."""
     from nanoset_core.stages.webdataset.quality import shuffle_quality
 
-    plan, engine, sources = found.plan, found.engine, len(found.plan.table.sources)
-    values = plan.to_json() | {
-        "about": "about " if found.estimated else "",
-        "shard_size": plan.shard_size,
-        "equal": ", all equal" if plan.settings.even else "",
-        "dropped": plan.tokens_dropped
-        / max(sum(source.tokens for source in plan.table.sources), 1),
-        "padded": plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1),
-        "output": f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}",
-        "token_bytes": format_bytes(found.token_bytes),
-        "buckets": format_bytes(engine.scratch_bytes),
-        "memory": format_bytes(engine.memory_bytes),
-        "engine": engine,
-        "inputs_left_out": inputs.left_out,
+    rows = [{"plan": name, "": text} for name, text in _plan_lines(preview, inputs).items()]
+    print_rows(rows, text=[""])
+    if preview.passed_over:
+        print_notices([preview.passed_over])
+    quality = shuffle_quality(preview.plan)
+    is_even = "yes" if quality["even"] else "no"
+    print_rows(quality_rows(quality), title=f"Shuffled evenly: {is_even}")
+
+    print_rows(source_rows(preview.plan, _MAX_SOURCES), title="Sources")
+    n_unlisted = len(preview.plan.table.sources) - _MAX_SOURCES
+    if n_unlisted > 0:
+        echo(f"… and {format_count(n_unlisted, 'more source')}")
+
+
+def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
+    """Return what a shuffle would write, and the memory and disk that it needs, as text by name."""
+    plan = preview.plan
+    about = "about " if preview.estimated else ""
+    source_tokens = sum(source.tokens for source in plan.table.sources)
+    context_tokens = plan.contexts * plan.sequence_length
+    dropped_share = plan.tokens_dropped / max(source_tokens, 1)
+    padding_share = plan.pad_tokens / max(context_tokens, 1)
+
+    tars = f"{about}{plan.shards:,} of {plan.shard_size:,} contexts"
+    if plan.settings.even:
+        tars += ", all equal"
+    lines = {
+        "contexts": f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens",
+        "tars": tars,
+        "tokens": f"{about}{plan.tokens:,}",
+        "dropped tokens": f"{about}{plan.tokens_dropped:,} ({dropped_share:.4%})",
+        "pad tokens": f"{about}{plan.pad_tokens:,} ({padding_share:.4%})",
     }
-    said = {"contexts left out": plan.settings.even, "inputs left out": inputs.left_out}
-    rows = [
-        {"plan": what, "": much.format_map(values)}
-        for what, much in _TOTALS.items()
-        if said.get(what, True)
-    ]
-    quality = shuffle_quality(plan)
-    terminal.print_rows(rows, text=[""])
-    terminal.print_notices([found.passed_over] if found.passed_over else [])
-    terminal.print_rows(
-        quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}"
-    )
-    terminal.print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
-    if sources > _SOURCES_SHOWN:
-        echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
+    if plan.settings.even:
+        lines["contexts left out"] = f"{about}{plan.contexts_left_out:,}, the last of the order"
+
+    output_size = format_bytes(preview.output_bytes)
+    if not preview.output_exact:
+        output_size = f"about {output_size}"
+    token_bytes = format_bytes(preview.token_bytes)
+    bucket_bytes = format_bytes(preview.engine.scratch_bytes)
+    lines["size of the tars"] = output_size
+    lines["temporary files"] = f"{about}{token_bytes} of tokens, {bucket_bytes} of buckets"
+    lines["engine"] = f"{preview.engine.engine}: {preview.engine.reason}"
+    lines["memory"] = format_bytes(preview.engine.memory_bytes)
+    if inputs.left_out:
+        lines["inputs left out"] = (
+            f"{inputs.left_out:,} (in no source of the sampling file, or in one of frequency 0)"
+        )
+    return lines
 
 
 def _print_result(result: Shuffled) -> None:
-    terminal.print_notices([result.passed_over] if result.passed_over else [])
-    plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
-    counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
-    more = (
-        f", {terminal.rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    """Print what was written, and what was lost on the way."""
+    if result.passed_over:
+        print_notices([result.passed_over])
+    plan = result.manifest.facts["plan"]
+    counts = (
+        f"{format_count(plan['shards'], 'tar')}, {plan['contexts']:,} contexts, "
+        f"{plan['tokens']:,} tokens "
+        f"({plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} of padding)"
     )
-    terminal.print_made(
-        f"{result.folder}: {counts.format_map(plan | {'tars': format_count(plan['shards'], 'tar')})}{more}",
+    if plan["even"]:
+        counts += f", {plan['contexts_left_out']:,} contexts left out"
+    rejected = result.manifest.facts["rejected"]
+    if rejected:
+        counts += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)"
+    print_made(
+        f"{result.folder}: {counts}",
         lost="; ".join(result.lost),
         is_new=result.made,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,10 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 
 if TYPE_CHECKING:
     from nanoset_core.stages.shards.framing import SpecialTokens
+    from nanoset_core.stages.shards.preprocess_options import Preprocessed, PreprocessOptions
     from nanoset_core.storage.location import Location
+    from nanoset_core.tokenizers.encoders import Encoder
+    from nanoset_core.tokenizers.end_token import EndToken
     from nanoset_core.tokenizers.files import TokenizerPath
 
 
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     help="Tool whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
-@option("--bos", "A token to begin every document with.")
+@option("--bos", "A token that begins every document.")
 @option(
     "--partitions",
     "Order of documents: that of Megatron-LM's tool with this many partitions.",
@@ -75,53 +78,121 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's
-    tool.
+    """Tokenize files into .bin/.idx pairs.
+
+    The pairs are byte for byte those of the tool that --preset names: the preprocess_data of
+    Megatron-LM, nanotron or NeMo.
     """
     from nanoset_core.execution.processes import forked_workers
     from nanoset_core.execution.progress import progress_reported_to
     from nanoset_core.execution.resources import available_processors
-    from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
     from nanoset_core.stages.shards.preprocess import is_rejects_of_call, preprocess
     from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
     from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
-    from nanoset_core.tokenizers.encoders import describe_encoders
-    from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
+    from nanoset_core.tokenizers.end_token import end_token, named_end
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
-    same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
-    if same and options["special_tokens"] not in (None, same):
-        both = f"{options['special_tokens']}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens"
-        what, remedy = "two options say different things", "leave one of them out"
-        raise ConfigError(what, where="--special-tokens", found=both, remedy=remedy)
-    options["special_tokens"] = options["special_tokens"] or same
-    end = named_end(tokenizer, end_token(tokenizer, options["eod"])) if append_eod else None
-    options["eod"] = end and end.text
+    options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
+    end: EndToken | None = None
+    if append_eod:
+        end = named_end(tokenizer, end_token(tokenizer, options["eod"]))
+    options["eod"] = None if end is None else end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
+
+    # An earlier call may have written lists of rejected lines into a folder of the input.
     found = resolve_inputs(inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
-    with progress_reported_to(lambda told: echo(told.name, err=True)):
+
+    with progress_reported_to(lambda progress: echo(progress.name, err=True)):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
         echo(f"documents end with {end}", err=True)
-    size = sum(file.size for file in found.files)
-    workers = min(settings.workers or available_processors(), 1 + size // MIN_RANGE_BYTES)
+
+    # No more workers than there are ranges to tokenize.
+    input_bytes = sum(file.size for file in found.files)
+    workers = min(settings.workers or available_processors(), 1 + input_bytes // MIN_RANGE_BYTES)
+    results: list[Preprocessed] = []
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
-        run = partial(
-            preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
+        for files, prefix in jobs:
+            results += preprocess(
+                files,
+                prefix,
+                settings,
+                scratch=scratch,
+                listener=listener,
+                overwrite=overwrite,
+                executor=executor,
+            )
+
+    print_notices([*found.notices, *_tokenizer_notices(settings, end)])
+    _print_results(results)
+
+
+def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
+    """Return whether to add special tokens, by the two options that say so.
+
+    Args:
+        chosen: The value of --special-tokens.
+        hf_special: Whether --tokenizer-hf-include-special-tokens was given, or the option that
+            denies it; None for neither.
+
+    Raises:
+        ConfigError: They contradict each other.
+    """
+    if hf_special is None:
+        return chosen
+    by_flag: SpecialTokens = "add" if hf_special else "none"
+    if chosen not in (None, by_flag):
+        flag_name = "--tokenizer-hf-no-include-special-tokens"
+        if hf_special:
+            flag_name = "--tokenizer-hf-include-special-tokens"
+        raise ConfigError(
+            "two options contradict each other",
+            where="--special-tokens",
+            found=f"{chosen}, and {flag_name}",
+            remedy="leave one of them out",
         )
-        results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
-    added = special_tokens_notices(
-        settings.preset, tokenizer, settings.special_tokens, bos=settings.bos, eod=settings.eod
+    return by_flag
+
+
+def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Iterator[str]:
+    """Yield what is unusual about the tokens that begin and end documents."""
+    from nanoset_core.stages.shards.framing import special_tokens_notices
+    from nanoset_core.tokenizers.end_token import chat_notice
+
+    yield from special_tokens_notices(
+        settings.preset,
+        settings.tokenizer,
+        settings.special_tokens,
+        bos=settings.bos,
+        eod=settings.eod,
     )
-    of_chats = chat_notice(tokenizer, end, "--eod") if end else ""
-    print_notices([*found.notices, *added, *filter(None, [of_chats])])
-    if encoders := [encoder for result in results for encoder in result.encoders]:
-        echo(describe_encoders(encoders), err=True)
+    if end is not None:
+        notice = chat_notice(settings.tokenizer, end, "--eod")
+        if notice:
+            yield notice
+
+
+def _print_results(results: Sequence[Preprocessed]) -> None:
+    """Print which engines tokenized, and for each pair what it holds and what was rejected."""
+    from nanoset_core.tokenizers.encoders import describe_encoders
+
+    encoders: list[Encoder] = []
     for result in results:
-        facts, rejects = result.facts, f" ({result.rejects})" if result.rejects else ""
-        counts = f"{facts.documents:,} documents, {facts.tokens:,} tokens, {facts.rejected + facts.faults:,} rejected"
-        print_made(f"{result.prefix}: {counts}{rejects}", lost=result.lost, is_new=result.made)
+        encoders += result.encoders
+    if encoders:
+        echo(describe_encoders(encoders), err=True)
+
+    for result in results:
+        facts = result.facts
+        n_rejected = facts.rejected + facts.faults
+        text = (
+            f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
+            f"{n_rejected:,} rejected"
+        )
+        if result.rejects:
+            text += f" ({result.rejects})"
+        print_made(text, lost=result.lost, is_new=result.made)
