@@ -77,7 +77,8 @@ class ShardFacts:
 
     def described(self) -> str:
         """Return lines and rejects for a message."""
-        text = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
+        unreadable_files = format_count(self.faults, "unreadable file")
+        text = f"{self.lines:,} lines, {self.rejected:,} rejected, {unreadable_files}"
         if self.purged:
             text += f", {self.purged:,} erased"
         if self.reasons:
@@ -118,12 +119,12 @@ def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
 
 def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
     """Return the counts of a batch of documents."""
-    lengths = framed.lengths[framed.kept]
+    lengths = framed.lengths[framed.is_written]
     return ShardFacts(
         lines=batch.read_lines,
         documents=len(lengths),
         skipped=len(framed.lengths) - len(lengths),
-        sequences=int(framed.sequences.sum()),
+        sequences=int(framed.sequence_counts.sum()),
         tokens=int(lengths.sum(dtype=np.int64)),
         rejected=len(batch.rejects) - batch.faults,
         purged=batch.purged,

@@ -1,14 +1,16 @@
-"""Put special tokens around documents as a preprocessing tool does, and treat documents without
-tokens as it does.
+"""Put special tokens around documents, and treat documents without tokens, as a tool does.
 
-| preset | special tokens of the tokenizer, by default | end token | a document without tokens |
+The presets stand for the preprocessing tools whose output is matched:
+
+| preset | adds the special tokens of the tokenizer | adds the end token | a document without tokens |
 | --- | --- | --- | --- |
-| megatron | none | where there are tokens | a document without a sequence |
-| nanotron | those that `tokenizer.encode` adds | always | a sequence of what is added, at least of length zero |
-| nemo | none | where there are tokens | skipped |
-| tokshuf | none | always | a sequence of what is added |
+| megatron | no | if the document has tokens | becomes a document without a sequence |
+| nanotron | those that `tokenizer.encode` adds | always | becomes a sequence of the added tokens |
+| nemo | no | if the document has tokens | is left out |
+| tokshuf | no | always | becomes a sequence of the added tokens |
 
-Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data.py` (896473d), NeMo
+The second column is a default, which settings can change. Sources: Megatron-LM
+`tools/preprocess_data.py`, nanotron `tools/preprocess_data.py` (896473d), NeMo
 `scripts/nlp_language_modeling/preprocess_data_for_megatron.py`, tokshuf-rust `src/main.rs`
 (b1d3e85).
 """
@@ -51,8 +53,8 @@ class Framing:
     after: tuple[int, ...] = ()
     """Ids after them."""
     empty: Empty = "no_sequence"
-    """What a document without tokens becomes: a document without a sequence, one with a sequence of
-    the ids before and after, or none (skip)."""
+    """What becomes of a document without tokens: a document without a sequence, a document with a
+    sequence of the ids before and after, or nothing (skip)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as recipes contain them."""
@@ -60,22 +62,20 @@ class Framing:
 
 
 class Framed(NamedTuple):
-    """Sequences of a batch of documents."""
+    """The sequences of a batch of documents."""
 
     ids: Ids
-    """Shape (tokens,), dtype as encoded: ids of all sequences, back to back."""
+    """Ids of all sequences, concatenated, of the type that was encoded, shape (n_tokens,)."""
     lengths: Ids
-    """int32, shape (documents,): ids of each document, 0 for one without."""
-    sequences: Ints
-    """int64, shape (documents,): sequences of each document, 0 or 1."""
-    kept: Bools
-    """bool, shape (documents,): which documents are written."""
+    """Ids of each document, 0 for one without a sequence; int32, shape (n_documents,)."""
+    sequence_counts: Ints
+    """Sequences of each document, 0 or 1; int64, shape (n_documents,)."""
+    is_written: Bools
+    """Whether each document is written, or left out; bool, shape (n_documents,)."""
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
-    """Return how a preset's tool names the pair of one key: {prefix}_{key}_document, nanotron
-    {prefix}_{key}.
-    """
+    """Return the name that a preset's tool gives to the pair of .bin and .idx of one key."""
     if preset == "nanotron":
         return f"{prefix}_{key}"
     return f"{prefix}_{key}_document"
@@ -92,12 +92,12 @@ def make_framing(
     """Return the framing of a preset, with the ids to put before and after every document.
 
     Args:
-        preset: Whose tool is matched.
-        tokenizer_file: Where the tokenizer is.
+        preset: The tool whose output is matched.
+        tokenizer_file: Path of the tokenizer.
         bos: Id of a begin-of-document token to add, or None.
         eod: Id of an end-of-document token to add, or None.
-        special_tokens: Whether to add the tokens that the tokenizer's own `encode` adds, too; None
-            for what the preset's tool does.
+        special_tokens: Whether to add the special tokens that the tokenizer's `encode` adds as
+            well; None to do what the preset's tool does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -109,7 +109,7 @@ def make_framing(
 
     before = template_before if bos is None else (bos, *template_before)
     after = template_after if eod is None else (*template_after, eod)
-    # With a template, a document without text has tokens for the tool.
+    # With a template, the tool's tokenizer returns tokens even for an empty text.
     has_template = bool(template_before or template_after)
     return Framing(before, after, "sequence" if has_template else _EMPTY[preset])
 
@@ -127,15 +127,17 @@ def special_tokens_notices(
     bos: str | None = None,
     eod: str | None = None,
 ) -> list[str]:
-    """Return notices if trainers differ and no choice was made, or if the choice has an effect that
-    few expect.
+    """Return notices about special tokens of the tokenizer that few users expect.
+
+    One is for a user who made no choice although versions of Megatron-LM differ, others are for a
+    choice that has no effect or adds a token twice.
 
     Args:
-        preset: Whose tool is matched.
-        tokenizer_file: Where the tokenizer is.
-        special_tokens: What the user chose; None if nothing.
-        bos: The token that is put before every document in any case.
-        eod: The token that is put after every document in any case.
+        preset: The tool whose output is matched.
+        tokenizer_file: Path of the tokenizer.
+        special_tokens: The user's choice, or None.
+        bos: The token that the settings put before every document, or None.
+        eod: The token that the settings put after every document, or None.
 
     Raises:
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
@@ -178,22 +180,33 @@ def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | 
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:
-    """Put the special tokens of a framing around every document of a batch."""
+    """Put the special tokens of a framing around every document of a batch.
+
+    With the token B before each document and E after it, and without a sequence for an empty one:
+
+        documents    [5, 6], [], [7]
+        edges        [0, 2], [2, 3]      where documents with a sequence start and stop
+        ids          B 5 6 E B 7 E
+        lengths      4 0 3
+    """
+    n_documents = len(encoded.lengths)
     has_tokens = encoded.lengths > 0  # (n_documents,)
-    has_sequence = has_tokens
-    if framing.empty == "sequence":
-        has_sequence = np.ones(len(has_tokens), bool)
-    is_written = has_tokens if framing.empty == "skip" else np.ones(len(has_tokens), bool)
+    every_document = np.ones(n_documents, bool)
+    has_sequence = every_document if framing.empty == "sequence" else has_tokens
+    is_written = has_tokens if framing.empty == "skip" else every_document
 
     ids = encoded.ids
     lengths = encoded.lengths
-    added = [*framing.before, *framing.after]
-    if added:
-        # (n_sequences, 2) start and end of each document with a sequence, in tokens
+    added_ids = [*framing.before, *framing.after]
+    if added_ids:
+        # (n_sequences, 2) where each document with a sequence starts and stops in `ids`
         stops = np.cumsum(lengths, dtype=np.int64)
         edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]
-        tokens_at_edge = np.tile([len(framing.before), len(framing.after)], len(edges))
-        positions = np.repeat(edges.ravel(), tokens_at_edge)
-        ids = np.insert(ids, positions, np.tile(np.array(added, ids.dtype), len(edges)))
-        lengths = lengths + has_sequence.astype(np.int32) * np.int32(len(added))
+
+        # At each start insert the ids before a document, and at each stop the ids after it.
+        n_inserted = np.tile([len(framing.before), len(framing.after)], len(edges))
+        positions = np.repeat(edges.ravel(), n_inserted)
+        inserted_ids = np.tile(np.array(added_ids, ids.dtype), len(edges))
+        ids = np.insert(ids, positions, inserted_ids)
+        lengths = lengths + has_sequence.astype(np.int32) * np.int32(len(added_ids))
     return Framed(ids, lengths, has_sequence.astype(np.int64), is_written)

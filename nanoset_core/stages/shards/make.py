@@ -1,7 +1,8 @@
-"""Make one shard, in any process: the documents of a source range → tokens, a table of documents,
-and rejected lines.
+"""Make one shard: tokenize the documents of one range of a corpus's text.
 
-A shard consists of tokens.bin and tokens.idx, documents.parquet, and rejects.jsonl.
+A shard consists of the tokens (tokens.bin and tokens.idx), a table of the documents
+(documents.parquet), and the lines that are not documents (rejects.jsonl). Shards are made in worker
+processes, also on other machines.
 """
 
 from __future__ import annotations
@@ -60,39 +61,41 @@ class ShardSettings:
     """How documents become the tokens of a shard."""
 
     tokenizer_file: TokenizerPath
-    """Where the tokenizer is."""
+    """Path of the tokenizer."""
     engine: str = "auto"
-    """One of bpe.KINDS; all give the same bytes."""
+    """Engine that tokenizes; all give the same bytes."""
     audit: float = DEFAULT_SHARE
-    """Share of the documents that the reference encodes too; it shows in no bytes."""
+    """Share of the documents that the reference engine tokenizes as well, for comparison; does not
+    change the output.
+    """
     dtype: str
-    """Of the .bin."""
+    """Type of the tokens in the .bin."""
     max_id: int
-    """The greatest id that the tokenizer has."""
+    """The largest id in the vocabulary."""
     framing: Framing
-    """What is put around each document's tokens."""
+    """Special tokens around each document, and what becomes of documents without tokens."""
     text_key: str
     """Key of the text."""
     id_key: str = "id"
     """Key of the document's own id."""
     required_keys: tuple[str, ...] = ()
-    """Further keys that a line must have as text, or it is rejected."""
+    """Other keys that must hold text; lines without one of them are rejected."""
     max_line_bytes: int
     """Longer lines are rejected."""
     fail_on_reject: bool
-    """Whether the first reject ends the work."""
+    """Whether the first rejected line is an error."""
     documents: bool = True
-    """Whether a table of the documents is written, too."""
+    """Whether to write a table of the documents."""
     room: int = 0
     """Bytes of the disk that shards which are made at the same time may take."""
     hashed: bool = True
-    """Whether the manifest holds the files' sha256: not of shards that live no longer than the
-    call.
-    """
+    """Whether to store the sha256 of the files in the manifest; temporary shards need none."""
 
     def recipe_options(self, tokenizer: str) -> dict[str, Any]:
-        """Return the settings that reach the tokens, as recipes hold them; `tokenizer` is its
-        fingerprint.
+        """Return the settings that decide the tokens, as recipes contain them.
+
+        Args:
+            tokenizer: Fingerprint of the tokenizer.
         """
         return {
             "tokenizer": tokenizer,
@@ -117,15 +120,15 @@ class ShardTask:
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
-    """Return what the shard of one source range is made from."""
+    """Return the recipe of the shard of one range of a corpus's text."""
     return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, dict(options))
 
 
 def make_shard(task: ShardTask) -> Manifest:
-    """Make and store the shard of one source range, or return it if it exists already.
+    """Make and store the shard of one range, or return it if it exists already.
 
     Raises:
-        InputError: A line was rejected and the policy is to fail.
+        InputError: A line was rejected, and the policy is to fail.
         SourceChangedError, MissingError: The files are not those of the inventory.
         DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
         ReturnedDocumentsError: Erased documents are in the files again.
@@ -138,7 +141,7 @@ def make_shard(task: ShardTask) -> Manifest:
 def _write_shard(
     task: ShardTask, folder: Path
 ) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
-    """Fill a folder; return the facts, and what is known of the files."""
+    """Write the files of a shard into a folder; return its facts, and size and sha256 of the files."""
     settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     writing = _ShardInProgress(task, _engine(task))
@@ -155,15 +158,16 @@ def _write_shard(
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
 
-            # Once an erased document is found, the shard is not stored: only look for further ones.
+            # Once an erased document is found, the shard is not stored: only look for others.
             if writing.finds_erased(batch):
                 continue
             encoded = writing.encode(batch)
             framed = frame(encoded, settings.framing)
-            lengths = framed.lengths[framed.sequences > 0]
-            builder.add_documents(framed.ids, lengths, framed.sequences[framed.kept])
+            sequence_lengths = framed.lengths[framed.sequence_counts > 0]
+            sequence_counts = framed.sequence_counts[framed.is_written]
+            builder.add_documents(framed.ids, sequence_lengths, sequence_counts)
             if add_rows is not None:
-                add_rows(batch, framed.lengths, framed.kept)
+                add_rows(batch, framed.lengths, framed.is_written)
             writing.count(batch, encoded, facts_of(batch, framed))
     if writing.erased_places:
         raise purged.ReturnedDocumentsError(writing.erased_places)
@@ -294,26 +298,26 @@ class _ShardInProgress:
 
 
 def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:
-    """Return how a document of a batch is named in messages."""
+    """Return the place of a document of a batch, for messages."""
     file = task.source.files[batch.files[number]]
     return _line_place(task, file, batch.lines[number], batch.offsets[number])
 
 
 def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
-    """Return how a line is named in messages while its range is read.
+    """Return the place of a line, for messages while its range is read.
 
-    Its byte is named, too: it finds the line in files whose lines were not counted yet. Rows of
-    tables have none (-1).
+    The place includes the first byte of the line, by which it can be found in a file whose lines
+    were not counted yet. A row of a table has none (-1).
     """
     place = str(task.folder / line_name(task.source, file, line, offset))
     return f"{place} (byte {offset:,})" if offset >= 0 else place
 
 
 def _engine(task: ShardTask) -> Engine:
-    """Return the engine of a task, which is kept for the next task.
+    """Return the engine of a task. It is loaded once, and kept for the next tasks of the process.
 
     Raises:
-        SourceChangedError: The tokenizer has another sha256 than the recipe names.
+        SourceChangedError: The tokenizer has changed since the build started.
     """
     file = local_tokenizer(task.settings.tokenizer_file)
     expected_fingerprint = task.recipe.options["tokenizer"]
@@ -326,20 +330,20 @@ def _engine(task: ShardTask) -> Engine:
         report_progress(note(f"engine {engine.name}: {engine.reason}"))
     if fingerprint != expected_fingerprint:
         raise SourceChangedError(
-            "the tokenizer is not the one that this build began with",
+            "the tokenizer has changed since this build started",
             where=file,
             found=f"sha256 {fingerprint[:16]}…",
             expected=f"sha256 {expected_fingerprint[:16]}…",
-            remedy="build again once nothing writes to it",
+            remedy="build again once no program writes to it",
         )
     return engine
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
-    """Return which engine tokenizes, and why, and report it; no output depends on it.
+    """Return which engine tokenizes, and why, and report it as progress.
 
     Args:
-        tokenizer_file: Where the tokenizer is.
+        tokenizer_file: Path of the tokenizer.
         kind: The engine that the user asks for, or "auto".
     """
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
@@ -370,5 +374,5 @@ def _reject_error(task: ShardTask, reject: Reject) -> InputError:
         where=_line_place(task, reject.file, reject.line, reject.offset),
         found=found,
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {unit}, or keep rejects aside (on_reject: quarantine)",
+        remedy=f"repair the {unit}, or write rejected lines to a file (on_reject: quarantine)",
     )

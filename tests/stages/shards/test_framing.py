@@ -49,10 +49,10 @@ def test_as_one_document_at_a_time(documents, before, after, empty):
     framed = frame(encoded, framing)
     sequences, counts = slowly(documents, framing)
     assert framed.ids.tolist() == [token for sequence in sequences for token in sequence]
-    assert framed.lengths[framed.sequences > 0].tolist() == [
+    assert framed.lengths[framed.sequence_counts > 0].tolist() == [
         len(sequence) for sequence in sequences
     ]
-    assert framed.sequences[framed.kept].tolist() == counts
+    assert framed.sequence_counts[framed.is_written].tolist() == counts
     assert (framed.ids.dtype, framed.lengths.dtype) == (np.int32, np.int32)
 
 
@@ -100,7 +100,7 @@ def test_special_tokens_are_added_where_that_is_said_as_encode_adds_them(tmp_pat
     ]
     # A document without text has the template's tokens, so that Megatron-LM ends it as all others.
     assert framed.ids.tolist() == [ident for ids in whole for ident in [*ids, 0]]
-    assert framed.sequences.tolist() == [1, 1, 1]
+    assert framed.sequence_counts.tolist() == [1, 1, 1]
 
 
 def test_what_is_said_of_special_tokens_and_what_is_not(tmp_path, tokenizer_file):

@@ -252,7 +252,7 @@ def without_encoder(folder):
             gzip.compress(lines("a"), mtime=0)[:-3],
             "cannot be read to its end: truncated_gzip",
             "2 (byte 14)",
-            "mend the file",
+            "repair the file",
         ),
     ],
 )
