@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from nanoset_core.loading.nanoset import Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
-    from nanoset_core.loading.shard_reader import ShardReader, iterate_shard, iterate_shards
+    from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
+    from nanoset_core.loading.shard_reader import ShardReader
     from nanoset_core.project.settings import ProjectConfig, load_config
     from nanoset_core.sampling.blending import build_blending_indices
     from nanoset_core.sampling.config import NanosetConfig
@@ -64,8 +65,8 @@ _MODULES = {
     "build_blending_indices": "sampling.blending",
     "build_sample_index": "sampling.indices",
     "collate_varlen": "loading.boundaries",
-    "iterate_shard": "loading.shard_reader",
-    "iterate_shards": "loading.shard_reader",
+    "iterate_shard": "loading.shard_files",
+    "iterate_shards": "loading.shard_files",
     "load_config": "project.settings",
     "load_nanoset": "loading.opening",
     "merge_indexed_datasets": "formats.indexed.builder",

@@ -1,5 +1,6 @@
-"""Read a shuffled webdataset as a stream for training, divided among ranks and workers, resumed at
-any sample.
+"""Read a shuffled webdataset as a stream for training.
+
+The stream is divided among ranks and workers, and can be resumed at any sample.
 """
 
 from __future__ import annotations
@@ -12,28 +13,13 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import orjson
-from numpy.typing import NDArray
-
-from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
-from nanoset_core.formats.tars.members import read_member
-from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
-from nanoset_core.formats.tars.tar import map_archive
+from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
-from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples, see `ShardReader`."""
-
-
-class ManifestRow(NamedTuple):
-    """One shard of a manifest."""
-
-    stem: str
-    """Path of its tar below the manifest's folder, without `.tar`."""
-    samples: int
 
 
 class _RankShard(NamedTuple):
@@ -43,16 +29,16 @@ class _RankShard(NamedTuple):
     samples: int
     """Samples of the shard."""
     taken: int
-    """How many of them, from the first, the rank takes."""
+    """How many of them the rank reads, from the first one on."""
 
 
 class _Position(NamedTuple):
-    """Where a worker is in its shards."""
+    """How far a worker has read its shards."""
 
     shard: int
-    """Shards that are finished."""
+    """Number of shards that were read completely."""
     sample: int
-    """Samples taken of the one after them."""
+    """Number of samples that were read of the next one."""
 
 
 class _Worker(NamedTuple):
@@ -69,13 +55,12 @@ _START = _Position(0, 0)
 
 
 class ShardReader:
-    """Iterate over the contexts of one rank, in the manifest's order; the position can be saved and
-    restored.
+    """Iterate over the contexts of one rank; the position can be saved and restored.
 
-    Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every
-    W-th from the w-th: unless `uneven` says otherwise, all ranks and workers together take every
-    sample exactly once. Each iteration continues where the last one, or a loaded state, stopped;
-    after the end the next one starts anew.
+    Rank r of R reads the shards r, r + R, … of `manifest.jsonl`, in this order. Worker w of W reads
+    every W-th of these, from the w-th on. Unless `uneven` says otherwise, all ranks and workers
+    together read every sample exactly once. Each iteration continues where the previous one, or a
+    loaded state, stopped; after the end, the next iteration starts again from the beginning.
 
     If torch was imported before, a reader counts as one of its IterableDatasets:
     `DataLoader(reader, batch_size=None, num_workers=2)`. torchdata's StatefulDataLoader saves and
@@ -86,18 +71,18 @@ class ShardReader:
         rank: Rank within the data-parallel group.
         world_size: Ranks of the group.
         uneven: What happens if ranks would have different numbers of samples, so that distributed
-            training would wait for ever at the end. `raise`: an error. `drop`: each rank takes as
-            many as the smallest one has. `repeat`: as many as the largest, its own again from the
-            start (torch's DistributedSampler has both). `keep`: what its tars hold, even if that is
-            nothing.
-        eod_token: What documents end with. If given, dictionaries with tokens, labels and
-            boundaries of documents come instead of contexts, as of a `Nanoset` with
+            training would hang at the end. `raise` raises an error. With `drop`, each rank reads as
+            many samples as the smallest one has. With `repeat`, each rank reads as many as the
+            largest one has, its own samples again from the start. (torch's DistributedSampler can
+            do both.) With `keep`, each rank reads what its tars contain, even if that is nothing.
+        eod_token: The token that ends documents. If given, the reader yields dictionaries with
+            tokens, labels and boundaries of documents instead of contexts, like a `Nanoset` with
             inter_document_masking.
 
     Raises:
-        MissingError: There is no manifest.
-        ConfigError: The rank is outside [0, world_size); ranks have different numbers of samples,
-            or (unless these are kept) one has none.
+        MissingError: The manifest does not exist.
+        ConfigError: The rank is outside [0, world_size), the ranks have different numbers of
+            samples, or (unless these are kept) one has none.
     """
 
     def __init__(
@@ -125,23 +110,25 @@ class ShardReader:
         self._shards = _shards_of_rank(rows, _Division(rank, world_size, uneven), manifest)
         self._manifest_digest = _manifest_digest(rows, uneven)
         self._position = _START
-        self._state_worker: _Worker | None = None  # of the position
+        self._state_worker: _Worker | None = None  # the one that was at this position
         _register_with_torch(type(self))
 
     @property
     def samples(self) -> int:
-        """Samples of this rank, all its workers together."""
+        """Number of samples of this rank, of all its workers together."""
         return sum(shard.taken for shard in self._shards)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the contexts from the current position on, each of shape (length,), or as samples
-        with `eod_token`.
+        """Yield the contexts from the current position on.
+
+        Yields:
+            Arrays of shape (length,), or dictionaries if there is an `eod_token`.
 
         Raises:
-            StaleError: The state that was loaded is another worker's.
+            StaleError: The loaded state was saved by another worker.
         """
         worker = _torch_worker() or _Worker(0, 1)
-        # A position means something only for the worker that was there: each has other shards.
+        # A position is only valid for the worker that was there, because each has other shards.
         is_started = self._position != _START
         if is_started and self._state_worker not in (None, worker):
             raise _foreign_state(str(self._state_worker), str(worker))
@@ -157,18 +144,23 @@ class ShardReader:
                 contexts = islice(contexts, shard.taken - sample)
             for context in contexts:
                 sample += 1
-                # The state counts a sample as soon as it is handed out.
+                # The state counts a sample as soon as it is yielded.
                 if sample < shard.taken:
                     self._position = _Position(number, sample)
                 else:
                     self._position = _Position(number + 1, 0)
-                yield context if self.eod_token is None else bounded_sample(context, self.eod_token)
+                if self.eod_token is None:
+                    yield context
+                else:
+                    yield bounded_sample(context, self.eod_token)
             sample = 0
         self._position = _START
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this worker's position: the shards that are finished, and the samples taken of the
-        one after them.
+        """Return this worker's position, for `load_state_dict`.
+
+        `shard` is the number of shards that were read completely, and `sample` the number of
+        samples that were read of the next one.
         """
         worker = _torch_worker() or self._state_worker or _Worker(0, 1)
         return {
@@ -185,7 +177,7 @@ class ShardReader:
         """Continue at a position that `state_dict` returned.
 
         Raises:
-            StaleError: It is of other data or ranks.
+            StaleError: The state was saved with other data or ranks.
         """
         rank = state["rank"]
         world_size = state["world_size"]
@@ -216,12 +208,13 @@ def _shards_of_rank(
     """Return the shards of a rank, in order.
 
     Raises:
-        ConfigError: The ranks have different numbers of samples, and `uneven` does not say what to
-            do.
+        ConfigError: The ranks have different numbers of samples, and `uneven` is `raise`; or one
+            has none.
     """
     world_size = division.world_size
     rank_rows = rows[division.rank :: world_size]
     shards = [_RankShard(row.stem, row.samples, taken=row.samples) for row in rank_rows]
+
     # Distributed training waits for the slowest rank, so all must have as many samples.
     counts = [0] * world_size  # samples of each rank
     for number, row in enumerate(rows):
@@ -233,7 +226,7 @@ def _shards_of_rank(
     if division.uneven == "raise" or not least:
         raise _uneven_error(f"{len(rows):,} tars for {world_size:,} ranks", least, most, manifest)
 
-    # Take shards until there are enough samples, from the start again if need be.
+    # Take shards until there are enough samples, if necessary from the start again.
     missing = least if division.uneven == "drop" else most
     taken: list[_RankShard] = []
     for shard in cycle(shards):
@@ -257,7 +250,7 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
     else:
         remedy = f"{more_tars}; uneven='keep' takes them as they are"
     return ConfigError(
-        "the ranks have different numbers of samples: distributed training would wait for ever at the end",
+        "the ranks have different numbers of samples: distributed training would hang at the end",
         where=manifest,
         found=f"{division}: {least:,} to {most:,} samples a rank",
         expected="as many tars of equal size for each rank",
@@ -266,11 +259,14 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
 
 
 def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
-    """Return what a state is compared by: the manifest, and what changes which samples a rank
-    takes.
+    """Return a digest of everything that decides which samples a rank reads.
+
+    A state can only be loaded if this digest has not changed.
     """
     plain_rows = [tuple(row) for row in rows]
-    text = repr((uneven, plain_rows)) if uneven in ("drop", "repeat") else repr(plain_rows)
+    text = repr(plain_rows)
+    if uneven in ("drop", "repeat"):
+        text = repr((uneven, plain_rows))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -285,8 +281,9 @@ def _foreign_state(found: str, expected: str) -> StaleError:
 
 
 def _register_with_torch(reader: type) -> None:
-    """Make readers count as torch's IterableDatasets. torch takes seconds to import, so this never
-    imports it.
+    """Make readers count as torch's IterableDatasets, if torch was imported.
+
+    torch takes seconds to import, so this never imports it.
     """
     data = sys.modules.get("torch.utils.data")
     if data is not None and not issubclass(reader, data.IterableDataset):
@@ -300,105 +297,3 @@ def _torch_worker() -> _Worker | None:
     if info is None:
         return None
     return _Worker(info.id, info.num_workers)
-
-
-def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz`
-    as int64.
-
-    Members that webdataset passes over, such as hidden files, and those that cannot hold tokens,
-    such as `README.md`, are no contexts.
-
-    Args:
-        path: Of the tar.
-        begin: Contexts to skip unread.
-
-    Raises:
-        MissingError: There is no such file.
-        FormatError: The shard is damaged.
-    """
-    path = Path(path)
-    archive = map_archive(path)
-    for member in islice(iterate_token_members(archive, path), begin, None):
-        yield read_member(archive, member, path)
-
-
-def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape
-    (length,).
-
-    Raises:
-        MissingError: The manifest or a shard is missing.
-        FormatError: A shard is not what the manifest says.
-    """
-    folder = Path(folder)
-    for row in manifest_rows(folder / MANIFEST_NAME):
-        yield from iterate_counted(folder / f"{row.stem}.tar", row.samples)
-
-
-def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts [start, samples) of a shard that must hold `samples` contexts.
-
-    Raises:
-        MissingError: There is no such file.
-        FormatError: The shard is damaged, or holds more or fewer.
-    """
-    # One context too many is enough to know that the shard is another one.
-    count = start
-    for context in iterate_shard(path, start):
-        count += 1
-        if count > samples:
-            break
-        yield context
-    if count != samples:
-        more = " or more" if count > samples else ""
-        raise FormatError(
-            "a shard does not hold what the manifest says",
-            where=path,
-            found=f"{count} contexts{more}",
-            expected=f"{samples} contexts",
-            remedy="make the shard again, or fetch it again",
-        )
-
-
-def manifest_rows(path: Path) -> list[ManifestRow]:
-    """Return the shards of a manifest.
-
-    Raises:
-        MissingError: There is no such file.
-        FormatError: A line is not a row of a manifest.
-    """
-    try:
-        lines = read_regular(path).splitlines()
-    except FileNotFoundError as error:
-        raise MissingError(
-            "no manifest of shards",
-            where=path,
-            remedy="finish writing the dataset, or give the folder of a finished one",
-        ) from error
-    rows: list[ManifestRow] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(_parse_row(line))
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                "not a row of a manifest of shards",
-                where=f"{path}, line {number}",
-                found=f"{line[:80]!r} ({error})",
-                remedy="write the manifest again",
-            ) from error
-    return rows
-
-
-def _parse_row(line: bytes) -> ManifestRow:
-    """Parse one line of a manifest."""
-    row = orjson.loads(line)
-    stem = row["shard"]
-    samples = row["num_sequences"]
-    # A bool is an int in Python, but no count.
-    is_count = type(samples) is int and samples >= 0
-    if not is_inside(stem) or not is_count:
-        raise ValueError(
-            "shard must name a file below the manifest's folder, num_sequences be a whole number"
-        )
-    return ManifestRow(stem, samples)

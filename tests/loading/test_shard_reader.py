@@ -15,7 +15,8 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleErr
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import iterate_members
 from nanoset_core.loading import shard_reader as reader_module
-from nanoset_core.loading.shard_reader import ShardReader, iterate_shard, iterate_shards
+from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
+from nanoset_core.loading.shard_reader import ShardReader
 
 CONTEXTS = 53
 
@@ -300,7 +301,7 @@ def test_a_manifest_with_a_bad_row(dataset, line):
 
 def test_reading_and_writing_import_no_more_than_they_need(dataset):
     code = (
-        "import sys; from nanoset_core.loading.shard_reader import iterate_shards; "
+        "import sys; from nanoset_core.loading.shard_files import iterate_shards; "
         "import nanoset_core.stages.webdataset.writing; "
         f"n = sum(1 for _ in iterate_shards({str(dataset)!r})); "
         "print(n, sorted({'webdataset', 'torch', 'isal', 'pyarrow', 'dagster'} & set(sys.modules)))"

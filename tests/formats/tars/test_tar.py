@@ -14,7 +14,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.formats.tars import tar_input
 from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers, iterate_members
 from nanoset_core.formats.tars.tar_input import flatten_tars, passed_over_text, survey_tars
-from nanoset_core.loading.shard_reader import iterate_shard
+from nanoset_core.loading.shard_files import iterate_shard
 
 GOLDEN = GOLDEN_FILES / "webdataset"
 

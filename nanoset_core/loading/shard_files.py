@@ -1,0 +1,146 @@
+"""Read the tars of a shuffled webdataset, and the manifest that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.formats.tars.members import read_member
+from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
+from nanoset_core.formats.tars.tar import map_archive
+from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.regular_files import read_regular
+
+_MAX_BYTES_SHOWN = 80
+
+
+class ManifestRow(NamedTuple):
+    """One shard of a manifest."""
+
+    stem: str
+    """Path of its tar below the manifest's folder, without `.tar`."""
+    samples: int
+
+
+def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the contexts of one shard, each of shape (length,).
+
+    Contexts stored as `npy` have their own dtype, those stored as `json.gz` are int64. Members that
+    webdataset ignores, such as hidden files, and those that cannot contain tokens, such as
+    `README.md`, are not contexts.
+
+    Args:
+        path: Of the tar.
+        begin: How many contexts to skip without reading them.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The shard is damaged.
+    """
+    path = Path(path)
+    archive = map_archive(path)
+    for member in islice(iterate_token_members(archive, path), begin, None):
+        yield read_member(archive, member, path)
+
+
+def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the contexts of a dataset in the order of its `manifest.jsonl`; each of shape (length,).
+
+    Args:
+        folder: Folder of the tars and their manifest.
+
+    Raises:
+        MissingError: The manifest or a shard does not exist.
+        FormatError: A shard is not as the manifest says.
+    """
+    folder = Path(folder)
+    for row in manifest_rows(folder / MANIFEST_NAME):
+        yield from iterate_counted(folder / f"{row.stem}.tar", row.samples)
+
+
+def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the contexts of a shard, and check how many there are.
+
+    Args:
+        path: Of the tar.
+        samples: How many contexts the shard must have.
+        start: How many contexts to skip without reading them.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The shard is damaged, or has more or fewer contexts.
+    """
+    # One context too many is enough to know that the shard is another one.
+    count = start
+    for context in iterate_shard(path, start):
+        count += 1
+        if count > samples:
+            break
+        yield context
+
+    if count != samples:
+        found = f"{count} contexts"
+        if count > samples:
+            found += " or more"
+        raise FormatError(
+            "a shard does not hold what the manifest says",
+            where=path,
+            found=found,
+            expected=f"{samples} contexts",
+            remedy="make the shard again, or fetch it again",
+        )
+
+
+def manifest_rows(path: Path) -> list[ManifestRow]:
+    """Return the shards that a manifest lists.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: A line is not a row of a manifest.
+    """
+    try:
+        lines = read_regular(path).splitlines()
+    except FileNotFoundError as error:
+        raise MissingError(
+            "no manifest of shards",
+            where=path,
+            remedy="finish writing the dataset, or give the folder of a finished one",
+        ) from error
+
+    rows: list[ManifestRow] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(_parse_row(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                "not a row of a manifest of shards",
+                where=f"{path}, line {number}",
+                found=f"{line[:_MAX_BYTES_SHOWN]!r} ({error})",
+                remedy="write the manifest again",
+            ) from error
+    return rows
+
+
+def _parse_row(line: bytes) -> ManifestRow:
+    """Parse one line of a manifest.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is not a row of a manifest.
+    """
+    row = orjson.loads(line)
+    stem = row["shard"]
+    samples = row["num_sequences"]
+    # A bool is an int in Python, but not a count.
+    is_count = type(samples) is int and samples >= 0
+    if not is_inside(stem) or not is_count:
+        raise ValueError(
+            "shard must name a file below the manifest's folder, num_sequences be a whole number"
+        )
+    return ManifestRow(stem, samples)
