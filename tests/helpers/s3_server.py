@@ -7,7 +7,7 @@ import io
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, Thread
@@ -133,6 +133,17 @@ def upload_raw(folder: Path, place: S3Store) -> S3Store:
         if path.is_file():
             raw.put_file(path.relative_to(folder).as_posix(), path)
     return raw
+
+
+def root_in(place: S3Store) -> dict[str, str]:
+    """Return replacements in the sample project's settings that put its outputs into a bucket."""
+    root = f"root: {place.url()}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
+    return {"root: data": root}
+
+
+def total_bytes(ranges: Iterable[tuple[str, int, int]]) -> int:
+    """Return the bytes of ranges of objects, each as (name, start, stop)."""
+    return sum(stop - start for _, start, stop in ranges)
 
 
 def objects(place: S3Store) -> dict[str, str]:

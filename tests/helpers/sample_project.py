@@ -49,6 +49,9 @@ FEWER = {
 }
 """Replacements in CONFIG that leave outputs of every kind, and a build a third fewer runs."""
 
+WITH_PBIN = {"nanosets:": "pbin: [web, code]\nnanosets:"}
+"""Replacements in CONFIG that convert two corpora to `.pbin`, too."""
+
 SENTENCE = "the data of a model is read in order and shuffled by seed then packed into samples of one length"
 WORDS = SENTENCE.split(" ")
 

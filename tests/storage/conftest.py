@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +20,10 @@ from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_large_text
-from helpers.s3_server import upload_raw
-from helpers.sample_project import write_project
+from helpers.s3_server import root_in, upload_raw
+from helpers.sample_project import WITH_PBIN, write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
-
-PACKED = {"nanosets:": "pbin: [web, code]\nnanosets:"}
 
 
 @pytest.fixture(scope="session")
@@ -78,14 +76,6 @@ def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_reading, "_client", functools.cache(s3_reading._client.__wrapped__))
 
 
-def with_root(place: S3Store) -> dict[str, str]:
-    """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a
-    bucket.
-    """
-    root = f"root: {place.url()}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
-    return {"root: data": root, **PACKED}
-
-
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """(name, begin, end) of every range of an object that is read."""
@@ -100,21 +90,16 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     return found
 
 
-def total(ranges: Iterable[tuple[str, int, int]]) -> int:
-    """Bytes of ranges."""
-    return sum(end - begin for _, begin, end in ranges)
-
-
 @pytest.fixture
 def remote_project(make_project, place) -> Callable[..., Path]:
     """Writes a project whose root is the bucket; → its nanoset.yaml."""
-    return lambda name="project": make_project(name, with_root(place))
+    return lambda name="project": make_project(name, root_in(place) | WITH_PBIN)
 
 
 @pytest.fixture(scope="session")
 def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
     """nanoset.yaml of a project that was built in its own folder; not to be written to."""
-    config = write_project(tmp_path_factory.mktemp("here") / "project", tokenizer_file, PACKED)
+    config = write_project(tmp_path_factory.mktemp("here") / "project", tokenizer_file, WITH_PBIN)
     build_all(config)
     return config
 
@@ -132,7 +117,7 @@ class There(NamedTuple):
 def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> There:
     place = s3_server.new_bucket(endpoint, "of/another")
     folder = tmp_path_factory.mktemp("there") / "project"
-    project = build_all(write_project(folder, tokenizer_file, with_root(place)))
+    project = build_all(write_project(folder, tokenizer_file, root_in(place) | WITH_PBIN))
     return There(s3_server.snapshot(place), project.outputs.folder)
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
-from storage.conftest import total
 
 from helpers import s3_server
 from helpers.answering import answering, say
 from helpers.command import invoke_nanoset
+from helpers.s3_server import total_bytes
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDatasetBuilder, load_config
 from nanoset_core.errors import (
@@ -220,7 +220,7 @@ def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
     assert run("pbin describe IN/large.pbin", url, "").output == run(
         "pbin describe IN/large.pbin", given, ""
     ).output.replace(str(given), url)
-    assert total(ranges) < path.stat().st_size / 4
+    assert total_bytes(ranges) < path.stat().st_size / 4
     outcome = invoke_nanoset(arguments("pbin describe IN/nothing.pbin", url, ""))
     assert isinstance(outcome.exception, MissingError)
     assert outcome.exception.where == f"{url}/nothing.pbin"
@@ -413,7 +413,7 @@ def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
     run("merge --input IN --output-prefix OUT/x", tmp_path / "large", tmp_path)
     url = f"{bucket.url()}/out"
     run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url)
-    assert total(ranges) < 1000, "nothing but indices passed through this process"
+    assert total_bytes(ranges) < 1000, "nothing but indices passed through this process"
     for ending in ("bin", "idx"):
         assert bucket.read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
     assert (

@@ -10,12 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from storage.conftest import total, with_root
 
 from helpers import s3_server
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import current_output, current_shards, verify_at
-from helpers.sample_project import jsonl, outputs_of
+from helpers.s3_server import root_in, total_bytes
+from helpers.sample_project import WITH_PBIN, jsonl, outputs_of
 from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
@@ -71,7 +71,8 @@ def here(tmp_path_factory, tokenizer_file):
 def shards(endpoint, tmp_path_factory, tokenizer_file):
     """The objects of a bucket in which the same corpus is tokenized."""
     place = s3_server.new_bucket(endpoint, "of/another")
-    tokenize(write(tmp_path_factory.mktemp("there") / "project", tokenizer_file, with_root(place)))
+    folder = tmp_path_factory.mktemp("there") / "project"
+    tokenize(write(folder, tokenizer_file, root_in(place) | WITH_PBIN))
     return s3_server.snapshot(place)
 
 
@@ -82,7 +83,7 @@ def project(here, place, shards, tmp_path) -> Project:
     shutil.copytree(here.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
     config = tmp_path / "project" / here.name
     text = config.read_text()
-    for old, new in with_root(place).items():
+    for old, new in (root_in(place) | WITH_PBIN).items():
         text = text.replace(old, new)
     config.write_text(text)
     return Project.open(config)
@@ -190,7 +191,7 @@ def test_deep_verification_reads_each_token_once_and_keeps_none(
     found = verify_at(small, DATASET, deep=True)
     assert found.passed
     assert found.figures["tokens_read"] == made.facts["tokens"]
-    assert total(one for one in ranges if one[0].endswith(BIN)) == size
+    assert total_bytes(one for one in ranges if one[0].endswith(BIN)) == size
     assert not list(small.outputs.folder.rglob("*.bin"))
 
 

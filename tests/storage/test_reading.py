@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from storage.conftest import total
 
 from helpers.answering import answering, say
+from helpers.s3_server import total_bytes
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
 from nanoset_core.storage import reading
@@ -76,7 +76,7 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(
     found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
     assert found == take_inventory(tmp_path / "web", "web")
     assert len(executor.tasks) == len(found.pieces) == 13
-    assert total(ranges) <= len(lines) + 2 * 13 * 4096
+    assert total_bytes(ranges) <= len(lines) + 2 * 13 * 4096
 
 
 SLOW_DOWN = (

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storage.conftest import total
 
 from helpers.chosen_server import SERVER
+from helpers.s3_server import total_bytes
 from helpers.token_sources import plan_of, stored, write
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
@@ -91,7 +91,7 @@ def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_
             hashlib.sha256((tmp_path / "out" / tar.name).read_bytes()).digest()
             == hashlib.sha256(tar.read_bytes()).digest()
         )
-    times = total(ranges) / (2 * len(tokens))
+    times = total_bytes(ranges) / (2 * len(tokens))
     assert times <= 1.01 if most_kept else times > 1.5
 
 
@@ -105,7 +105,7 @@ def test_long_rows_are_fetched_by_themselves_and_short_gaps_with_them(place, tmp
         begins = np.linspace(5, len(data) - row, count).astype(np.int64)
         ranges.clear()
         blocks.fetch(begins, begins + row)
-        assert total(ranges) < most * count * row
+        assert total_bytes(ranges) < most * count * row
         assert len(ranges) <= min(count, len(data) >> 16)
         for begin in begins.tolist():
             assert blocks[begin : begin + row] == data[begin : begin + row]

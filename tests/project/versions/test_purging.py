@@ -20,6 +20,7 @@ from helpers.building import make_columns, make_corpora, make_view, run_stages
 from helpers.command import hide_command, invoke_nanoset
 from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
+from helpers.s3_server import root_in
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purging
@@ -443,10 +444,7 @@ def test_a_damaged_record_is_named(project):
 def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
     from helpers import s3_server
 
-    root = {
-        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
-    }
-    file = write_project(tmp_path / "project", tokenizer_file, root | CHANGES)
+    file = write_project(tmp_path / "project", tokenizer_file, root_in(bucket) | CHANGES)
     (file.parent / "drop.txt").write_text("web-7\n")
     (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
     project = Project.open(file)

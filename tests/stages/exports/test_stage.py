@@ -10,6 +10,7 @@ import pytest
 from helpers.building import make_corpora, make_view
 from helpers.exports import CHANGES, NAMES, build_exports
 from helpers.inspecting import graph_of, read_dataset
+from helpers.s3_server import root_in
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
@@ -228,10 +229,9 @@ def test_the_length_of_samples_is_asked_for_where_there_are_some(
 
 
 def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, bucket):
-    root = {
-        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
-    }
-    project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
+    project = Project.open(
+        write_project(tmp_path / "project", tokenizer_file, root_in(bucket) | CHANGES)
+    )
     make_corpora(project, "web")
     make_view(project, "kept")
     made = {name: make_export(project, name) for name in NAMES}

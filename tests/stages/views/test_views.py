@@ -25,6 +25,7 @@ from helpers.inspecting import (
     read_dataset,
     verify_at,
 )
+from helpers.s3_server import root_in
 from helpers.sample_project import jsonl, outputs_of, sentences, write_corpus, write_project
 from helpers.views import CHANGES, DROPPED, origins, texts_of
 from nanoset_core import merge_indexed_datasets
@@ -212,11 +213,8 @@ def test_a_damaged_view_is_found(project):
 
 def test_the_same_bytes_in_a_bucket(project_with_views, tmp_path, bucket):
     here = outputs_of(project_with_views)
-    root = {
-        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"
-    }
     tokenizer = project_with_views.parent / "tokenizer.json"
-    file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
+    file = write_project(tmp_path / "project", tokenizer, root_in(bucket) | CHANGES)
     shutil.copytree(project_with_views.parent / "drop", file.parent / "drop")
     project = Project.open(file)
     make_corpora(project, "web")
