@@ -1,180 +1,216 @@
-"""Contamination of a project's corpora: what is found where, policies, views without it, appends,
-gc and a bucket.
-"""
+"""Contamination of a project's corpora: matches, policies, clean views, appends, gc and a bucket."""
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from helpers.building import make_corpora, make_mappings, make_view
-from helpers.inspecting import current_output, node_at
-from helpers.sample_project import WORDS, jsonl, outputs_of, write_corpus
+from helpers.building import (
+    collect_garbage,
+    make_corpora,
+    make_mappings,
+    make_view,
+    open_project,
+)
+from helpers.contamination import (
+    QUESTIONS,
+    documents_with,
+    places_of_matches,
+    searched_project,
+    with_settings,
+    write_questions,
+)
+from helpers.inspecting import current_output, node_at, verify_at
+from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.contamination import make as contamination
-from nanoset_core.stages.contamination.matches import MATCHES, summarize
-from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents
+from nanoset_core.stages.contamination import make as make_module
+from nanoset_core.stages.contamination.make import find_contamination
+from nanoset_core.stages.contamination.stage import contaminated_documents
 
-QUESTIONS = [
-    "If two sailors walk 17 miles to the old harbour of Lisbon, how tired are their seven donkeys?",
-    "A painter mixes nine buckets of blue with a cup of yellow; which wall of the windmill does she finish on Friday?",
-    "Bakers in Antwerp sell bread by weight. Does a wet loaf cost more than its flour did last winter?",
-]
-PLANTS = {
-    4: QUESTIONS[0],
-    17: QUESTIONS[2].upper().replace(" ", "\n"),
-    23: QUESTIONS[1].replace("yellow", "green"),
+# The first file has questions as they are and in other layout, the second one with a word changed.
+FILES = {
+    "0.jsonl": documents_with(30, {4: QUESTIONS[0], 17: QUESTIONS[2].upper().replace(" ", "\n")}),
+    "1.jsonl": documents_with(30, {23: QUESTIONS[1].replace("yellow", "green")}),
 }
-SETTINGS = {
-    "tokenization": {"range_mib": 0.005, "workers": 1},
-    "contamination": {"evals": {"files": "evals/*.jsonl", "text_keys": ["question"]}},
-    "nanosets": {"plain": {"blend": "web", "sequence_length": 16, "split": "1,0,0"}},
-    "views": {"clean": {"of": "web", "clean_of": ["evals"]}},
-}
-
-
-def rows(count: int, plants: dict[int, str]) -> list[dict[str, str]]:
-    texts = [
-        " ".join(WORDS[number * (k + 3) % len(WORDS)] for k in range(30)) for number in range(count)
-    ]
-    return [
-        {"id": f"d{number}", "text": f"{text} {plants.get(number, '')}\n{text}"}
-        for number, text in enumerate(texts)
-    ]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, tokenizer_file) -> Path:
-    """A project that was looked through; not to be written to."""
-    file = write_corpus(
-        tmp_path_factory.mktemp("contamination") / "project", tokenizer_file, SETTINGS
-    )
-    shutil.rmtree(file.parent / "raw")
-    for part, numbers in enumerate(({4, 17}, {23})):
-        path = file.parent / "raw" / "web" / f"{part}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jsonl(rows(30, {one: PLANTS[one] for one in numbers})))
-    (file.parent / "evals").mkdir()
-    (file.parent / "evals" / "a.jsonl").write_bytes(jsonl({"question": text} for text in QUESTIONS))
-    project = Project.open(file)
-    make_corpora(project)
-    contamination.find_contamination(project, "evals", "web")
-    return file
-
-
-@pytest.fixture
-def project(made, tmp_path) -> Project:
-    """A copy of it."""
-    shutil.copytree(made.parent, tmp_path / "project", symlinks=True)
-    return Project.open(tmp_path / "project" / "nanoset.yaml")
-
-
-def with_policy(project: Project, policy: str, blend: str = "web") -> Project:
-    settings = json.loads(project.config.file.read_text())
-    settings["contamination"]["evals"]["policy"] = policy
-    settings["nanosets"]["plain"]["blend"] = blend
-    project.config.file.write_text(json.dumps(settings))
-    return Project.open(project.config.file)
-
-
-def found(project: Project) -> list[tuple[object, ...]]:
-    manifest = current_output(project, "contamination/evals/web")
-    columns = ("document", "file", "line", "id", "evaluation_file", "evaluation_line")
-    table = pq.read_table(manifest.path(MATCHES)).to_pylist()
-    return [tuple(row[name] for name in columns) for row in table]
-
-
-EXPECTED = [
+PLACES = [
     (4, "0.jsonl", 5, "d4", "a.jsonl", 1),
     (17, "0.jsonl", 18, "d17", "a.jsonl", 3),
     (53, "1.jsonl", 24, "d23", "a.jsonl", 2),
 ]
 
 
-def test_files_and_lines_of_both_are_named(project):
-    assert found(project) == EXPECTED
-    assert contaminated_documents(project, "evals", "web").tolist() == [4, 17, 53]
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory, tokenizer_file) -> Path:
+    """A project whose corpus was searched for the questions; not to be changed."""
+    folder = tmp_path_factory.mktemp("contamination") / "project"
+    return searched_project(folder, tokenizer_file, FILES, QUESTIONS)
+
+
+@pytest.fixture
+def project(searched, tmp_path) -> Project:
+    """A copy of the project."""
+    shutil.copytree(searched.parent, tmp_path / "project", symlinks=True)
+    return open_project(tmp_path / "project" / "nanoset.yaml")
+
+
+@pytest.fixture
+def searched_shards(monkeypatch) -> list[int]:
+    """The first document of each shard that is searched during the test."""
+    first_documents: list[int] = []
+    search_shard = make_module._search_shard
+
+    def spy(evaluation, task):
+        first_documents.append(task.first)
+        return search_shard(evaluation, task)
+
+    monkeypatch.setattr(make_module, "_search_shard", spy)
+    return first_documents
+
+
+def append_document_with(project: Project, question: str) -> None:
+    """Add a file of 25 documents to the corpus, of which the twelfth holds a question."""
+    path = project.config.file.parent / "raw" / "web" / "2.jsonl"
+    path.write_bytes(jsonl(documents_with(25, {11: question})))
+    make_corpora(project)
+
+
+def test_matches_name_the_lines_of_documents_and_of_evaluation_texts(project):
+    assert places_of_matches(project) == PLACES
+
+
+def test_the_first_matches_are_facts_of_the_output(project):
     first = current_output(project, "contamination/evals/web").facts["first"][0]
+
     assert first["share"] == 1.0
     assert first["words"].startswith("if two sailors walk 17 miles to the old harbour of lisbon")
 
 
+def test_contaminated_documents_are_numbered_in_the_dataset(project):
+    assert contaminated_documents(project, "evals", "web").tolist() == [4, 17, 53]
+
+
 @pytest.mark.parametrize(
-    ("policy", "blend", "says"),
+    ("policy", "blend", "severities"),
     [
-        ("warn", "web", "warning"),
-        ("warn", "clean", "warning"),
-        ("block", "web", "error"),
-        ("block", "clean", None),
-        ("exclude", "web", "warning"),
-        ("exclude", "clean", None),
+        ("warn", "web", ["warning"]),
+        ("warn", "clean", ["warning"]),
+        ("block", "web", ["error"]),
+        ("block", "clean", []),
+        ("exclude", "web", ["warning"]),
+        ("exclude", "clean", []),
     ],
 )
-def test_policies(project, policy, blend, says):
-    project = with_policy(project, policy, blend)
+def test_a_policy_decides_what_contaminated_documents_mean(project, policy, blend, severities):
+    project = with_settings(project, "contamination.evals", policy=policy)
+    project = with_settings(project, "nanosets.plain", blend=blend)
+
+    report = verify_at(project, "contamination/evals/web")
+
+    assert [finding.severity for finding in report.findings] == severities
+
+
+def test_a_section_is_verified_by_its_name(project):
     [report] = verify_project(project, ["evals"])
-    assert [finding.severity for finding in report.findings] == ([says] if says else [])
-    if says == "error":
-        assert report.errors[0].where.endswith("raw/web/0.jsonl:5")
-        assert "100% of a.jsonl:1: 'if two sailors" in str(report.errors[0].found)
-        assert "clean_of: [evals] instead of web" in str(report.errors[0].remedy)
-    search = node_at("contamination/evals/web")
-    gate = {"after evals of web": search} if policy == "block" and blend == "web" else {}
+
+    assert report.output == "contamination/evals/web"
+    assert report.figures["contaminated"] == 3
+
+
+def test_a_block_names_a_match_and_how_to_leave_it_out(project):
+    project = with_settings(project, "contamination.evals", policy="block")
+
+    [error] = verify_at(project, "contamination/evals/web").errors
+
+    assert error.where.endswith("raw/web/0.jsonl:5")
+    assert "100% of a.jsonl:1: 'if two sailors" in str(error.found)
+    assert "clean_of: [evals] instead of web" in str(error.remedy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "blend", "is_gated"),
+    [
+        ("block", "web", True),
+        ("block", "clean", False),
+        ("warn", "web", False),
+        ("exclude", "web", False),
+    ],
+)
+def test_only_a_block_has_to_pass_before_training_reads_the_corpus(
+    project, policy, blend, is_gated
+):
+    project = with_settings(project, "contamination.evals", policy=policy)
+    project = with_settings(project, "nanosets.plain", blend=blend)
+
     inputs = node_at("nanosets/plain/train/index_mappings").inputs(project.config)
-    assert {name: node for name, node in inputs.items() if node.stage is search.stage} == gate
-    made = make_mappings(project, "plain", "train") if blend == "web" else None
-    assert made is None or set(made.recipe["parents"]) == {"web"}, (
-        "a gate is no part of what is made behind it"
-    )
+
+    search = node_at("contamination/evals/web")
+    gates = {name: node for name, node in inputs.items() if node.stage is search.stage}
+    assert gates == ({"after evals of web": search} if is_gated else {})
 
 
-def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkeypatch):
+def test_a_block_is_no_parent_of_what_is_made_after_it(project):
+    project = with_settings(project, "contamination.evals", policy="block")
+
+    mappings = make_mappings(project, "plain", "train")
+
+    assert set(mappings.recipe["parents"]) == {"web"}
+
+
+def test_a_clean_view_has_the_other_documents(project):
     view = make_view(project, "clean")
+
     assert view.facts["documents"] == 57
     assert view.facts["steps"][-1][1] == "clean of evals"
-    (project.config.file.parent / "raw" / "web" / "2.jsonl").write_bytes(
-        jsonl(rows(25, {11: QUESTIONS[1]}))
-    )
-    make_corpora(project)
-    looked = []
-    work = contamination._search_shard
-    monkeypatch.setattr(
-        contamination,
-        "_search_shard",
-        lambda texts, task: looked.append(task.first) or work(texts, task),
-    )
-    contamination.find_contamination(project, "evals", "web")
-    assert looked == [60]
-    assert found(project) == [*EXPECTED, (71, "2.jsonl", 12, "d11", "a.jsonl", 2)]
+
+
+def test_after_an_append_only_the_new_shards_are_searched(project, searched_shards):
+    append_document_with(project, QUESTIONS[1])
+
+    find_contamination(project, "evals", "web")
+
+    assert searched_shards == [60]
+    assert places_of_matches(project) == [*PLACES, (71, "2.jsonl", 12, "d11", "a.jsonl", 2)]
     assert make_view(project, "clean").facts["documents"] == 81
-    looked.clear()
-    collect(project)
-    shutil.rmtree(project.outputs.folder / contamination.STAGE)
-    contamination.find_contamination(project, "evals", "web")
-    assert not looked, "gc keeps what was found in shards"
-    (project.config.file.parent / "evals" / "b.jsonl").write_bytes(
-        jsonl([{"question": rows(2, {})[1]["text"]}])
-    )
-    contamination.find_contamination(project, "evals", "web")
-    assert sorted(looked) == [0, 30, 60]
-    assert len(found(project)) > 4
 
 
-def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
+def test_garbage_collection_keeps_what_was_found_in_shards(project, searched_shards):
+    collect_garbage(project)
+    shutil.rmtree(project.outputs.folder / "contamination")
+
+    find_contamination(project, "evals", "web")
+
+    assert searched_shards == []
+    assert places_of_matches(project) == PLACES
+
+
+def test_all_shards_are_searched_for_other_evaluation_files(project, searched_shards):
+    known_text = documents_with(2, {})[1]["text"]
+    write_questions(project.config.file.parent / "evals" / "b.jsonl", [known_text])
+
+    find_contamination(project, "evals", "web")
+
+    assert sorted(searched_shards) == [0, 30]
+    assert len(places_of_matches(project)) > len(PLACES)
+
+
+def test_missing_evaluation_files_are_an_error(project):
     shutil.rmtree(project.config.file.parent / "evals")
+
     with pytest.raises(MissingError, match=r"contamination\.evals\.files"):
-        contamination.find_contamination(project, "evals", "web")
+        find_contamination(project, "evals", "web")
+
+
+def test_impossible_sections_are_errors_of_the_settings(project):
     settings = json.loads(project.config.file.read_text())
     settings["views"]["clean"]["clean_of"] = ["evil"]
     settings["contamination"] = {"evals": {"files": [], "of": ["clean"]}, "plain": {"files": "x"}}
+
     _, errors = check_config(settings, project.config.file)
+
     assert sorted(error.what for error in errors) == [
         "a view is searched by way of its corpus",
         "no such section of contamination",
@@ -191,124 +227,46 @@ def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
         ["evals", "linked/a.jsonl"],
     ],
 )
-def test_a_file_that_is_named_twice_is_refused(project, files):
+def test_an_evaluation_file_with_two_names_is_refused(project, files):
     (project.config.file.parent / "linked").symlink_to("evals")
-    settings = json.loads(project.config.file.read_text())
-    settings["contamination"]["evals"]["files"] = files
-    project.config.file.write_text(json.dumps(settings))
+    project = with_settings(project, "contamination.evals", files=files)
+
     with pytest.raises(ConfigError, match="named twice"):
-        contamination.find_contamination(Project.open(project.config.file), "evals", "web")
-
-
-def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
-    shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
-    file = tmp_path / "project" / "nanoset.yaml"
-    settings = json.loads(file.read_text()) | {
-        "root": bucket.url(),
-        "storage": {"endpoint_url": bucket.endpoint_url},
-    }
-    file.write_text(json.dumps(settings))
-    project = Project.open(file)
-    make_corpora(project)
-    contamination.find_contamination(project, "evals", "web")
-    here = outputs_of(made)
-    for name in (stored.name for stored in bucket.list("contamination")):
-        if name.endswith(MATCHES):
-            assert bucket.sha256(name) == here[name]
-    shutil.rmtree(project.outputs.folder)  # the copies of this machine
-    assert found(Project.open(file)) == EXPECTED
-    assert make_view(project, "clean").facts["documents"] == 57
-
-
-INSTRUCTION = "Read the passage below with care and answer the question with a single word, without any explanation."
-
-
-@pytest.fixture(scope="module")
-def boilerplate(tmp_path_factory, tokenizer_file) -> Path:
-    """A project in which 120 documents hold an instruction, and two a question; not to be written
-    to.
-    """
-    file = write_corpus(
-        tmp_path_factory.mktemp("boilerplate") / "project", tokenizer_file, SETTINGS
-    )
-    shutil.rmtree(file.parent / "raw")
-    plants = dict.fromkeys(range(120), INSTRUCTION) | {
-        7: f"{INSTRUCTION} {QUESTIONS[0]}",
-        130: QUESTIONS[1],
-    }
-    (file.parent / "raw" / "web").mkdir(parents=True)
-    (file.parent / "raw" / "web" / "0.jsonl").write_bytes(jsonl(rows(140, plants)))
-    (file.parent / "evals").mkdir()
-    texts = [INSTRUCTION, *QUESTIONS]
-    (file.parent / "evals" / "a.jsonl").write_bytes(jsonl({"question": text} for text in texts))
-    project = Project.open(file)
-    make_corpora(project)
-    contamination.find_contamination(project, "evals", "web")
-    return file
+        find_contamination(project, "evals", "web")
 
 
 @pytest.fixture
-def shared(boilerplate, tmp_path) -> Project:
-    """A copy of it."""
-    shutil.copytree(boilerplate.parent, tmp_path / "shared", symlinks=True)
-    return Project.open(tmp_path / "shared" / "nanoset.yaml")
+def project_in_bucket(searched, tmp_path, bucket) -> Project:
+    """The same project with its outputs in a bucket, searched there."""
+    shutil.copytree(searched.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
+    config = tmp_path / "project" / "nanoset.yaml"
+    settings = json.loads(config.read_text())
+    settings["root"] = bucket.url()
+    settings["storage"] = {"endpoint_url": bucket.endpoint_url}
+    config.write_text(json.dumps(settings))
+    project = open_project(config)
+    make_corpora(project)
+    find_contamination(project, "evals", "web")
+    return project
 
 
-def made_of(project: Project):
-    return current_output(project, "contamination/evals/web")
+def test_the_table_of_matches_has_the_same_bytes_in_a_bucket(searched, project_in_bucket, bucket):
+    local_digests = outputs_of(searched)
+    tables = [
+        stored.name
+        for stored in bucket.list("contamination")
+        if stored.name.endswith("matches.parquet")
+    ]
+
+    assert tables
+    for name in tables:
+        assert bucket.sha256(name) == local_digests[name]
 
 
-def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shared):
-    question, instruction = CONTAMINATION.show(shared, made_of(shared)).warnings
+def test_matches_in_a_bucket_are_read_without_local_copies(project_in_bucket):
+    shutil.rmtree(project_in_bucket.outputs.folder)  # the copies of this machine
 
-    assert question.startswith(
-        "2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors"
-    )
-    assert instruction.startswith(
-        "1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents"
-    )
-    assert "120 hold 100% of a.jsonl:1: 'read the passage below" in instruction
-    assert CONTAMINATION.show(shared, made_of(shared)).figures["contaminated"] == 2
-    assert CONTAMINATION.show(shared, made_of(shared)).details["boilerplate only"] == "119"
+    project = open_project(project_in_bucket.config.file)
 
-
-def test_an_older_output_is_summarized_from_its_table(shared):
-    made = made_of(shared)
-    older = replace(
-        made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"}
-    )
-
-    assert list(CONTAMINATION.show(shared, older).warnings) == list(
-        CONTAMINATION.show(shared, made).warnings
-    )
-    assert CONTAMINATION.show(shared, older).figures == CONTAMINATION.show(shared, made).figures
-
-
-def test_a_block_names_boilerplate_apart_and_still_blocks(shared):
-    [report] = verify_project(with_policy(shared, "block"), ["evals"])
-
-    assert report.errors[0].what.startswith(
-        "2 documents that training reads hold texts of evals; 1 text of evals is in"
-    )
-    assert report.errors[0].where.endswith("raw/web/0.jsonl:8")
-    assert report.figures["contaminated"] == 2
-
-
-def test_a_view_still_leaves_boilerplate_out(shared):
-    assert make_view(shared, "clean").facts["documents"] == 140 - 121
-
-
-def test_a_text_in_fewer_documents_is_no_boilerplate():
-    row = {
-        "file": "0.jsonl",
-        "line": 1,
-        "share": 1.0,
-        "words": "a",
-        "evaluation_file": "a.jsonl",
-        "evaluation_line": 1,
-    }
-    matches = [{**row, "document": number} for number in range(99)]
-
-    assert summarize(matches)[:4] == (99, matches[0], 0, 0)
-    assert summarize([*matches, {**row, "document": 99}])[:4] == (0, None, 1, 100)
-    assert summarize([])[:4] == (0, None, 0, 0)
+    assert places_of_matches(project) == PLACES
+    assert make_view(project, "clean").facts["documents"] == 57
