@@ -1,4 +1,4 @@
-"""Fixtures that more than one room uses."""
+"""Fixtures that several folders use, and the order in which workers run the tests."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hypothesis import settings
 from helpers.locations import GOLDEN_FILES
 from helpers.sample_project import tokenizer_json, write_project
 
-# The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search
-# looks for new ones.
+# Hypothesis draws the same examples in every run, so that a failure has a cause in the code.
+# HYPOTHESIS_PROFILE=search looks for new examples.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-ROOMS = ("assets", "storage", "tokenization/bpe")
-"""Rooms whose tests share what takes long to make: one worker runs all of a room. Of others it runs
-all of a file.
+ROOMS = ("assets", "storage", "tokenizers/engines")
+"""Folders whose tests share what takes long to make: one worker runs all tests of such a folder. Of
+other folders, one worker runs all tests of a file.
 """
 LONGEST = [
     "storage",
     "assets",
-    "tokenization/bpe",
+    "tokenizers/engines",
     "deploy/test_postgres.py",
     "end_to_end/test_build.py",
     "faults/test_commands.py",
@@ -37,28 +37,24 @@ LONGEST = [
     "golden_outputs/test_requests.py",
     "faults/test_campaign.py",
 ]
-"""The groups of tests that take longest, first."""
+"""The groups of tests that take longest, the longest first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers take groups in the order in which they are collected, and not those of many tests
-    first.
-    """
+    """Let workers take groups in the order of collection, instead of those with many tests first."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that take longest come first: of two workers, neither is to be alone with one at
-    the end.
-    """
+    """Put the groups that take longest first, so that no worker is left with one at the end."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(_group(item.path), len(ranks)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`--dist loadfile`, with all files of some rooms taken as one."""
+    """Let `--dist loadfile` treat all files of some folders as one."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -70,15 +66,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadRoomScheduling(config, log)
 
 
-# whatever the environment says: three workers and each child would compile all again
+# Whatever the environment says: otherwise each worker and each child process compiles everything.
 sys.dont_write_bytecode = False
-gc.disable()  # until the collection's end: what is imported and collected stays, and is much
+# Until the end of the collection, since what is imported until then stays.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: collecting garbage, as every command that fails does, need not look
-    at it.
-    """
+    """Exempt what was imported from garbage collection, which every failing command runs."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -91,15 +86,13 @@ def _group(file: Path) -> str:
 
 @pytest.fixture(scope="session")
 def golden_tars() -> Path:
-    """Tars that peers wrote, what their readers saw, and the contexts that tokshuf-rust makes."""
+    """The folder of tars by other tools, of what their readers saw, and of tokshuf-rust's contexts."""
     return GOLDEN_FILES / "webdataset"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What engines learn about tokenizers stays out of the user's cache folder, and Dagster reports
-    nothing.
-    """
+    """Keep tests out of the user's cache folder, and Dagster from sending telemetry."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
@@ -109,7 +102,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What tests write need not survive a power cut."""
+    """Do not wait for the disk: what tests write need not survive a power cut."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -117,7 +110,7 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _same_engines() -> Iterator[None]:
-    """`engine: auto` takes the same engine whether or not the extra `fast` is installed."""
+    """Let `engine: auto` take the same engine whether or not the extra `fast` is installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nanoset_core.tokenizers.engines.is_installed", lambda: False)
         yield
@@ -125,7 +118,7 @@ def _same_engines() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte-level BPE tokenizer trained on the test corpora."""
+    """The file of a byte-level BPE tokenizer, trained on the corpora of the sample project."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     path.write_bytes(tokenizer_json(400, "web", "code", "books"))
     return path
@@ -133,7 +126,7 @@ def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
-    """Writes a project into a folder; → its nanoset.yaml."""
+    """A function that writes the sample project and returns its nanoset.yaml."""
 
     def make(name: str = "project", replacements: dict[str, str] | None = None) -> Path:
         return write_project(tmp_path / name, tokenizer_file, replacements)
@@ -143,7 +136,7 @@ def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An S3Store below a prefix of a new bucket."""
+    """A place below a prefix in a new bucket of a server in this process."""
     from helpers import s3_server
 
     with s3_server.s3_server() as endpoint:

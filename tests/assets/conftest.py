@@ -1,4 +1,4 @@
-"""A project that was built once, of which each test gets a copy."""
+"""A project that is built once; each test gets a copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
+from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
 from helpers.sample_platform import Platform, build_template, copy_template
 from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.stages.dataset import verify as verifying
@@ -19,7 +19,7 @@ from nanoset_core.stages.dataset import verify as verifying
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """A folder that holds a built project, and its history in `home`."""
+    """The folder of a built project, with its history in `home`."""
     folder = tmp_path_factory.mktemp("template") / "project"
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
@@ -30,7 +30,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> 
 
 @pytest.fixture
 def built_platform(template: Path, tmp_path: Path) -> Iterator[Platform]:
-    """A built project, as the daemon sees it."""
+    """A built project as Dagster's daemon sees it."""
     config_file = copy_template(template, tmp_path / "project")
     with dg.DagsterInstance.local_temp(str(tmp_path / "project" / "home")) as instance:
         yield Platform(config_file, instance)
@@ -38,16 +38,14 @@ def built_platform(template: Path, tmp_path: Path) -> Iterator[Platform]:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """An empty history."""
+    """An instance of Dagster with an empty history."""
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
         yield opened
 
 
 @pytest.fixture
 def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """Within it every merge leaves a token that the vocabulary does not have, as a faulty disk
-    might.
-    """
+    """A context in which every merge leaves a token outside of the vocabulary, as a bad disk may."""
     real = verifying.verify_pair
 
     def spoiled(prefix: Path, **options: Any) -> Any:

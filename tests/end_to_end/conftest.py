@@ -1,4 +1,4 @@
-"""Dagster's history of all tests of this room, and projects that several of them begin with."""
+"""Built projects that several tests of this folder start from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nanoset_core.project.project import Project
 
 @pytest.fixture(scope="session")
 def _projects(tmp_path_factory, tokenizer_file):
-    """Gives, for replacements in the settings, a project's folder and a copy of it as it was built."""
+    """A function that builds a project once; returns its folder and a copy of it as it was built."""
 
     @cache
     def build(replacements: str) -> tuple[Path, Path]:
@@ -30,7 +30,7 @@ def _projects(tmp_path_factory, tokenizer_file):
 
 @pytest.fixture
 def built_from(_projects):
-    """Gives a project that was built, always in the same place, since a handoff names it."""
+    """A function that returns a built project, always in the same place, since handoffs name it."""
 
     def make(replacements=None) -> Project:
         folder, copy = _projects(json.dumps(replacements or {}))

@@ -1,7 +1,8 @@
-"""A server for all tests of this room, a new bucket for each; and one project that was built once,
-here and there.
+"""A server for all tests of this folder, a new bucket for each, and one project that is built once,
+in a local folder and in a bucket.
 
-S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see chosen_server.
+S3_SERVER=ceph or S3_SERVER=swift runs the tests against another server than moto: see
+`helpers.chosen_server`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from helpers import s3_server, swift_server
 from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
-from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this room
+from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
 from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_large_text
 from helpers.s3_server import root_in, upload_raw
 from helpers.sample_project import WITH_PBIN, write_project
@@ -28,6 +29,7 @@ from nanoset_core.storage.s3 import S3Store
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the S3 server of all tests of this folder."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
@@ -43,7 +45,7 @@ def _ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def ceph_place(_ceph: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    """A new bucket on a real S3 server, where it is installed, whichever server other tests use."""
+    """A new bucket on a Ceph gateway if it is installed, whichever server other tests use."""
     for name, value in s3_server.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     return s3_server.new_bucket(_ceph, "some/prefix")
@@ -57,7 +59,7 @@ def _swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    """A new bucket on another one, likewise."""
+    """A new bucket on a Swift server if it is installed, whichever server other tests use."""
     for name, value in (s3_server.CREDENTIALS | swift_server.CREDENTIALS).items():
         monkeypatch.setenv(name, value)
     return s3_server.new_bucket(_swift, "some/prefix")
@@ -65,20 +67,21 @@ def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
 
 @pytest.fixture
 def place(endpoint: str) -> Iterator[S3Store]:
+    """A place below a prefix in a new bucket."""
     yield s3_server.new_bucket(endpoint, "some/prefix")
     s3_server.forget_all(endpoint)
 
 
 @pytest.fixture
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set up clients anew, by the environment of one test."""
+    """Create clients again, with the environment variables of one test."""
     monkeypatch.setattr(s3, "new_client", functools.cache(s3.new_client.__wrapped__))
     monkeypatch.setattr(s3_reading, "_client", functools.cache(s3_reading._client.__wrapped__))
 
 
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """(name, begin, end) of every range of an object that is read."""
+    """Name, start and stop of every range of an object that is read."""
     found: list[tuple[str, int, int]] = []
     real = S3Store.read_range
 
@@ -92,25 +95,25 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 @pytest.fixture
 def remote_project(make_project, place) -> Callable[..., Path]:
-    """Writes a project whose root is the bucket; → its nanoset.yaml."""
+    """A function that writes a project with the bucket as its root; returns its nanoset.yaml."""
     return lambda name="project": make_project(name, root_in(place) | WITH_PBIN)
 
 
 @pytest.fixture(scope="session")
 def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """nanoset.yaml of a project that was built in its own folder; not to be written to."""
+    """The nanoset.yaml of a project that is built in a local folder; tests must not write to it."""
     config = write_project(tmp_path_factory.mktemp("here") / "project", tokenizer_file, WITH_PBIN)
     build_all(config)
     return config
 
 
 class There(NamedTuple):
-    """Another machine, which built the same project."""
+    """Another machine, which has built the same project."""
 
     stored: dict[str, s3_server.Kept]
-    """What it sent to a bucket."""
+    """The objects that it sent to a bucket."""
     copies: Path
-    """Its copies of that; not to be written to."""
+    """The folder of its working copies; tests must not write to it."""
 
 
 @pytest.fixture(scope="session")
@@ -123,29 +126,27 @@ def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_fil
 
 @pytest.fixture(scope="session")
 def stored(there: There) -> dict[str, s3_server.Kept]:
-    """What another machine sent to a bucket when it built the same project, to be restored to
-    others.
-    """
+    """The objects that another machine sent to a bucket when it built the project."""
     return there.stored
 
 
 @pytest.fixture
 def filled(place: S3Store, stored: dict[str, s3_server.Kept]) -> S3Store:
-    """The bucket, which holds all outputs, none of which this machine has a copy of."""
+    """The bucket with all outputs of the project; this machine has no working copies of them."""
     s3_server.restore(place, stored)
     return place
 
 
 @pytest.fixture
 def local_copy(built_here: Path, tmp_path: Path) -> Path:
-    """nanoset.yaml of a project of one's own, built in its own folder."""
+    """The nanoset.yaml of a copy of the project that is built in a local folder."""
     shutil.copytree(built_here.parent, tmp_path / "local", symlinks=True)
     return tmp_path / "local" / built_here.name
 
 
 @pytest.fixture
 def unchanged_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """(name, begin, end) of every range that is read, each of the version that was listed."""
+    """Name, start and stop of every range that is read; each must be of the version that was listed."""
     found: list[tuple[str, int, int]] = []
     real = S3Store.read_range
 
@@ -169,7 +170,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unread(tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
-    """nanoset.yaml of a project whose large text is in a bucket, and of which nothing is made yet."""
+    """The nanoset.yaml of a project with its large text in a bucket, and without outputs."""
     config = write_project_of_large_text(tmp_path / "unread", tokenizer_file)
     text = config.read_text().replace(
         "raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}"

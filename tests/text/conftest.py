@@ -11,7 +11,7 @@ from nanoset_core.text.pieces import Piece
 
 @pytest.fixture
 def stored(tmp_path):
-    """Writes a file and gives the piece that is all of it, as an inventory would."""
+    """A function that writes a file, and returns the piece that is all of it, as an inventory does."""
 
     def store(name: str, data: bytes, folder: Path = tmp_path) -> Piece:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def stored(tmp_path):
 
 
 class Backwards:
-    """An executor that ends what was handed out last first, and notes it."""
+    """An executor that finishes tasks in reverse order, and notes them."""
 
     def __init__(self):
         self.tasks = []
@@ -39,9 +39,7 @@ def executor():
 
 @pytest.fixture(scope="session")
 def as_file():
-    """Gives name and bytes of a table written as `parquet`, or as Arrow's `file` or `stream`
-    format.
-    """
+    """A function that returns name and bytes of a table as Parquet, or as Arrow's file or stream."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,8 +77,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 @pytest.fixture
 def measured(tmp_path):
-    """Evaluates an expression of `folder` and `source` in a process of its own; → (its value, MiB
-    that it takes).
+    """A function that evaluates an expression in another process; returns its value and MiB.
+
+    The expression may use `folder` and `source`, and the memory is what it takes at most.
     """
 
     def measure(expression: str) -> tuple[str, int]:

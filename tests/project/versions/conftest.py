@@ -1,4 +1,4 @@
-"""A small project that was built once, and copies of it to work on."""
+"""A project that is built once, and copies of it to change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """The folder of a project with all its outputs; not to be written to."""
+    """The folder of a project with all its outputs; tests must not write to it."""
     folder = tmp_path_factory.mktemp("operations")
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
@@ -26,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
 
 @pytest.fixture
 def copy(built: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Gives the folder of a project of its own, with all outputs; times of change are kept."""
+    """A function that copies the project with all outputs, and returns the folder of the copy."""
 
     def make(name: str = "project") -> Path:
         return shutil.copytree(built, tmp_path / name, symlinks=True)
@@ -36,7 +36,7 @@ def copy(built: Path, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def built_twice(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same folder after a file of the corpus web has changed, with outputs of both builds."""
+    """The project after a change of the corpus web, with the outputs of two builds."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("twice") / "project", symlinks=True)
     rebuild(folder)
     return folder
@@ -44,6 +44,6 @@ def built_twice(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def changed(built_twice: Path, tmp_path: Path) -> tuple[Project, Path]:
-    """A project of its own, with the outputs of two builds; → (the project, its folder)."""
+    """A copy of the project with the outputs of two builds, and its folder."""
     folder = shutil.copytree(built_twice, tmp_path / "project", symlinks=True)
     return Project.open(folder / "nanoset.yaml"), folder
