@@ -287,7 +287,12 @@ def test_a_fault_is_found_and_named(copy, fault):
 
 
 WARNINGS = {
-    "another tokenizer": (other_tokenizer, INDEXED, "the tokenizer is not the one", None),
+    "another tokenizer": (
+        other_tokenizer,
+        INDEXED,
+        "the tokenizer has changed since this build started",
+        None,
+    ),
     "other settings of a nanoset": (
         edited("seed: 7", "seed: 8"),
         MAPPINGS,
