@@ -1,0 +1,138 @@
+"""The memory of fingerprints: what it remembers, and when it does not trust itself."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from helpers.raw_files import HOUR_NS
+from nanoset_core.text import fingerprint_memory
+from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.listing import FileStat
+from nanoset_core.text.pieces import Piece
+
+OLD = FileStat("a.jsonl", 10, time.time_ns() - HOUR_NS, inode=77)
+OLD_WITH_CHANGE_TIME = replace(OLD, changed_ns=OLD.mtime_ns + HOUR_NS // 2)
+JUST_CHANGED = replace(OLD, changed_ns=time.time_ns() + HOUR_NS)
+JUST_WRITTEN = replace(OLD, mtime_ns=time.time_ns() + HOUR_NS)
+PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the memory is saved."""
+    return tmp_path / "memory.json"
+
+
+def remember(path, stat: FileStat) -> FingerprintMemory:
+    """Note the pieces of a file, save them, and return the memory."""
+    memory = FingerprintMemory(path)
+    memory.note(stat, PIECES)
+    memory.save({stat.path})
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("noted", "changes"),
+    [
+        (OLD, {}),
+        # File systems in user space number inodes anew whenever they are mounted.
+        (OLD_WITH_CHANGE_TIME, {"inode": 78}),
+        (OLD_WITH_CHANGE_TIME, {"changed_ns": OLD_WITH_CHANGE_TIME.changed_ns + 1}),
+        (JUST_CHANGED, {}),
+    ],
+)
+def test_an_unchanged_file_is_recalled(path, noted, changes):
+    remember(path, noted)
+
+    assert FingerprintMemory(path).recall(replace(noted, **changes)) == PIECES
+
+
+@pytest.mark.parametrize(
+    "changes", [{"path": "b.jsonl"}, {"size": 11}, {"mtime_ns": OLD.mtime_ns + 1}, {"inode": 78}]
+)
+def test_a_changed_file_is_not_recalled(path, changes):
+    remember(path, OLD)
+
+    assert FingerprintMemory(path).recall(replace(OLD, **changes)) is None
+
+
+def test_a_file_with_another_inode_and_change_time_was_replaced(path):
+    remember(path, OLD_WITH_CHANGE_TIME)
+    replaced = replace(
+        OLD_WITH_CHANGE_TIME, inode=78, changed_ns=OLD_WITH_CHANGE_TIME.changed_ns + 1
+    )
+
+    assert FingerprintMemory(path).recall(replaced) is None
+
+
+def test_a_change_time_is_not_trusted_if_it_is_recent(path):
+    # Another file could take its place within the grain of the clock.
+    remember(path, JUST_CHANGED)
+
+    assert FingerprintMemory(path).recall(replace(JUST_CHANGED, inode=78)) is None
+
+
+def test_a_file_that_was_just_written_is_not_noted(path):
+    remember(path, JUST_WRITTEN)
+
+    assert FingerprintMemory(path).recall(JUST_WRITTEN) is None
+
+
+def damaged_files() -> list[bytes]:
+    """Return contents of the JSON file that were not written by this program."""
+    stat = [OLD.size, OLD.mtime_ns, OLD.inode]
+    entries = [
+        3,
+        {"stat": stat},
+        {"stat": stat, "pieces": []},
+        {"stat": stat, "pieces": [[1]]},
+        {"stat": stat, "pieces": [[0, 4, 1, "a"]]},  # not to the end of the file
+    ]
+    damaged = [b"", b"{", b"[]", b"{}", b'{"files": 3}', b"\xff"]
+    for entry in entries:
+        value = {
+            "version": 1,
+            "piece_bytes": fingerprint_memory.PIECE_BYTES,
+            "files": {OLD.path: entry},
+        }
+        damaged.append(json.dumps(value).encode())
+    return damaged
+
+
+@pytest.mark.parametrize("data", damaged_files())
+def test_a_damaged_memory_is_empty_and_can_be_saved_again(path, data):
+    memory = remember(path, OLD)
+    path.write_bytes(data)
+    assert FingerprintMemory(path).recall(OLD) is None
+
+    memory.save({OLD.path})
+
+    assert FingerprintMemory(path).recall(OLD) == PIECES
+
+
+def test_a_memory_of_pieces_of_another_size_is_empty(path, monkeypatch):
+    remember(path, OLD)
+
+    monkeypatch.setattr(fingerprint_memory, "PIECE_BYTES", 123)
+
+    assert FingerprintMemory(path).recall(OLD) is None
+
+
+def test_saving_forgets_all_other_files(path):
+    remember(path, OLD).save(set())
+
+    assert FingerprintMemory(path).recall(OLD) is None
+
+
+def test_a_memory_is_saved_while_files_are_hashed(path, monkeypatch):
+    monkeypatch.setattr(fingerprint_memory, "SAVE_BYTES", 15)
+    memory = FingerprintMemory(path)
+    memory.note(OLD, PIECES)
+    assert not path.exists()
+
+    other = replace(OLD, path="b.jsonl")
+    memory.note(other, [Piece("b.jsonl", 0, 10, 1, "cc")])
+
+    assert FingerprintMemory(path).recall(OLD) == PIECES
