@@ -83,8 +83,8 @@ class DaskExecutor:
         """Run `work` on every task; yield (task number, result) as they end.
 
         The first error ends the run: tasks that have not begun are dropped, and those in progress
-        end by themselves. The same happens if the caller is interrupted, or closes the iterator. If
-        a worker dies, its task is given to another: `work` must allow to be run twice, even at
+        end by themselves. The same happens if the caller is interrupted or closes the iterator. If
+        a worker dies, its task is given to another: `work` must tolerate being run twice, even at
         once.
 
         Raises:
