@@ -1,4 +1,4 @@
-"""How `nanoset purge` and `takedown` name copies of documents under other ids."""
+"""How `nanoset purge` and `takedown` list copies of documents that have other ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.terminal import print_rows
+from nanoset_core.cli.terminal import Row, print_rows
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def print_copies(
 
     copies, not_searched = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
-        verb = "is" if len(copies) == 1 else "are"
-        tokens = sum(copy.tokens for copy in copies)
-        echo(
-            f"{format_count(len(copies), 'other document')}, {format_count(tokens, 'token')}, with the same tokens "
-            f"{verb} {fate} unless you name {'its id' if len(copies) == 1 else 'their ids'}, too:",
-            fg="yellow",
-        )
-    rows = []
+        n_copies = format_count(len(copies), "other document")
+        n_tokens = format_count(sum(copy.tokens for copy in copies), "token")
+        rest = f"are {fate} unless you name their ids, too:"
+        if len(copies) == 1:
+            rest = f"is {fate} unless you name its id, too:"
+        echo(f"{n_copies}, {n_tokens}, with the same tokens {rest}", fg="yellow")
+
+    rows: list[Row] = []
     for copy in copies[:MAX_SHOWN]:
         folder = project.config.corpus_folder(copy.corpus)
         rows.append(
@@ -57,6 +57,6 @@ def print_copies(
         )
     print_rows(rows)
     if len(copies) > MAX_SHOWN:
-        echo(f"… and {len(copies) - MAX_SHOWN:,} copies more")
+        echo(f"… and {len(copies) - MAX_SHOWN:,} more copies")
     for corpus, reason in not_searched.items():
-        echo(f"copies in the corpus {corpus} were not looked for: {reason}", fg="yellow")
+        echo(f"the corpus {corpus} was not searched for copies: {reason}", fg="yellow")

@@ -1,4 +1,4 @@
-"""The one function by which commands print text."""
+"""The function with which all commands print text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ def echo(
     bold: bool | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Print a text on stdout as one line, made visible: what names, ids and servers say steers no
-    terminal.
+    """Print a text, by default as one line on standard output.
+
+    Characters that could control the terminal are escaped, and secrets are hidden: the text may
+    contain ids, names of files and messages of servers, which strangers choose.
 
     Args:
-        text: one line; text of several lines is passed as `Multiline`.
-        err: print on stderr.
-        nl: end with a line end.
-        fg: a colour, on a terminal.
-        bold: bold letters, on a terminal.
-        file: where to, in place of stdout and stderr.
+        text: One line; text of several lines is passed as `Multiline`.
+        err: Whether to print to standard error.
+        nl: Whether to end the line.
+        fg: A colour, used on a terminal.
+        bold: Whether to use bold letters on a terminal.
+        file: Where to print, in place of the standard streams.
     """
     shown = visible(text)
     if fg is not None or bold is not None:

@@ -33,104 +33,137 @@ from nanoset_core.storage.os_errors import refusal
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
 _SHOWN_CHARACTERS = 200
-"""Of a text that cannot be encoded."""
+"""Characters that are shown of a text that cannot be encoded."""
 PLUGINS = "nanoset.commands"
+"""Group of entry points by which other packages add commands, such as `nanoset build`."""
 
 
 class _Commands(click.Group):
-    """The modules of nanoset_core.cli.commands, and the entry points of installed packages;
-    imported when used.
+    """The commands of this package and of plugins, each imported when it is used.
+
+    A command of this package is a module of `nanoset_core.cli.commands` with the same name.
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
-        own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
-        return sorted(own | {entry.name for entry in entry_points(group=PLUGINS)})
+        names = {entry.name for entry in entry_points(group=PLUGINS)}
+        for module in _command_modules():
+            names.add(module.replace("_", "-"))
+        return sorted(names)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        module = name.replace("-", "_")
-        if any(file.name == module for file in pkgutil.iter_modules(commands.__path__)):
-            own: click.Command = importlib.import_module(f"{commands.__name__}.{module}").command
-            return own
-        return next((entry.load() for entry in entry_points(group=PLUGINS, name=name)), None)
+        module_name = name.replace("-", "_")
+        if module_name in _command_modules():
+            module = importlib.import_module(f"{commands.__name__}.{module_name}")
+            command: click.Command = module.command
+            return command
+        for entry in entry_points(group=PLUGINS, name=name):
+            plugin: click.Command = entry.load()
+            return plugin
+        return None
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with; name the one that a misspelt one probably
-        stands for.
+        """Return the command that the arguments name.
+
+        Raises:
+            UsageError: There is no such command; the error suggests one that is spelt similarly.
         """
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
-            meant = closest_name(args[0], self.list_commands(context))
-            # newer versions of click may say it
-            if meant is None or "Did you mean" in error.format_message():
+            suggestion = closest_name(args[0], self.list_commands(context))
+            # Newer versions of click may suggest one themselves.
+            if suggestion is None or "Did you mean" in error.format_message():
                 raise
             raise click.UsageError(
-                f"{error.format_message()} Did you mean {meant!r}?", context
+                f"{error.format_message()} Did you mean {suggestion!r}?", context
             ) from error
+
+
+def _command_modules() -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(commands.__path__)}
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nanoset-platform", prog_name="nanoset")
 def nanoset() -> None:
-    """From raw text to training data: tokenized, indexed, blended and shuffled."""
+    """Turn raw text into training data: tokenized, indexed, blended and shuffled."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; every error is shown as text, without a traceback, and in the exit code."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # closed by the caller: no other file may get its number
-            null = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, open(null, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+    """Run the command, and exit: errors are printed as text, and are visible in the exit code."""
+    _open_missing_streams()
+    _make_streams_robust()
+    # With Dagster loaded, the garbage collection at the end of Python would take a second.
+    atexit.register(gc.freeze)
+    with interruptible():
+        code = _exit_code(arguments)
+        if code:
+            gc.collect()  # an error may have left generators open: this ends their worker processes
+    sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Open /dev/null for standard streams that the caller closed.
+
+    Otherwise the next file that is opened would get the number of the stream, and would contain
+    what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
+def _make_streams_robust() -> None:
+    """Let printing never fail because of a full log disk, or of letters that the locale lacks."""
     if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2:
         sys.stderr.flush()
         notices = BufferedWriter(UnfailingFile(2, "w", closefd=False))
         sys.stderr = TextIOWrapper(notices, encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
-    # with Dagster loaded, the collection at the end of Python takes a second
-    atexit.register(gc.freeze)
-    with interruptible():
-        if code := _exit_code(arguments):
-            gc.collect()  # generators that an error left hanging end their worker processes
-    sys.exit(code)
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
+    """Run the command; print an error if it fails, and return the exit code."""
     try:
         code = _run(arguments)
-        # some handler may have left with 0
-        return code if received_signal() is None else _say_interrupted()
+        if received_signal() is not None:  # some library may have caught it, and ended normally
+            return _report_interruption()
+        return code
     except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        echo(Multiline(shown.getvalue()), nl=False, err=True)  # it repeats what was given
+        text = StringIO()
+        error.show(text)
+        echo(Multiline(text.getvalue()), nl=False, err=True)  # it quotes arguments of the user
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return _say_interrupted()
+        return _report_interruption()
     except Exception as error:  # noqa: BLE001 - the last handler
-        # what fails then, fails since its workers got the same signal
+        # After a signal, errors are those of workers that got the same signal.
         if received_signal() is not None:
-            return _say_interrupted()
+            return _report_interruption()
         echo("error: ", fg="red", bold=True, err=True, nl=False)
         echo(message(error), err=True)
         return 1
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """Run the command, and return its exit code."""
     try:
         with printing_former_names():
             code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
-    except SystemExit as left:
-        code = left.code
+    except SystemExit as exit_request:
+        code = exit_request.code
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Python flushes once more when it ends
+        # Python flushes once more when it ends: that must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # the reader has ended
+        if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
             return 1
         error.filename = "standard output"
         raise
@@ -138,51 +171,56 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def message(error: BaseException) -> Multiline:
-    """Return what went wrong and what to do; of an unexpected error with the path of a file with
-    the traceback.
+    """Return what an error means and what to do.
+
+    The traceback of an unexpected error is written to a file, which the message names.
     """
-    known = (
-        error
-        if isinstance(error, NanosetError)
-        else refusal(error, "what was being read or written")
-    )
-    if (
-        known is None
-        and isinstance(error, UnicodeEncodeError)
-        and visible(error.object) != error.object
-    ):
-        known = ConfigError(
-            "a text that was given is not UTF-8",
-            found=ascii(error.object[:_SHOWN_CHARACTERS]),
-            expected="UTF-8 in arguments and in names of files",
-            remedy="write it in UTF-8",
-        )
+    known = _known_error(error)
     if known is not None:
         return Multiline(known)
+
     trace = without_secrets("".join(traceback.format_exception(error)))
     report = Multiline(f"this:\n{trace}")
-    with suppress(OSError):
+    with suppress(OSError):  # without room for a file, the message contains the traceback
         with tempfile.NamedTemporaryFile(
             "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
             log.write(trace)
         report = Multiline(f"it with {log.name}")
-    remedy = Multiline(
-        f"run again: what is finished is kept; where it comes again, report {report}"
-    )
     return Multiline(
-        NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy)
+        NanosetError(
+            "an internal error of nanoset",
+            found=trace.splitlines()[-1],
+            remedy=Multiline(
+                "run again: what is finished is kept; if the error occurs again, report " + report
+            ),
+        )
     )
 
 
-def _say_interrupted() -> int:
-    """Print that a signal ended the command, and how to go on; return the exit code."""
+def _known_error(error: BaseException) -> BaseException | None:
+    """Return an error that explains itself to users, or None if this one is unexpected."""
+    if isinstance(error, NanosetError):
+        return error
+    refused = refusal(error, "what was being read or written")
+    if refused is not None:
+        return refused
+    if isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
+        return ConfigError(
+            "a text that was given is not UTF-8",
+            found=ascii(error.object[:_SHOWN_CHARACTERS]),
+            expected="UTF-8 in arguments and in names of files",
+            remedy="write it in UTF-8",
+        )
+    return None
+
+
+def _report_interruption() -> int:
+    """Print that a signal ended the command, and how to continue; return the exit code."""
     drop_further_signals()
     number = received_signal() or signal.SIGINT
-    said = (
-        INTERRUPTED
-        if number == signal.SIGINT
-        else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
-    )
-    echo(Multiline(said), err=True)
+    text = INTERRUPTED
+    if number != signal.SIGINT:
+        text = text.replace("interrupted", f"ended by {number.name}", 1)
+    echo(Multiline(text), err=True)
     return 128 + number

@@ -18,8 +18,9 @@ def warn_of_former_name(text: str) -> None:
 
 @contextmanager
 def printing_former_names() -> Iterator[None]:
-    """Print warnings about former names as those of other commands, without the line of Python that
-    gave them.
+    """Print warnings about former names as warnings to users, within a `with` block.
+
+    Python itself would print them with the place in the code that issued them.
     """
     with warnings.catch_warnings():  # restores `showwarning`
         show_other = warnings.showwarning

@@ -114,7 +114,7 @@ def test_pbin_repeats_a_pbin_that_is_named_twice_under_one_name_and_says_so(fold
     )
     assert result.exit_code == 0, result.output
     assert "40 documents" in result.stdout
-    assert "notice: a.pbin is read 2 times, as it is named" in result.stderr
+    assert "notice: a.pbin is read 2 times, since it is named that many times" in result.stderr
 
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])

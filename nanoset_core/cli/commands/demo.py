@@ -14,7 +14,7 @@ from nanoset_core.cli.options import FOLDER, NumberRange, build_of, option
 @click.argument("folder", type=FOLDER, default=Path("demo"))
 @option(
     "--megabytes",
-    "About how much text to take; 2 is about the least.",
+    "About how much text to take; 2 is about the minimum.",
     type=NumberRange(0, 10_000),
     default=24.0,
     show_default=True,
@@ -26,7 +26,5 @@ def command(context: click.Context, folder: Path, megabytes: float) -> None:
     from nanoset_core.records.parsing import CONFIG_FILE
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: echo(f"{line} …", err=True)):
-        echo(
-            f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True
-        )
+        echo(f"{folder / CONFIG_FILE} exists already: building what is missing or stale", err=True)
     build_of(context, folder / CONFIG_FILE)()

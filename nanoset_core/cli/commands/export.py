@@ -19,21 +19,19 @@ if TYPE_CHECKING:
 _FORMATS = click.Choice(get_args(FormatName))
 
 
-@click.command(
-    "export", short_help="Give a .bin/.idx pair to another reader, over the same tokens."
-)
+@click.command("export", short_help="Write a .bin/.idx pair as files of another reader.")
 @click.argument("prefix", type=ANY_PATH)
 @option("--format", "What reads it.", type=_FORMATS, required=True)
 @option("--output -o folder", "The folder to write to.", type=ANY_PATH, required=True)
-@option("--name", "Of the files; default: that of the pair.")
+@option("--name", "Name of the files; default: that of the pair.")
 @tokenizer_options("of PREFIX, whose vocabulary is compared with the type of its tokens")
 @option(
     "--tokenizer-name",
-    "What datatrove's metadata call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.",
+    "What the metadata of datatrove call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.",
 )
 @option(
     "--sequence-length",
-    "Tokens of a sample: for mds and litdata, which need it.",
+    "Tokens of a sample; required for mds and litdata.",
     type=click.IntRange(1, 1 << 24),
 )
 @OVERWRITE_OPTION
@@ -47,15 +45,16 @@ def command(
     sequence_length: int | None,
     overwrite: bool,
 ) -> None:
-    """Write the .bin/.idx pair at PREFIX as files that another reader takes: its tokens are linked,
-    not copied.
+    """Write a .bin/.idx pair as files that another reader takes.
 
-    Where a link is refused they are copied, and within a bucket the bucket copies them. PREFIX may
-    be a view, whose tokens are written in its order. Each document must end with an end token, by
-    which these readers part them.
+    PREFIX is the path of the pair without .bin or .idx. The new files contain the same tokens by a
+    hard link, so they take no room; if links are not possible, the tokens are copied, within a
+    bucket by the bucket itself. If PREFIX is a view, the tokens are written in the order of the
+    view. Each document must end with an end-of-document token, because these readers separate
+    documents by it.
 
-    The formats mds and litdata have samples of one length, which are written, in files of 64 MiB
-    with an index.json: give them a folder of their own.
+    The formats mds and litdata have samples of one length. They are written as files of 64 MiB with
+    an index.json, so give them a folder of their own.
     """
     from nanoset_core.stages.exports.settings import IN_SAMPLES
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
@@ -83,6 +82,6 @@ def command(
     if is_sampled:
         counts += f", {facts['samples']:,} samples"
     if facts.get("dropped"):
-        counts += f"; its reader passes over the last {facts['dropped']:,} tokens"
+        counts += f"; its reader skips the last {facts['dropped']:,} tokens"
     main_file = exported.files[-1] if is_sampled else exported.files[0]  # index.json, or the tokens
     print_made(f"{main_file}: {counts}; tokens: {facts['made_by']}", is_new=exported.is_new)

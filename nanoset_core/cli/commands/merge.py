@@ -27,10 +27,10 @@ _FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
 )
 @OVERWRITE_OPTION
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
-    """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's
-    merge_datasets does.
+    """Join all .bin/.idx pairs of a folder into one.
 
-    What an earlier call left at OUTPUT_PREFIX is not joined again.
+    They are joined in the order of their names, as by Megatron-LM's merge_datasets. The result of
+    an earlier call, at OUTPUT_PREFIX, is not joined again.
     """
     from nanoset_core.formats.indexed.folder import merge_folder
 
@@ -38,7 +38,6 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
     for prefix, documents in merged.parts:
         echo(f"  {prefix}: {documents:,} documents")
-    counts = (
-        f"{len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
-    )
+    n_datasets = len(merged.parts)
+    counts = f"{n_datasets:,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
     print_made(f"{output_prefix}: {counts}", is_new=merged.made)

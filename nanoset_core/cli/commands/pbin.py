@@ -1,6 +1,4 @@
-"""`nanoset pbin`: Modalities' .pbin files, written, joined, shuffled, filtered, repaired and
-described.
-"""
+"""`nanoset pbin`: write, join, shuffle, filter, repair and describe Modalities' .pbin files."""
 
 from __future__ import annotations
 
@@ -43,17 +41,18 @@ if TYPE_CHECKING:
 _WRITTEN = {
     "A": "written by Modalities 0.1.0",
     "C": "written by Modalities 0.2.0",
-    "D": "the present one",
+    "D": "the current one",
 }
-"""Layout → which Modalities writes it."""
-_REPAIR = "`nanoset pbin repair` writes it so that Modalities can"
+"""Layout → which version of Modalities writes it."""
+_REPAIR = "`nanoset pbin repair` rewrites it so that Modalities can"
 _OUTPUT = option("--output -o", "The file to write.", type=ANY_FILE, required=True)
 _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
 
 class PbinGroup(click.Group):
-    """A group of commands in which `write` may be left out: other arguments than a command's name
-    go to it.
+    """A group of commands in which the name `write` may be left out.
+
+    Arguments that do not begin with the name of a command go to `write`.
     """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -79,19 +78,23 @@ def command() -> None:
 @text_options("text needs one", own_vocab_size=True)
 @option(
     "--vocab-size",
-    "Decides the bytes of a token; default: the tokenizer's.",
+    "Size of the vocabulary, which decides the bytes of a token; default: the tokenizer's.",
     type=click.IntRange(1),
 )
-@flag("--append-eod", "End a dataset's documents with the EOD token too; text always is.")
+@flag(
+    "--append-eod",
+    "Also end the documents of a .bin/.idx pair with the EOD token; those of text always are.",
+)
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
 @options_for(TokenizationSpec, "workers", "engine")
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
-    """Write INPUTS as a .pbin: the prefix of a .bin/.idx pair, or files, folders and patterns of
-    text.
+    """Write a .bin/.idx pair, or text, as a .pbin.
 
-    Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get
-    1, 2 or 4 bytes by Modalities' rule over the tokenizer's vocabulary; without a tokenizer a
-    pair's tokens keep their size.
+    INPUTS are the prefix of a pair, or files, folders and patterns of text. Text is tokenized; the
+    result has the same bytes as that of Modalities' own commands `index` and `pack`.
+
+    A token takes 1, 2 or 4 bytes: Modalities decides this by the size of the tokenizer's
+    vocabulary. Without a tokenizer, the tokens of a pair keep their size.
     """
     from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
@@ -105,12 +108,12 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     _print_counts(output, asdict(result.counts), rejected, result.lost, is_new=is_new)
 
 
-@command.command(short_help="Join FILES of any layout, with a sound index.")
+@command.command(short_help="Join FILES of any layout, with a correct index.")
 @_FILES
 @_OUTPUT
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
-    """Join FILES of any layout, in the order given, with a sound index."""
+    """Join FILES of any layout, in the order given, with a correct index."""
     from nanoset_core.stages.pbin.selection import merge_pbin
 
     _check_names(files)
@@ -125,8 +128,12 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 @_FILES
 @_OUTPUT
 @option("--seed", "The same seed gives the same order.", type=int, required=True)
-@option("--chunk", "Take this part of each file, from 0; needs --chunks.", type=click.IntRange(0))
-@option("--chunks", "Into how many parts each file is cut; needs --chunk.", type=click.IntRange(1))
+@option(
+    "--chunk", "Take only this part of each file, from 0; needs --chunks.", type=click.IntRange(0)
+)
+@option(
+    "--chunks", "How many parts each file is divided into; needs --chunk.", type=click.IntRange(1)
+)
 @OVERWRITE_OPTION
 def shuffle(
     files: tuple[Location, ...],
@@ -136,16 +143,15 @@ def shuffle(
     chunks: int | None,
     overwrite: bool,
 ) -> None:
-    """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities
-    would.
+    """Shuffle the documents of one file, or of one chunk of several FILES, as Modalities does.
 
-    Without --chunk the order is that of `shuffle_tokenized_data`, with it that of
-    `create_shuffled_dataset_chunk`.
+    Without --chunk, the order is that of Modalities' `shuffle_tokenized_data`; with --chunk, that
+    of its `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
 
     if (chunk is None) != (chunks is None):
-        raise click.UsageError("--chunk and --chunks go together")
+        raise click.UsageError("--chunk needs --chunks, and --chunks needs --chunk")
     if chunk is None and len(files) > 1:
         raise click.UsageError(
             "shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks"
@@ -167,18 +173,18 @@ def shuffle(
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
 @click.argument("file", type=ANY_FILE)
 @_OUTPUT
-@option("--min-tokens", "Keep documents of at least so many tokens.", type=click.IntRange(1))
-@option("--max-tokens", "Keep documents of at most so many tokens.", type=click.IntRange(1))
+@option("--min-tokens", "Keep documents with at least this many tokens.", type=click.IntRange(1))
+@option("--max-tokens", "Keep documents with at most this many tokens.", type=click.IntRange(1))
 @option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
 @option(
     "--keep",
-    "Keep the documents whose numbers this text file lists, from 0, one a line.",
+    "Keep the documents whose numbers this text file lists, from 0, one on each line.",
     type=ANY_FILE,
 )
 @option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
-    """Keep the documents of FILE that meet all conditions, in their order."""
+    """Keep the documents of FILE that meet all conditions, in the order of FILE."""
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
 
@@ -195,17 +201,18 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     _make_pbin("filter", output, [file, *lists.values()], settings, work, overwrite)
 
 
-@command.command(short_help="Write FILE again as Modalities can read it.")
+@command.command(short_help="Rewrite FILE so that Modalities can read it.")
 @click.argument("file", type=ANY_FILE)
 @option(
     "--output -o",
-    "The file to write; default: FILE itself, replaced once it is whole.",
+    "The file to write; default: FILE itself, which is replaced when the new one is complete.",
     type=ANY_FILE,
 )
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
-    """Write FILE again as Modalities can read it: the present layout, and without the fault of
-    Modalities' merge.
+    """Rewrite FILE so that Modalities can read it.
+
+    The result has the current layout, and an index without the fault of Modalities' own merge.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.outputs.recorded import OutputPlace
@@ -215,7 +222,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
         dataset = PackedDataset(sources[0])
         faults = format_count(dataset.index_facts.merge_faults, "fault")
-        echo(f"{file} was of layout {dataset.layout}, with {faults} in its index")
+        echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
         return asdict(merge_pbin(sources, target, listener=listener))
 
     if output is not None:
@@ -233,14 +240,15 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     _print_counts(file, counts)
 
 
-@command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
+@command.command("raw-index", short_help="Write the .idx next to a JSONL file.")
 @click.argument("text", type=ANY_FILE)
 @option("--output -o", "The index; default: TEXT's name, ending in .idx.", type=ANY_FILE)
 @flag("--drop-faulty", "Leave out lines that are not JSON, instead of failing.")
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
-    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and
-    ends.
+    """Write the .idx that Modalities needs next to an uncompressed JSONL file.
+
+    It says where each line begins and ends.
     """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
@@ -265,12 +273,10 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     print_made(f"{index}: {counts}", is_new=is_new)
 
 
-@command.command(short_help="Say what FILES hold.")
+@command.command(short_help="Describe FILES.")
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
-    """Say what FILES hold: documents, tokens and their size, layout, and whether the index is
-    sound.
-    """
+    """Print the documents, tokens and layout of FILES, and whether their index is correct."""
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
     from nanoset_core.storage.working_copies import room_beside
 
@@ -284,7 +290,7 @@ def describe(files: tuple[Location, ...]) -> None:
 
             layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
             if file.layout.name != "D":
-                layout += f"; Modalities' present reader cannot read it: {_REPAIR}"
+                layout += f"; the current Modalities cannot read it: {_REPAIR}"
             echo(layout)
 
             fault = _fault(index.facts)
@@ -302,18 +308,19 @@ def _fault(index: IndexFacts) -> str:
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
         return (
-            f"the index has the fault of Modalities' merge in {places}, after which documents begin a multiple of "
-            f"12 bytes too early. It is read here as it was meant; {_REPAIR}"
+            f"the index has the fault of Modalities' merge in {places}: from there on, documents "
+            f"begin a multiple of 12 bytes too early. nanoset corrects this when it reads; {_REPAIR}"
         )
     if not index.is_contiguous:
         tokens = f"its documents have {index.tokens:,} of them"
-        return f"the index does not go through the tokens from end to end: {tokens}"
+        return f"the index does not cover all tokens: {tokens}"
     return ""
 
 
 def _check_names(files: Sequence[Location]) -> None:
-    """Refuse a file that is given under two names; one that is given twice under one name is noted,
-    and read twice.
+    """Check that no file is given under two different names.
+
+    A file that is given twice under the same name is read twice, and a notice says so.
 
     Raises:
         InputError: Two names lead to the same file.
@@ -322,7 +329,7 @@ def _check_names(files: Sequence[Location]) -> None:
 
     for file, times in Counter(files).items():
         if times > 1:
-            print_notices([f"{file} is read {times:,} times, as it is named"])
+            print_notices([f"{file} is read {times:,} times, since it is named that many times"])
     check_different(list(dict.fromkeys(files)))
 
 
@@ -347,7 +354,11 @@ def _make_once(
     work: Work,
     overwrite: bool,
 ) -> tuple[Facts, bool]:
-    """Make an output unless it exists; return its facts, and whether it was made."""
+    """Make an output unless it exists already.
+
+    Returns:
+        Facts about the output, and whether it was made now.
+    """
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.storage.working_copies import downloaded
 

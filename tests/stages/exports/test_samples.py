@@ -180,7 +180,7 @@ def test_the_command_says_what_the_reader_passes_over(tmp_path):
         "--sequence-length",
     ]
     said = invoke_nanoset([*words, "100"], catch_exceptions=False).output
-    assert f"passes over the last {sum(map(len, documents)) % 100:,} tokens" in said
+    assert f"skips the last {sum(map(len, documents)) % 100:,} tokens" in said
     for wrong in (words[:-1], [*words[:3], "datatrove", *words[4:], "9"]):
         assert invoke_nanoset(wrong).exit_code == 2
 

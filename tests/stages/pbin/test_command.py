@@ -78,7 +78,7 @@ def test_shuffle(pack):
         _, written = pack("shuffle", *files, "--chunk", chunk, "--chunks", 3, "--overwrite")
         assert written == golden(f"chunk-s11-{chunk}-of-3.pbin")
     assert "shuffle one file" in pack("shuffle", *files)
-    assert "--chunk and --chunks go together" in pack("shuffle", *files, "--chunks", 3)
+    assert "--chunk needs --chunks" in pack("shuffle", *files, "--chunks", 3)
     assert "no such chunk" in pack("shuffle", *files, "--chunk", 3, "--chunks", 3, "--overwrite")
 
 
