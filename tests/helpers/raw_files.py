@@ -19,11 +19,18 @@ LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""
 """Lines of a file, without their line ends."""
 
 
+def write_aged(path: Path, data: bytes = b"{}\n", *, age_seconds: float = 3600) -> Path:
+    """Write a file, and the folders above it, as if it was written some time ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    written_ns = time.time_ns() - int(age_seconds * 1e9)
+    os.utime(path, ns=(written_ns, written_ns))
+    return path
+
+
 def write_old(folder: Path, name: str, data: bytes) -> FileStat:
     """Write a file as if it was written an hour ago, and return how a listing finds it."""
-    (folder / name).write_bytes(data)
-    written_ns = time.time_ns() - HOUR_NS
-    os.utime(folder / name, ns=(written_ns, written_ns))
+    write_aged(folder / name, data)
     [stat] = [file for file in contents_of(folder).ordered if file.path == name]
     return stat
 
