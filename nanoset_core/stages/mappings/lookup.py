@@ -88,7 +88,8 @@ class NanosetLookup:
         """Return the path of the dataset as the trainer spells it, which its file names contain."""
         dataset = self.dataset(corpus)
         prefix = dataset.facts["prefix"]
-        return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{prefix}"
+        folder = f"{dataset.stage}/{dataset.name}/{dataset.digest}"
+        return f"{self.trainer_root}/{folder}/{prefix}"
 
     # The folders.
 

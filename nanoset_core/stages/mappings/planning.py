@@ -360,7 +360,8 @@ class NanosetContext(NanosetLookup):
         if split == "train":
             raise no_training_sample(config, reason)
         moved = ""
-        if config.split != built.split and built.shares()[SPLITS.index(split)] <= 0:
+        was_moved = config.split != built.split
+        if was_moved and built.shares()[SPLITS.index(split)] <= 0:
             moved = f"; its share went to the split before it (split: {built.split})"
         return f"it has no sample: {reason}{moved}. Give it a larger share, or none"
 

@@ -185,7 +185,8 @@ class PackWriter:
         dataset = self.dataset
         itemsize = dataset.dtype.itemsize
         length = self.rules.pieces.length
-        tokens = np.full((len(packs.bounds) - 1) * length, self.rules.pad_id, dataset.dtype)
+        n_packs = len(packs.bounds) - 1
+        tokens = np.full(n_packs * length, self.rules.pad_id, dataset.dtype)
 
         # Where each piece is in the .bin, and where it goes, both in tokens, shape (n_pieces,).
         first_sequences = dataset.document_indices[packs.documents]

@@ -245,7 +245,8 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
             files = given_files(project, pattern, f"views.{view}.{key}")
             ids = read_ids(files.folder, files.names)
             ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
-            steps.append(Listed(view, ids, keep=key == "include", text=f"{key} {pattern}"))
+            keeps_listed = key == "include"
+            steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
 
     if is_built:
         corpus = base_of(project.config.views, view)

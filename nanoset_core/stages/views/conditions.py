@@ -288,7 +288,10 @@ def parse_condition(text: str, where: str) -> Condition:
     try:
         return Condition(text, where, _parse(text))
     except (SqlglotError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0][:_MAX_ERROR_CHARACTERS] if str(error) else repr(error)
+        reason = repr(error)
+        if str(error):
+            first_line = str(error).splitlines()[0]
+            reason = first_line[:_MAX_ERROR_CHARACTERS]
         raise ConfigError(
             "this is not a condition on documents",
             where=where,

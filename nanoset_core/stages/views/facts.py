@@ -42,8 +42,11 @@ def choice_facts(
         STEPS: steps,
         MISSING_IDS: {key: count for key, count in missing_ids.items() if count > 0},
     }
-    if selection.gaps:
-        facts[GAPS] = [asdict(gap) | {"place": places[gap.document]} for gap in selection.gaps]
+    gaps = []
+    for gap in selection.gaps:
+        gaps.append({**asdict(gap), "place": places[gap.document]})
+    if gaps:
+        facts[GAPS] = gaps
     return facts
 
 
@@ -116,7 +119,8 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
     unit = gap["unit"]
     amount = f"{gap['amount']:,}"
     if gap["documents"] == 1:
-        misfit = f"document {gap['document']:,} ({gap['place']}), of {amount} tokens, does not fit"
+        document = f"document {gap['document']:,} ({gap['place']})"
+        misfit = f"{document}, of {amount} tokens, does not fit"
         remedy = f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`)"
     else:
         copies = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
@@ -127,4 +131,5 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
 
 
 def _usage_text(limit: int, unit: str, reached: int) -> str:
-    return f"its budget of {limit:,} {unit} holds {reached:,} ({reached / limit:.1%})"
+    share = reached / limit
+    return f"its budget of {limit:,} {unit} holds {reached:,} ({share:.1%})"

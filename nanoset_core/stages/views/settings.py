@@ -180,13 +180,16 @@ def _rule_errors(view: ViewSpec, where: str) -> Iterator[ConfigError]:
             where=f"{where}.tokens",
             remedy="keep one of them; a view of this view may have the other",
         )
-    if not isinstance(view.order, str) and (view.order.by is None) == (view.order.seed is None):
-        yield ConfigError(
-            "an order is by a column or by a seed",
-            where=f"{where}.order",
-            expected="order: {by: quality} or order: {seed: 1}",
-            remedy="name one of them",
-        )
+    if not isinstance(view.order, str):
+        has_column = view.order.by is not None
+        has_seed = view.order.seed is not None
+        if has_column == has_seed:
+            yield ConfigError(
+                "an order is by a column or by a seed",
+                where=f"{where}.order",
+                expected="order: {by: quality} or order: {seed: 1}",
+                remedy="name one of them",
+            )
     if () in (view.files("include"), view.files("exclude")):
         yield ConfigError(
             "include and exclude are lists of files of ids",

@@ -142,7 +142,8 @@ class _ViewWriter:
     def write(self, folder: Path) -> tuple[dict[str, Any], FileFacts]:
         """Write the files of a version; return its facts, and the files."""
         prefix = self._prefix
-        base = read_idx(self.dataset.path(f"{self.dataset.facts['prefix']}.idx"), validate=False)
+        base_name = f"{self.dataset.facts['prefix']}.idx"
+        base = read_idx(self.dataset.path(base_name), validate=False)
         index = idx_path(folder / prefix)
         size = write_view_idx(index, base, self.chosen.selection.chunks)
         facts = {
