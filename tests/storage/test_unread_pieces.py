@@ -64,82 +64,108 @@ def refused(project: Project) -> NanosetError:
     return caught.value
 
 
-def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread):
-    ours = built(unread)
-    for end in ("bin", "idx"):
-        mine, theirs = (
-            p.outputs.current("datasets", "web").path(f"web_text_document.{end}")
-            for p in (ours, counted)
-        )
-        assert mine.read_bytes() == theirs.read_bytes()
+@pytest.fixture
+def cut_unread(counted: Project, unread: Path) -> Project:
+    """The same text in a bucket, whose large file was cut without being read, built."""
+    return built(unread)
 
-    inventory = inventory_of(ours, "web")
-    pieces = [piece for piece in inventory.pieces if piece.path == LARGE]
-    assert len(pieces) > 10
-    assert {piece.first_line for piece in pieces} == {0}
-    assert max(piece.size for piece in pieces) > 3 * PIECE_BYTES, "the long line is in one piece"
-    assert len(tokenized(ours).facts["shards"]) > 3
-    assert [begin for begin, _ in tokenized(ours).facts[PIECE_LINES][LARGE]] == [
-        piece.begin for piece in pieces
+
+def test_pieces_end_at_lines_and_the_dataset_is_that_of_a_local_build(counted, cut_unread):
+    large_pieces = [
+        piece for piece in inventory_of(cut_unread, "web").pieces if piece.path == LARGE
     ]
-    assert (
-        sum(lines for _, lines in tokenized(ours).facts[PIECE_LINES][LARGE])
-        == large_text().count(b"\n") + 1
-    )
+    assert len(large_pieces) > 10
+    assert {piece.first_line for piece in large_pieces} == {0}, "nobody has counted lines"
+    longest = max(piece.size for piece in large_pieces)
+    assert longest > 3 * PIECE_BYTES, "the long line is in one piece"
 
-    documents = range(ours.outputs.current("datasets", "web").facts["documents"])
-    found, wanted = (
+    # Tokenizing counts the lines of each piece.
+    facts = tokenized(cut_unread).facts
+    assert len(facts["shards"]) > 3
+    starts, line_counts = zip(*facts[PIECE_LINES][LARGE], strict=True)
+    assert list(starts) == [piece.begin for piece in large_pieces]
+    assert sum(line_counts) == large_text().count(b"\n") + 1
+
+    for ending in ("bin", "idx"):
+        name = f"web_text_document.{ending}"
+        paths = [current_dataset(one, "web").path(name) for one in (cut_unread, counted)]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_lines_have_the_numbers_that_a_local_build_gives_them(counted, cut_unread):
+    documents = range(current_dataset(cut_unread, "web").facts["documents"])
+    origins, expected = (
         lineage_of(project, current_dataset(project, "web")).origins(documents)
-        for project in (ours, counted)
+        for project in (cut_unread, counted)
     )
-    assert [(o.file, o.line, o.byte_offset, o.id) for o in found] == [
-        (o.file, o.line, o.byte_offset, o.id) for o in wanted
+    assert [(one.file, one.line, one.byte_offset, one.id) for one in origins] == [
+        (one.file, one.line, one.byte_offset, one.id) for one in expected
     ]
-    assert list(rejects(ours)) == list(rejects(counted))
-    for origin in wanted[::23]:
-        (places,) = find_document(ours, "plain", "train", file=origin.file, line=origin.line)
-        assert (places.origin.document, places.origin.line) == (origin.document, origin.line)
-        (places,) = find_document(ours, "plain", "train", file=f"web/{origin.file}:{origin.line}")
-        assert places.origin.id == origin.id
-    ids = [origin.id for origin in wanted[::23]]
-    erased = [plan_purge(project, ids).current["web"] for project in (ours, counted)]
-    ours_erased, counted_erased = (
-        [replace(document, row=0) for document in documents] for documents in erased
-    )
-    assert ours_erased == counted_erased, "the same documents, which may be in other shards"
+    assert list(rejects(cut_unread)) == list(rejects(counted))
+
+    # Documents are found by their lines.
+    some = expected[::23]
+    for origin in some:
+        line = f"web/{origin.file}:{origin.line}"
+        (by_number,) = find_document(
+            cut_unread, "plain", "train", file=origin.file, line=origin.line
+        )
+        (by_name,) = find_document(cut_unread, "plain", "train", file=line)
+        assert (by_number.origin.document, by_number.origin.line) == (origin.document, origin.line)
+        assert by_name.origin.id == origin.id
+    with pytest.raises(MissingError, match="no such document"):
+        find_document(cut_unread, "plain", "train", file=LARGE, line=10_000)
+
+    # Rejected lines are explained.
     for reject in list(rejects(counted))[::7]:
-        hints = []
-        for project in (ours, counted):
+        remedies = []
+        for project in (cut_unread, counted):
             with pytest.raises(MissingError, match="the line was rejected") as caught:
                 find_document(project, "plain", "train", file=reject.file, line=reject.line)
-            hints.append(caught.value.remedy)
-        assert hints[0] == hints[1]
-    with pytest.raises(MissingError, match="no such document"):
-        find_document(ours, "plain", "train", file=LARGE, line=10_000)
+            remedies.append(caught.value.remedy)
+        assert remedies[0] == remedies[1]
 
-    shown = [
+    # A purge names the same documents, which may be in other shards.
+    ids = [origin.id for origin in some]
+    erased, expected_erased = (
+        [replace(document, row=0) for document in plan_purge(project, ids).current["web"]]
+        for project in (cut_unread, counted)
+    )
+    assert erased == expected_erased
+
+
+def test_reports_name_the_lines_that_those_of_a_local_build_name(counted, cut_unread):
+    both = (cut_unread, counted)
+
+    previews = [
         first_rejects(current_shards(project, "web"), line_numbers(project, "web")).value
-        for project in (ours, counted)
+        for project in both
     ]
-    assert shown[0] == shown[1]
-    told = [
-        [
-            (one.severity, one.what, one.found)
-            for report in verify_project(project, ["web"], deep=True)
-            for one in report.findings
-        ]
-        for project in (ours, counted)
-    ]
-    assert told[0] == told[1]
-    assert {severity for severity, _, _ in told[0]} == {"warning"}, "of damaged lines"
+    assert previews[0] == previews[1]
 
-    ours.config.file.write_text(ours.config.file.read_text().replace("0.5", "0.01"))
-    strict = Project.open(ours.config.file)
-    lost = [losses(project.outputs, tokenized(project)) for project in (ours, counted)]
-    errors = [refusal(strict, "web", one) for one in lost]
-    assert errors[0].found == errors[1].found
-    assert "; line " in errors[0].found
-    assert refused(strict).found == errors[1].found, "also where it is judged for the first time"
+    findings, expected = (
+        [
+            (finding.severity, finding.what, finding.found)
+            for report in verify_project(project, ["web"], deep=True)
+            for finding in report.findings
+        ]
+        for project in both
+    )
+    assert findings == expected
+    assert {severity for severity, _, _ in findings} == {"warning"}, "of damaged lines"
+
+
+def test_a_refusal_names_the_lines_that_one_of_a_local_build_names(counted, cut_unread):
+    config = cut_unread.config.file
+    config.write_text(config.read_text().replace("0.5", "0.01"))
+    strict = Project.open(config)
+
+    lost = [losses(project.outputs, tokenized(project)) for project in (cut_unread, counted)]
+    error, expected = (refusal(strict, "web", one) for one in lost)
+
+    assert error.found == expected.found
+    assert "; line " in error.found
+    assert refused(strict).found == expected.found, "also where it is judged for the first time"
 
 
 @pytest.mark.parametrize("before", [3, 200])
