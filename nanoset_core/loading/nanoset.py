@@ -203,9 +203,12 @@ class Nanoset(SplitSamples):
     def _span(self, sample: int) -> _Span:
         """Return which tokens are those of a sample, by its number in the sample index."""
         entries = self._sample_entries
-        stop = entries[sample + 1, 1]
-        stop = 0 if stop == self._empty_end else stop + self._extra
-        return _Span(entries[sample, 0], entries[sample, 1], entries[sample + 1, 0], stop)
+        first = entries[sample, 0]
+        begin = entries[sample, 1]
+        last = entries[sample + 1, 0]
+        end = entries[sample + 1, 1]
+        stop = 0 if end == self._empty_end else end + self._extra
+        return _Span(first, begin, last, stop)
 
     def _few_pieces(self, span: _Span) -> list[memoryview]:
         """Return the bytes of each piece of a sample."""
@@ -216,7 +219,7 @@ class Nanoset(SplitSamples):
         data = self._bytes
         pieces = []
 
-        # All pieces but the last one go on to the end of their sequence; the first starts inside.
+        # The first piece starts inside its sequence; all but the last one end with theirs.
         offset = span.begin << shift
         for sequence in self._document_entries[span.first : span.last].tolist():
             start = pointers[sequence]

@@ -119,9 +119,7 @@ class SampleForm:
         loss_mask = _copy_for_each(self._ones, tokens.shape)
         if self.masks_eod and ends is not None:
             loss_mask[ends] = 0.0
-        # Most samples have no padding: one look at the stored tokens saves the rest. Without the
-        # extra token, the last label is padding.
-        if self.pads and (not self.extra or np.count_nonzero(text == self.pad)):
+        if self.pads and self._has_padding(text):
             loss_mask[labels == self.pad] = 0.0
             tokens[tokens == self.pad] = 0
             labels[labels == self.pad] = 0
@@ -134,6 +132,15 @@ class SampleForm:
         if cu_seqlens is not None:
             parts.update(by_document(cu_seqlens))
         return parts
+
+    def _has_padding(self, text: Tokens) -> bool:
+        """Return whether a sample has a token or label that is padding.
+
+        Most have none: one look at the stored tokens, which are narrow, is faster than replacing.
+        """
+        if not self.extra:
+            return True  # the last label
+        return bool(np.count_nonzero(text == self.pad))
 
     def _bare_parts(self, text: Tokens) -> Sample:
         """Return the tokens, and positions if they start again after an end of document."""
@@ -148,10 +155,13 @@ class SampleForm:
 
         The label of a token is the next token. Without an extra token the last one has none.
         """
+        next_tokens = text[..., 1:]
         if self.extra:
-            return text[..., :-1].astype(np.int64), text[..., 1:].astype(np.int64)
+            tokens = text[..., :-1].astype(np.int64)
+            return tokens, next_tokens.astype(np.int64)
+
         labels = np.empty(text.shape, np.int64)
-        labels[..., :-1] = text[..., 1:]
+        labels[..., :-1] = next_tokens
         labels[..., -1] = self.pad
         return text.astype(np.int64), labels
 
@@ -167,9 +177,11 @@ class SampleForm:
         if not self.reset_positions or ends is None:
             return _copy_for_each(self._range, shape)
 
-        # (…, sequence_length) where the present document begins
+        # (…, sequence_length) the position of each token that begins a document, 0 elsewhere; then
+        # the position at which the document of each token begins
         begins = np.zeros(shape, np.int64)
-        begins[..., 1:] = ends[..., :-1] * self._range[1:]
+        follows_end = ends[..., :-1]
+        begins[..., 1:] = follows_end * self._range[1:]
         begins = np.maximum.accumulate(begins, axis=-1)
         return self._range - begins
 
@@ -189,15 +201,19 @@ class SampleForm:
         causal = self._causal
         if not self.reset_attention or ends is None:
             if self.looks_for_eod:
-                return np.broadcast_to(causal, (*shape[:-1], *causal.shape)).copy()
-            return causal if len(shape) == 1 else [causal] * shape[0]
+                shape_of_masks = (*shape[:-1], *causal.shape)
+                return np.broadcast_to(causal, shape_of_masks).copy()
+            is_one_sample = len(shape) == 1
+            return causal if is_one_sample else [causal] * shape[0]
 
-        # (…, sequence_length) number of documents that ended before each position; what is in an
-        # earlier document is masked
+        # (…, sequence_length) number of the document that each token is in
         document = np.zeros(shape, np.int64)
         np.cumsum(ends[..., :-1], axis=-1, out=document[..., 1:])
-        is_earlier = document[..., None, :, None] > document[..., None, None, :]
-        return causal | is_earlier
+
+        # A token must not attend to tokens of an earlier document.
+        document_of_query = document[..., None, :, None]  # (…, 1, sequence_length, 1)
+        document_of_key = document[..., None, None, :]  # (…, 1, 1, sequence_length)
+        return causal | (document_of_query > document_of_key)
 
 
 def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -150,13 +150,14 @@ def _uuid_texts(storage: Any) -> Any:
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
 
-    # (n, 16) the bytes of each UUID
-    start = storage.offset
+    # (n, 16) the bytes of each UUID. The buffer also has those before a slice.
     stop = storage.offset + len(storage)
-    values = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop).reshape(-1, 16)[start:]
+    stored_bytes = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop)
+    uuids = stored_bytes.reshape(-1, 16)[storage.offset :]
 
     # (n, 32) the hexadecimal digits of each UUID, and (n, 36) with hyphens between them
-    hex_digits = np.frombuffer(values.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    hex_text = uuids.tobytes().hex().encode()
+    hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)
     characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
 
     buffers = [None, pa.py_buffer(characters.tobytes())]
