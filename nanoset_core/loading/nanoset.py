@@ -170,12 +170,14 @@ class Nanoset(SplitSamples):
             last one.
         """
         span = self._span(self._shuffle_entries[self._position(index)])
-        sources = np.zeros((span.last - span.first + 1, 3), np.int64)
-        sources[:, 0] = self.document_index[span.first : span.last + 1]
-        sources[:, 2] = self.dataset.sequence_lengths[sources[:, 0]]
-        sources[0, 1] = span.begin
-        sources[-1, 2] = span.stop
-        return sources
+        sequences = self.document_index[span.first : span.last + 1].astype(np.int64)
+
+        # Sequences are complete, except at both ends of the sample.
+        begins = np.zeros(len(sequences), np.int64)
+        begins[0] = span.begin
+        stops = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        stops[-1] = span.stop
+        return np.stack([sequences, begins, stops], axis=1)
 
     def _read(self, index: int) -> Tokens:
         """Return the tokens of a sample, padded if it is short; shape (sample_tokens,)."""
@@ -223,10 +225,12 @@ class Nanoset(SplitSamples):
         offset = span.begin << shift
         for sequence in self._document_entries[span.first : span.last].tolist():
             start = pointers[sequence]
-            pieces.append(data[start + offset : start + (lengths[sequence] << shift)])
+            stop = start + (lengths[sequence] << shift)
+            pieces.append(data[start + offset : stop])
             offset = 0
         start = pointers[self._document_entries[span.last]]
-        pieces.append(data[start + offset : start + (span.stop << shift)])
+        stop = start + (span.stop << shift)
+        pieces.append(data[start + offset : stop])
         return pieces
 
     def _many_pieces(self, span: _Span) -> list[memoryview]:
@@ -287,8 +291,9 @@ class Nanoset(SplitSamples):
         ends = self.sample_index[samples + 1].astype(np.int64)
         first_entries = begins[:, 0]
         last_entries = ends[:, 0]
-        is_backwards = (ends < begins)[:, 0]
-        if begins.min() < 0 or is_backwards.any() or last_entries.max() >= len(self.document_index):
+        has_negative = begins.min() < 0
+        is_backwards = (last_entries < first_entries).any()
+        if has_negative or is_backwards or last_entries.max() >= len(self.document_index):
             raise self._misfit("a document outside of the document index")
 
         # Each sample has a piece for each entry of the document index from its first to its last.
@@ -304,10 +309,13 @@ class Nanoset(SplitSamples):
         # A piece is a complete sequence, except at both ends of a sample.
         starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        lengths[last_pieces] = ends[:, 1] + self._extra
-        starts[first_pieces] += begins[:, 1]
-        lengths[first_pieces] -= begins[:, 1]
-        if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > self._token_count:
+        begin_tokens = begins[:, 1]
+        stop_tokens = ends[:, 1] + self._extra
+        lengths[last_pieces] = stop_tokens
+        starts[first_pieces] += begin_tokens
+        lengths[first_pieces] -= begin_tokens
+        stops = starts + lengths
+        if lengths.min() < 0 or starts.min() < 0 or stops.max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
         return _Pieces(starts, lengths, counts)
 
