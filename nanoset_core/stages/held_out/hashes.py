@@ -60,32 +60,41 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
     Returns:
         Shape (count,).
     """
-    itemsize = dataset.dtype.itemsize
-    hashes = np.zeros(count, np.uint64)
-
     # (count + 1,) position in the .bin of each document's first token, and of the end of the last
-    token_borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
+    borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
 
+    hashes = np.zeros(count, np.uint64)
     start = 0
     while start < count:
         # As many documents as fit in a chunk, but at least one.
-        chunk_end = token_borders[start] + _CHUNK_TOKENS
-        stop = int(np.searchsorted(token_borders, chunk_end, side="right")) - 1
+        chunk_end = borders[start] + _CHUNK_TOKENS
+        stop = int(np.searchsorted(borders, chunk_end, side="right")) - 1
         stop = min(max(stop, start + 1), count)
-
-        first_token = int(token_borders[start])
-        end_token = int(token_borders[stop])
-        all_tokens = dataset.tokens_for(
-            np.array([first_token * itemsize]), np.array([end_token * itemsize])
-        )
-        token_bytes = np.ascontiguousarray(all_tokens[first_token:end_token]).view(np.uint8)
-        borders = token_borders[start : stop + 1] - first_token  # (stop - start + 1,)
-
-        chunk_hashes = hash_ranges(token_bytes, borders * itemsize)
-        chunk_hashes[chunk_hashes == 0] = 1  # 0 stands for a document that is too short
-        chunk_hashes[np.diff(borders) < _MIN_TOKENS] = 0
-        hashes[start:stop] = chunk_hashes
+        hashes[start:stop] = _hash_documents(dataset, borders[start : stop + 1])
         start = stop
+    return hashes
+
+
+def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return a hash of each of some consecutive documents, which are read together.
+
+    Args:
+        dataset: The dataset of the documents.
+        borders: Position in the .bin of each document's first token, and of the end of the last
+            document, shape (n_documents + 1,).
+
+    Returns:
+        As of `document_hashes`, shape (n_documents,).
+    """
+    itemsize = dataset.dtype.itemsize
+    start = int(borders[0])
+    stop = int(borders[-1])
+    all_tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+    token_bytes = np.ascontiguousarray(all_tokens[start:stop]).view(np.uint8)
+
+    hashes = hash_ranges(token_bytes, (borders - start) * itemsize)
+    hashes[hashes == 0] = 1  # 0 stands for a document that is too short
+    hashes[np.diff(borders) < _MIN_TOKENS] = 0
     return hashes
 
 
