@@ -34,13 +34,15 @@ class Contents:
 
     @cached_property
     def signature(self) -> str:
-        """A hash that changes if a file that is read is added, removed, renamed, written or
-        replaced, or if its permissions change.
+        """A hash of the files that are read, without reading them.
+
+        It changes if a file is added, removed, renamed, written or replaced, or if its permissions
+        change.
         """
         rows = []
         for file in self.texts:
-            # The change time notices more than the inode, which some file systems number anew each
-            # time.
+            # The change time notices more than the inode, which some file systems change at
+            # each mount.
             version = file.changed_ns or file.inode
             rows.append(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{version}\n")
         rows.sort()

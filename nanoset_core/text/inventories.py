@@ -108,8 +108,8 @@ def take_inventory(
     """List and fingerprint the files of one corpus.
 
     Every byte is hashed once: a file that is as an earlier inventory remembers it is not read
-    again. Plain files above 64 MiB are cut at line ends into pieces with digests of their own, so
-    that the first pieces of a file stay the same when it grows.
+    again. Plain files above 64 MiB are cut at line ends into pieces, each with a digest, so that
+    the first pieces of a file stay the same when it grows.
 
     Args:
         folder: The folder of the corpus, which is searched at all depths.

@@ -32,9 +32,7 @@ class FileStat:
     mtime_ns: int
     """Last modification, nanoseconds since 1970."""
     inode: int
-    """Distinguishes a file from another one that replaced it. In a bucket, it is made from the
-    ETag.
-    """
+    """Number that a file which replaced this one would not have; in a bucket, made from the ETag."""
     changed_ns: int = 0
     """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
 
@@ -42,8 +40,8 @@ class FileStat:
         """Return whether an earlier or later look at a path found the same file, unchanged.
 
         Size and modification time must be equal. To notice a replaced file, so must be the inode or
-        the change time: some file systems number their inodes anew for each process, or whenever
-        they are mounted.
+        the change time. One of the two is enough, since some file systems give other inodes to each
+        process or at each mount.
         """
         if self.size != other.size or self.mtime_ns != other.mtime_ns:
             return False
@@ -109,12 +107,14 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
 def list_below(
     folder: RawFolder, within: RawFolder | None = None
 ) -> tuple[list[FileStat], set[str]]:
-    """Return (the files below a folder, in the order in which they are found, the paths of all
-    folders below it).
+    """Return the files and folders below a folder.
 
     Args:
         folder: The folder.
         within: See `walk`.
+
+    Returns:
+        (the files, in the order in which they are found, the paths of the folders).
 
     Raises:
         MissingError, InputError: See `walk`.

@@ -113,7 +113,7 @@ def _estimated_stored_bytes(
 
     Args:
         folder: The folder of the corpus.
-        file: A file of which only the beginning was read.
+        file: The file, of which only the beginning was read.
         n_rows: Lines or rows that were read.
         read_bytes: Their bytes.
         text: Some text of the corpus.

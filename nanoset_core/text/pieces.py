@@ -125,9 +125,7 @@ class Inventory(_Pieces):
     pieces: tuple[Piece, ...]
     """In document order: files in natural order, pieces by offset."""
     ignored: tuple[str, ...] = ()
-    """Files that are not read because of their names, when the snapshot was taken; relative
-    paths.
-    """
+    """Files of the snapshot that are not read because of their names; relative paths."""
     awaited: tuple[str, ...] = ()
     """Files that were being written. They are not in the snapshot, or as they were in the previous
     one; relative paths.
@@ -174,8 +172,8 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
     """Group consecutive pieces of a corpus into ranges of about `target_bytes`.
 
-    Whether a range ends after a piece depends on a hash of the piece alone; see `ends_range`. So a
-    file that is added, removed or grown changes its own range and seldom a neighbour, and the
+    Whether a range ends after a piece depends only on a hash of the piece; see `ends_range`. So a
+    file that is added, removed or grown changes its range and seldom a neighbour, and the
     shards of all other ranges can be reused. A range ends in any case once it has four times the
     target size.
     """

@@ -76,8 +76,9 @@ class Probe:
 
 @contextmanager
 def probe_raw(path: RawFolder) -> Iterator[Probe]:
-    """Open a file of an inventory for small reads; of an object in a bucket, nothing else is
-    downloaded.
+    """Open a file of an inventory for small reads.
+
+    Of an object in a bucket, only these reads are downloaded.
 
     Raises:
         MissingError, InputError, FormatError: As `open_raw`.
@@ -113,7 +114,7 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
     try:
         yield
     except NanosetError:
-        raise  # before OSError, of which some are subclasses
+        raise  # says what to do already; some are subclasses of OSError
     except MemoryError as error:
         raise too_large(path) from error
     except FileNotFoundError as error:

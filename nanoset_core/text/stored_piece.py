@@ -54,9 +54,7 @@ class StoredPiece:
         self.position = piece.begin
         """Byte of the file from which on nothing was read yet."""
         self.padding = 0
-        """Zero bytes after the members of a gzip file, as far as it was decompressed. Whoever
-        decompresses the piece counts them.
-        """
+        """Zero bytes after the members of a gzip file, counted while it is decompressed."""
         self._mark = mark
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
 
@@ -112,7 +110,7 @@ class StoredPiece:
         with open_raw(self.path) as file:
             mark = status_of(file).st_ino
         self._check_etag(mark)
-        # Without a mark of its own, the piece is known by its ETag alone.
+        # Without such a mark, the ETag in the digest has to be enough.
         return self._mark is None or self._mark == mark
 
     def _check_size(self, size: int) -> None:

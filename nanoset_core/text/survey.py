@@ -148,8 +148,10 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
 
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
-    """Return (the entries of the raw folder without hidden ones, sorted by name, errors of entries
-    that cannot be named).
+    """Return the entries of the raw folder.
+
+    Returns:
+        (the entries by name, without hidden ones, name → error of entries with invalid names).
 
     Raises:
         MissingError: The folder does not exist.

@@ -1,4 +1,4 @@
-"""Arrays in files of their own, which every process of a machine maps instead of loading them."""
+"""Save arrays one by one in files, which processes map into memory instead of reading them."""
 
 from __future__ import annotations
 

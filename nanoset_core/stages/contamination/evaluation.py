@@ -1,6 +1,6 @@
 """The texts of a section's evaluation files, indexed so that documents can be searched for them.
 
-The index is an output of its own. It is built once, and used for all corpora of the section.
+The index is a separate output: it is built once, and used for all corpora of the section.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Search the dataset of a corpus for evaluation texts, shard by shard.
 
-What is found in a shard is an output of its own, whose facts are the matches. After an append, only
+What is found in a shard is a separate output, with the matches as its facts. After an append, only
 the new shards are searched.
 """
 
@@ -41,8 +41,9 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
-    """Search the current dataset of a corpus for the texts of a section, and make the result
-    current.
+    """Search the current dataset of a corpus for the texts of a section.
+
+    The result becomes the current version of the output.
 
     Raises:
         MissingError: The dataset has not been built, or an evaluation file is missing.

@@ -188,8 +188,9 @@ class NgramIndex:
     text_starts: NDArray[np.int64]
     """Number of each text's first word, and at the end n_words; shape (n_texts + 1,)."""
     letters_before: NDArray[np.int64]
-    """Letters before each word, counting only words of an n-gram in the index; shape (n_words +
-    1,).
+    """Letters before each word, and at the end all letters; shape (n_words + 1,).
+
+    Only the letters of words that are in an indexed n-gram count.
     """
     size: int
     """Words of an n-gram."""

@@ -20,7 +20,7 @@ def names_in_training(config: ProjectConfig) -> list[str]:
 def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
     for nanoset in config.nanosets.values():
         for name in nanoset.corpora:
-            if nanoset.trains_on(name):  # others are for validation or test alone
+            if nanoset.trains_on(name):  # the others are only for validation or test
                 yield name
 
 

@@ -147,8 +147,9 @@ def _best_matches(matches: Sequence[Match]) -> list[Match]:
 
 
 def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
-    """Divide documents into chunks of up to `CHUNK_TOKENS`, and long documents into overlapping
-    ones.
+    """Divide documents into chunks of up to `CHUNK_TOKENS` tokens.
+
+    A longer document is divided into chunks that overlap.
 
     Args:
         starts: First token of each document, and at the end that after the last one; shape

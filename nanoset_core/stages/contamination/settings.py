@@ -20,9 +20,7 @@ class ContaminationSpec:
     files: tuple[str, ...] | str = field(metadata={"example": "evals/*.jsonl"})
     """JSON Lines, Parquet or Arrow files, local or s3://…; patterns are allowed."""
     text_keys: tuple[str, ...] | str = "text"
-    """Keys of the texts. The texts of a line are joined in this order; lists of texts are taken,
-    too.
-    """
+    """Keys of the texts, which are joined in this order; a key may also have a list of texts."""
     of: tuple[str, ...] = ()
     """Corpora that are searched; absent = all that training reads."""
     ngram: Annotated[int, Range(3, 64)] = 5

@@ -12,14 +12,14 @@ begins a word or continues the word before it:
 The tokens " play" and "ing" have the pieces ┃play and ing, which are the word "playing". The tokens
 " playing" and "PLAYING," lead to the same word.
 
-The hash of a word depends on its bytes alone, so it is the same in one token or in several. For the
+The hash of a word depends only on its bytes, so it is the same in one token or in several. For the
 bytes b[0], b[1], … it is
 
     TABLE[b[0]] * FACTOR**0 + TABLE[b[1]] * FACTOR**1 + …    modulo 2**64
 
 with exponents modulo 256. The hash of a piece is computed once, as if the piece began a word. If k
-bytes of a word precede the piece, its terms in the hash of the word are those of its own hash,
-multiplied by FACTOR**k. So the hash of a word is a sum over its pieces: that of "playing" is
+bytes of a word precede the piece, its terms in the hash of the word are those of the hash of the
+piece, multiplied by FACTOR**k. So the hash of a word is a sum over its pieces; that of "playing" is
 
     hash("play") + hash("ing") * FACTOR**4
 """
