@@ -1,4 +1,4 @@
-"""The page of `contamination`: documents that hold texts of evaluations."""
+"""The page of `contamination`: documents that contain texts of evaluations."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts
     matches = summary_of(manifest)
     documents = format_count(facts["documents"], "document")
-    counts = f"**{matches.contaminated:,} of {documents}** hold texts of evaluations."
-    # Texts that very many documents hold are not counted as contamination: licences, cookie
-    # banners, …
+    counts = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
+    # Texts that very many documents contain, such as licences and cookie banners, prove nothing.
     section = manifest.name.partition("/")[0]
     boilerplate = boilerplate_text(section, matches)
     if boilerplate:
         counts += f" Apart from these, {boilerplate}."
     texts = format_count(facts["evaluation_texts"], "text")
-    too_short = f"{facts['evaluation_too_short']:,} of {texts} of evaluations are too short to be looked for."
+    too_short = (
+        f"{facts['evaluation_too_short']:,} of {texts} of evaluations are too short to be searched "
+        "for."
+    )
 
     metadata: dict[str, Any] = {"summary": markdown(counts, too_short)}
     rows = rows_without_none(facts["first"])

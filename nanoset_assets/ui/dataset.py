@@ -26,6 +26,7 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a corpus's dataset: its first documents, and what reads it."""
     facts = manifest.facts
+
     # What was lost on the way from lines to documents.
     problems: list[str] = []
     if facts["rejected"]:

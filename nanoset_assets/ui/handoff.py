@@ -24,10 +24,10 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     """Return the metadata of the files with which a trainer starts on the nanoset `name`."""
     samples = manifest.facts["samples"]
     counts = [f"{split} {samples[split]:,}" for split in SPLITS if split in samples]
-    ready = f"**Ready to train**: every index file is there; samples built: {', '.join(counts)}."
+    ready = f"**Ready to train**: all index files are built. Samples: {', '.join(counts)}."
     warnings: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:
-        # `start` says the rest: what to do about it.
+        # The page shows only what is wrong; the text in `start` says what to do about it.
         what = warning.partition(":")[0]
         warnings.append(f"{bold_text(what)}: see `start`.")
 

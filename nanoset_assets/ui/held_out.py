@@ -1,4 +1,4 @@
-"""The page of `held_out`: documents of valid and test that train reads too."""
+"""The page of `held_out`: documents of valid and test that train reads as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nanoset_core.stages.held_out.settings import SHARED
 
 
 def held_out_page(run: AssetRun) -> dict[str, Any]:
-    """Look for held-out documents in train, and return the metadata of what was found."""
+    """Search train for held-out documents, and return the metadata of the result."""
     return held_out_metadata(run.project, run.make())
 
 
@@ -23,11 +23,13 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of held-out documents that train reads: counts, and the first of them."""
     facts = manifest.facts
     held_out = format_count(facts["held_out"], "document")
-    summary = f"**Of {held_out} that are held out, train reads {facts['shared']:,}, and copies of {facts['copies']:,}.**"
-    # Without `held_out` in nanoset.yaml only the documents themselves are looked for.
+    shared = f"{facts['shared']:,}"
+    copied = f"{facts['copies']:,}"
+    summary = f"**Of {held_out} that are held out, train reads {shared}, and copies of {copied}.**"
+    # Without `held_out` in nanoset.yaml, only the documents themselves are searched for.
     nanoset = manifest.name.partition("/")[0]
     if not project.nanoset(nanoset).held_out:
-        summary += " Copies were not looked for."
+        summary += " Copies were not searched for."
 
     metadata: dict[str, Any] = {"summary": markdown(summary)}
     rows = rows_without_none(facts["first"])

@@ -44,29 +44,47 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     facts = manifest.facts
     length = project.nanoset(name).sequence_length
     samples = samples_read(facts)
-    members = facts["members"]
 
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
-    if members:
-        if MIXTURE in facts:
-            metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
-        metadata["plan"] = table(member_rows(members[:ROWS_SHOWN]), len(members))
+    if facts["members"]:
+        metadata |= _member_metadata(facts)
         metadata |= _corpus_metadata(facts)
         metadata |= _sample_metadata(project, manifest, name, split)
-        epochs = [member["epochs"] for member in members]
-        metadata["epochs_least"] = round(min(epochs), 3)
-        metadata["epochs_most"] = round(max(epochs), 3)
+        metadata |= _epoch_metadata(facts)
     metadata["samples"] = samples
     metadata["unused_samples"] = unused_samples(facts)
     metadata["tokens"] = samples * length
     metadata["dagster/partition_row_count"] = samples
+    metadata |= _cache_metadata(project, manifest)
+    return metadata
 
+
+def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables of the parts of a mixture, if there is one, and of the datasets."""
+    metadata: dict[str, Any] = {}
+    if MIXTURE in facts:
+        metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
+    members = facts["members"]
+    metadata["plan"] = table(member_rows(members[:ROWS_SHOWN]), len(members))
+    return metadata
+
+
+def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the least and largest number of epochs of a dataset, for plots over time."""
+    epochs = [member["epochs"] for member in facts["members"]]
+    return {"epochs_least": round(min(epochs), 3), "epochs_most": round(max(epochs), 3)}
+
+
+def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the folder of the trainer's index files, and their names."""
     # <root>/<stage>/<nanoset>/<split>/<digest> → <root>/<stage>/cache
     cache_folder = manifest.folder.parent.parent.parent / "cache"
-    metadata["cache"] = place(project, manifest.access.url(cache_folder))
-    files = facts["cache_files"]
-    metadata["cache_files"] = table(({"file": file} for file in files), len(files))
-    return metadata
+    files = manifest.facts["cache_files"]
+    rows = ({"file": file} for file in files)
+    return {
+        "cache": place(project, manifest.access.url(cache_folder)),
+        "cache_files": table(rows, len(files)),
+    }
 
 
 def _summary(split: str, manifest: Manifest, length: int) -> str:
@@ -93,6 +111,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 def _epochs_text(facts: Mapping[str, Any]) -> str:
     """Return the epochs of the corpora, or of the single datasets in outputs of earlier versions."""
     members = facts["members"]
+    # Outputs of earlier versions know only the epochs of views and packs.
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
     least = f"{min(epochs):.2f}"
     most = f"{max(epochs):.2f}"
@@ -112,21 +131,21 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     corpora = facts.get(CORPORA)
     if not corpora:
         return {}
-    # A last row for all corpora, unless there is only one.
     rows = corpus_rows(corpora[:ROWS_SHOWN])
     if len(corpora) > 1:
-        total = corpus_total_row(corpora)
-        last_row: dict[str, Any] = {}
-        for heading in rows[0]:
-            value = total.get(heading, "")
-            last_row[heading] = f"{value:,}" if isinstance(value, int) else value
-        rows.append(last_row)
+        total_row = corpus_total_row(corpora)
+        rows.append({heading: _total_cell(total_row.get(heading, "")) for heading in rows[0]})
     totals = corpus_totals(corpora)
     return {
         "by_corpus": table(rows, len(corpora)),
         "unique_tokens": totals["unique_tokens"],
         "repeated_tokens": totals["repeated_tokens"],
     }
+
+
+def _total_cell(value: Any) -> Any:
+    """Return a cell of the row for all corpora; cells of the other rows are formatted already."""
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:

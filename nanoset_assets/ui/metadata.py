@@ -21,8 +21,9 @@ from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import Multiline, markdown_text, visible
 
 ROWS_SHOWN = 100
+"""Rows of a table that are shown."""
 INLINE_CHARACTERS = 1000
-"""Dagster shows Markdown of this length, and longer, only when asked to."""
+"""From this length on, Dagster shows Markdown only after a click."""
 
 
 def result(
@@ -32,8 +33,8 @@ def result(
 
     Args:
         project: The project.
-        manifest: Of the output.
-        seconds: In which it was made.
+        manifest: The manifest of the output.
+        seconds: How long it took to make it.
         metadata: What the page shows; it may replace `size_bytes` and `seconds`.
     """
     shown = dict(metadata)
@@ -106,7 +107,7 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
 
     Args:
         rows: The rows, or the first of them.
-        total: How many there are in all; default: as many as `rows` holds.
+        total: How many rows there are in all; default: the length of `rows`.
     """
     # There may be millions of rows: no more are formatted than are shown.
     iterator = iter(rows)
@@ -140,7 +141,10 @@ def _cell(value: Any) -> Any:
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
-    """Return paragraphs, as many as Dagster shows inline; the first one whatever its length."""
+    """Return paragraphs as Markdown, as many as Dagster shows on the page itself.
+
+    The first paragraph is always included, whatever its length.
+    """
     # From INLINE_CHARACTERS on, Dagster would show nothing of the text but a button.
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:

@@ -37,9 +37,11 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
 def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a `.pbin`."""
     facts = manifest.facts
-    summary = f"{counts_text(facts)} of {facts['token_bytes']} bytes each, {format_bytes(size_bytes(manifest))}"
+    size = format_bytes(size_bytes(manifest))
+    summary = f"{counts_text(facts)} of {facts['token_bytes']} bytes each, {size}"
     if facts["left_out"]:
-        summary += f"; {format_count(facts['left_out'], 'document')} left out"
+        empty_documents = format_count(facts["left_out"], "document")
+        summary += f"; {empty_documents} without tokens left out"
     return {
         "summary": markdown(f"{summary}."),
         "file": dg.MetadataValue.path(facts["file"]),

@@ -31,15 +31,15 @@ from nanoset_core.text.rejects import Reject
 SHOWN = 3
 """Documents, rejected lines or samples of a preview."""
 _PIECES_SHOWN = 3
-"""Documents that are named of a sample."""
+"""Documents that are listed for each sample."""
 _TOKENS_DECODED = 96
-"""Of a document."""
+"""Tokens that are shown of a document."""
 MAX_SHUFFLED = 1 << 20
-"""Samples that a sampler may shuffle for a preview: without torch half a second; ten times as many,
-a gigabyte.
+"""Samples that a sampler may shuffle for a preview. That takes half a second without torch; ten
+times as many would take a gigabyte of memory.
 """
 STEP_SAMPLES = 8
-"""Samples that are shown of a handoff's first step; also those of a step without a schedule."""
+"""Samples that are shown of a handoff's first step, and the size of a step without a schedule."""
 _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 
 
@@ -66,13 +66,15 @@ def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadat
 def first_step(
     project: Project, handoff: Manifest
 ) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return the samples of the first training step with a handoff, as documents and text."""
+    """Return a table of the samples that the first training step reads, with documents and text."""
     try:
         run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
         dealer = run.parts[0].dealer
         if dealer.seed is not None and dealer.total > MAX_SHUFFLED:
+            # Reproducing the shuffle would take too long for a page.
             return markdown(
-                f"The trainer's sampler shuffles all {dealer.total:,} samples: the job `explain_step` does."
+                f"The trainer's sampler shuffles all {dealer.total:,} samples. "
+                "The job `explain_step` shows what a step reads."
             )
         step = explain_step(project, run, 1, most=STEP_SAMPLES)
     except _PREVIEW_ERRORS as error:
@@ -111,12 +113,13 @@ def _inspection(project: Project) -> InspectionContext:
 
 
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
+    """Yield the first documents of a dataset as Markdown."""
     dataset = context.datasets.open(manifest)
     n_sequences = min(SHOWN, len(dataset.sequences))  # documents without tokens have no sequence
-    first = np.arange(n_sequences)
-    lengths = np.minimum(dataset.sequences.sequence_lengths[first], _TOKENS_DECODED + 1)
-    # (n_sequences, 3): sequence, first token, number of tokens
-    spans = np.stack([first, np.zeros_like(first), lengths], axis=1)
+    sequences = np.arange(n_sequences)
+    starts = np.zeros_like(sequences)
+    stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
+    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
     for piece in chain.from_iterable(piece_origins(context, dataset, spans)):
         origin = piece.origin
         text = bold_code(place_of(origin))
@@ -126,6 +129,7 @@ def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[
 
 
 def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
+    """Yield rejected lines as Markdown, in document order."""
     for shard in shards:
         if not shard.facts["reasons"]:
             continue
@@ -141,8 +145,9 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 
 
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
+    """Yield the first samples of a split as Markdown."""
     nanoset = load_nanoset(project.outputs, name, split)
-    # A run that continues another one does not read the samples before.
+    # A run that continues another one skips the samples that the other one has read.
     start = nanoset.config.consumed_samples if split == "train" else 0
     stop = min(start + SHOWN, len(nanoset))
     for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
@@ -166,7 +171,7 @@ def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str)
         texts.append(f"{place} tokens {start:,}–{stop:,}")
     n_more = len(sample.pieces) - len(texts)
     if n_more:
-        texts.append(f"{format_count(n_more, 'document')} more")
+        texts.append(format_count(n_more, "more document"))
     return ", ".join(texts)
 
 

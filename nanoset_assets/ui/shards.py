@@ -38,7 +38,7 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     """Tokenize a corpus, and return the metadata of its shards."""
     project = run.project
     log = run.context.log
-    if run.hosted.building is None:  # `nanoset build` has asked for everything that it makes
+    if run.hosted.building is None:  # `nanoset build` has checked the disk for all its outputs
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
     is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
@@ -73,46 +73,32 @@ def shards_metadata(
         manifest: The tokenized corpus.
         shards: Its shards, in document order.
         new_digests: Digests of the shards that were made now.
-        seconds: In which these were made.
+        seconds: How long that took.
         engine: The tokenizer engine that made them.
     """
     facts = manifest.facts
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
     n_shards = format_count(len(shards), "shard")
-    work = f"Nothing was tokenized: {n_shards} had been made before."
+    work = f"Nothing was tokenized: all {n_shards} existed already."
     if new_digests:
-        work = f"{len(new_digests):,} of {n_shards} made in {seconds:,.1f} s, {tokens_per_second:,.0f} tokens a second."
-    counts = counts_text(facts)
-    read = format_bytes(facts["read_bytes"])
-    summary = f"{counts} of {read} of lines; {_lines_text(facts)}."
+        work = (
+            f"{len(new_digests):,} of {n_shards} made in {seconds:,.1f} s, "
+            f"{tokens_per_second:,.0f} tokens a second."
+        )
+    text_bytes = format_bytes(facts["read_bytes"])
+    summary = f"{counts_text(facts)} of {text_bytes} of lines; {_lines_text(facts)}."
     metadata: dict[str, Any] = {"summary": markdown(summary, *loss_texts(project, manifest), work)}
 
     # Tables: lengths of documents, rejected lines, and files.
     metadata |= length_metadata(facts["length_histogram"], facts["tokens"])
-    if facts["reasons"]:
-        reason_rows: list[dict[str, str]] = []
-        for reason, count in facts["reasons"].items():
-            reason_rows.append({"reason": reason, "lines": f"{count:,}"})
-        metadata["rejects"] = table(reason_rows)
-        metadata["first_rejected"] = first_rejects(shards, LineNumbers.of(facts))
-    inventory_manifest, inventory = current_inventory(project, manifest.name)
-    # else it was surveyed again meanwhile
-    if inventory_manifest.digest == manifest.recipe["parents"]["inventory"]:
-        files = files_table(inventory, manifest, shards)
-        if files is not None:
-            metadata["files"] = files
+    metadata |= _reject_metadata(manifest, shards)
+    metadata |= _file_metadata(project, manifest, shards)
 
-    # Numbers that Dagster plots over time.
-    metadata["dagster/partition_row_count"] = facts["documents"]
-    metadata |= facts_of(manifest, "documents", "tokens", "lines", "skipped", "rejected")
-    metadata["unreadable_files"] = facts["faults"]
-    metadata["rejected_fraction"] = round(facts["rejected"] / max(facts["lines"], 1), 6)
-    metadata["tokens_per_document"] = round(facts["tokens"] / max(facts["documents"], 1), 1)
-    metadata["read_bytes"] = facts["read_bytes"]
+    metadata |= _number_metadata(manifest)
     metadata["size_bytes"] = sum(size_bytes(shard) for shard in shards)
     metadata["shards_made"] = len(new_digests)
-    if new_digests:  # so that a plot over time shows the speed of work only
+    if new_digests:  # without work, a plot of the speed over time would fall to zero
         metadata["tokens_per_second"] = tokens_per_second
     metadata["engine"] = engine
     encoders = encoders_of(shards)
@@ -120,6 +106,45 @@ def shards_metadata(
         metadata["made_by"] = describe_encoders(encoders)
     metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
     return metadata
+
+
+def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:
+    """Return how many lines were rejected for each reason, and the first of them."""
+    n_lines_by_reason = manifest.facts["reasons"]
+    if not n_lines_by_reason:
+        return {}
+    rows: list[dict[str, str]] = []
+    for reason, n_lines in n_lines_by_reason.items():
+        rows.append({"reason": reason, "lines": f"{n_lines:,}"})
+    return {
+        "rejects": table(rows),
+        "first_rejected": first_rejects(shards, LineNumbers.of(manifest.facts)),
+    }
+
+
+def _file_metadata(
+    project: Project, manifest: Manifest, shards: Sequence[Manifest]
+) -> dict[str, Any]:
+    """Return a table of what became of each file; empty if the files are not known any more."""
+    inventory_manifest, inventory = current_inventory(project, manifest.name)
+    if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
+        return {}  # the corpus was surveyed again meanwhile
+    files = files_table(inventory, manifest, shards)
+    return {} if files is None else {"files": files}
+
+
+def _number_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return numbers that Dagster plots over time."""
+    facts = manifest.facts
+    n_documents = facts["documents"]
+    return {
+        "dagster/partition_row_count": n_documents,
+        **facts_of(manifest, "documents", "tokens", "lines", "skipped", "rejected"),
+        "unreadable_files": facts["faults"],
+        "rejected_fraction": round(facts["rejected"] / max(facts["lines"], 1), 6),
+        "tokens_per_document": round(facts["tokens"] / max(n_documents, 1), 1),
+        "read_bytes": facts["read_bytes"],
+    }
 
 
 def _lines_text(facts: Mapping[str, Any]) -> str:
@@ -133,6 +158,7 @@ def _lines_text(facts: Mapping[str, Any]) -> str:
 
 
 def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.TableMetadataValue:
+    """Return a table of shards, with a column of rejected lines if there are any."""
     columns = ["documents", "tokens"]
     if with_rejects:
         columns.append("rejected")
@@ -149,9 +175,9 @@ def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
     """Return a table of documents by length, and the typical length; empty without documents.
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty
-            ones.
-        tokens: Of all documents.
+        histogram: Entry b is the number of documents with 2^(b-1) to 2^b - 1 tokens; entry 0 is
+            that of empty documents.
+        tokens: Tokens of all documents.
     """
     if not any(histogram):
         return {}

@@ -26,9 +26,10 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a view: what each rule chose, its first documents, and what reads it."""
     facts = manifest.facts
     index_bytes = size_bytes(manifest)
+    index_size = format_bytes(index_bytes)
     summary = (
-        f"{counts_text(facts)} of `{facts['corpus']}`, in an index of {format_bytes(index_bytes)} over the tokens of "
-        "its dataset."
+        f"{counts_text(facts)} of {code(facts['corpus'])}. The view is an index of {index_size}; "
+        "its tokens are those of the corpus."
     )
     # Ids of lists that no document has, and rules that chose less than they ask for.
     warnings: list[str] = []

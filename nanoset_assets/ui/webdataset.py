@@ -45,8 +45,7 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         quality: The JSON values of its `ShuffleQuality`.
     """
     tar_bytes, is_exact = output_bytes(plan)
-    # the one that takes the least memory
-    engine = choose_engine(plan, available_memory=0, engine="mmap")
+    engine = choose_engine(plan, available_memory=0, engine="mmap")  # needs the least memory
     metadata: dict[str, Any] = {
         "summary": markdown(_plan_summary(plan, is_even=quality["even"])),
         "quality": table(quality_rows(quality)),
@@ -106,7 +105,7 @@ def tars_metadata(
     Args:
         tars: All tars of the group.
         new_tars: Those that were written now.
-        seconds: In which these were written.
+        seconds: How long that took.
     """
     n_sequences = sum(tar.sequences for tar in tars)
     size = sum(tar.size_bytes for tar in tars)
