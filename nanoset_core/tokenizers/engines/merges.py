@@ -286,19 +286,20 @@ class Merger(ABC):
         flat_previous = previous_cells.reshape(-1)
 
         while True:
-            # The best pair of each word that has one. From here on, one entry a merge: (n_merges,).
+            # The best pair of each word that has one.
             best = priorities[:-1].min(axis=0)  # (n_words,)
-            best = best.take((best < _NO_PRIORITY).nonzero()[0])
+            best = best.take((best < _NO_PRIORITY).nonzero()[0])  # (n_merges,)
             if not len(best):
                 return
+
+            # The cells of its two tokens, and of the tokens on both sides: (n_merges,) each.
             left = best & _CELL_MASK
-            best >>= _CELL_BITS  # the rank
             right = flat_next.take(left)
             before = flat_previous.take(left)
             after = flat_next.take(right)
 
             # Replace the left token, and remove the right one from the list.
-            merged = self._ranks.merged.take(best)
+            merged = self._ranks.merged.take(best >> _CELL_BITS)  # by rank
             flat_tokens[left] = merged
             flat_tokens[right] = NO_TOKEN
             flat_next[left] = after

@@ -125,8 +125,9 @@ def _split_merges(merges: list[Any]) -> _Merges:
 def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
     """Raise NotRecognisedError if the engine cannot represent the ids or the ranks."""
     ids = set(vocabulary.values())
-    has_unknown_id = not ids or min(ids) < 0 or max(ids) >= MOST_IDS
-    if has_unknown_id or n_merges >= MOST_MERGES:
+    # A pair of ids and a rank share 64 bits, see `merges`.
+    is_out_of_bounds = not ids or min(ids) < 0 or max(ids) >= MOST_IDS
+    if is_out_of_bounds or n_merges >= MOST_MERGES:
         raise NotRecognisedError(
             f"{len(vocabulary)} tokens and {n_merges} merges are out of bounds"
         )
@@ -161,15 +162,16 @@ def _build(
     boundary_pairs: list[tuple[int, int]],
 ) -> Vocabulary:
     """Return a vocabulary as arrays, without words that are None, empty or have a zero byte."""
-    datas = []
+    words_in_text = []
     ids = []
-    for data, token_id in words:
-        if data and b"\0" not in data:
-            datas.append(data)
+    for word, token_id in words:
+        # Text with a zero byte is left to the reference: zeros mark the end of a word here.
+        if word and b"\0" not in word:
+            words_in_text.append(word)
             ids.append(token_id)
     return Vocabulary(
-        data=np.frombuffer(b"".join(datas), np.uint8),
-        lengths=np.array([len(data) for data in datas], np.int64),
+        data=np.frombuffer(b"".join(words_in_text), np.uint8),
+        lengths=np.array([len(word) for word in words_in_text], np.int64),
         ids=np.array(ids, np.int32),
         byte_tokens=np.array(byte_tokens, np.int32),
         merges=_merge_table(vocabulary, merges),
@@ -186,6 +188,7 @@ def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
         ids = [vocabulary[token] for token in tokens]
         columns.append(np.array(ids, np.int32))
 
+    # Each pair must have one rank.
     pairs = columns[0].astype(np.int64) * MOST_IDS + columns[1]
     if len(np.unique(pairs)) != len(pairs):
         raise NotRecognisedError("merges that come twice")
