@@ -130,9 +130,12 @@ def _check_files(
     access = manifest.access
     folder = file_sets[0].folder
 
+    planned: list[str] = []
+    sidecars: list[str] = []
+    for files in file_sets:
+        planned.extend(files.files.values())
+        sidecars.append(files.sidecar)
     # One listing of the folder answers for all files.
-    planned = [name for files in file_sets for name in files.files.values()]
-    sidecars = [files.sidecar for files in file_sets]
     size_by_name = access.sizes(folder, [*planned, *notes, *sidecars])
 
     is_whole = True
@@ -151,6 +154,8 @@ def _check_files(
         is_whole &= check_written(
             report, access, path, size, fact, (BUILD, _DELETE), deep=deep, kind="an index file"
         )
+
+    # The notes next to the files, which say what these were made from.
     for files in file_sets:
         if files.sidecar not in size_by_name:
             report.error(
