@@ -4,13 +4,11 @@ and its page.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from helpers.building import build_all
-from helpers.command import invoke_nanoset
+from helpers.command import json_of, output_of
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core import load_nanoset
 from nanoset_core.errors import InputError
@@ -31,60 +29,78 @@ MIXED = {
 }
 
 
-def test_a_mixture_is_planned_built_handed_over_and_shown(built_from):
+ROWS = ["text", "web", "books", "code"]
+"""Names in the tree of the mixture, from top to bottom."""
+
+
+def test_a_mixture_is_planned_as_a_tree(built_from):
+    planned = NanosetContext(built_from(MIXED), "pretrain").plan("train")
+
+    assert [(row.name, row.depth, row.decided_by) for row in planned.mixture] == [
+        ("text", 0, "share"),
+        ("web", 1, "size"),
+        ("books", 1, "max_epochs"),
+        ("code", 0, "epochs"),
+    ]
+    assert planned.corpora == ("web", "books", "code")
+    _, books, code = planned.members
+    assert (round(books.epochs, 1), round(code.epochs, 2)) == (0.5, 0.75)
+
+
+def test_only_train_is_a_mixture(built_from):
+    planned = NanosetContext(built_from(MIXED), "pretrain").plan("valid")
+
+    assert planned.mixture == ()
+
+
+def test_a_trainer_is_given_an_ordinary_blend(built_from):
     project = built_from(MIXED)
     planned = NanosetContext(project, "pretrain").plan("train")
-    rows = {row.name: row for row in planned.mixture}
-    assert [(row.name, row.depth, row.decided_by) for row in planned.mixture] == [
-        *(
-            ("text", 0, "share"),
-            ("web", 1, "size"),
-            ("books", 1, "max_epochs"),
-            ("code", 0, "epochs"),
-        ),
-    ]
-    web, books, code = planned.members
-    assert (round(books.epochs, 1), round(code.epochs, 2)) == (0.5, 0.75)
-    assert planned.corpora == ("web", "books", "code")
-    assert np.isclose(web.weight, rows["web"].given)
-    # what is built and given to the trainer is an ordinary blend
+    weights = [row.given for row in planned.mixture if row.name != "text"]
+    assert np.allclose([member.weight for member in planned.members], weights)
+
+    # Weights and prefixes alternate.
     handoff = project.outputs.current("nanosets", "pretrain/handoff")
     words = handoff.path("data_args.txt").read_text().split()
-    assert np.allclose(
-        [float(word) for word in words[::2]],
-        [row.given for row in rows.values() if row.name != "text"],
-    )
+
+    assert np.allclose([float(word) for word in words[::2]], weights)
     assert len(load_nanoset(project.config.root_folder, "pretrain", "train")) == planned.samples
-    assert NanosetContext(project, "pretrain").plan("valid").mixture == ()
+
+
+def test_the_page_of_a_blend_shows_the_tree(built_from):
+    project = built_from(MIXED)
     built = project.outputs.current("nanosets", "pretrain/train/blend")
-    assert [row["name"] for row in built.facts["mixture"]] == list(rows)
+    assert [row["name"] for row in built.facts["mixture"]] == ROWS
+
     page = split_metadata(project, built, "pretrain", "train")
-    assert [record.data["decided by"] for record in page["mixture"].records] == [
-        "share",
-        "size",
-        "max_epochs",
-        "epochs",
-    ]
-    config = str(project.config.file)
-    text = invoke_nanoset(
-        ["map", "pretrain", "--plan", "--config", config], catch_exceptions=False
-    ).output
+
+    decided_by = [record.data["decided by"] for record in page["mixture"].records]
+    assert decided_by == ["share", "size", "max_epochs", "epochs"]
+
+
+def test_the_command_shows_the_tree(built_from):
+    words = ("map", "pretrain", "--plan", "--config", built_from(MIXED).config.file)
+
+    text = output_of(*words)
+    splits = json_of(*words, "--json")
+
     assert "pretrain train, mixture" in text
     assert "· books" in text
-    shown = invoke_nanoset(["map", "pretrain", "--plan", "--json", "--config", config]).output
-    assert [[row["name"] for row in split.get("mixture", ())] for split in json.loads(shown)] == [
-        list(rows),
-        [],
-        [],
-    ]
-    # phases that go on: web was read to its limit before, so that books get more than they ask for
+    trees = [[row["name"] for row in split.get("mixture", ())] for split in splits]
+    assert trees == [ROWS, [], []]
+
+
+def test_limits_of_a_mixture_hold_for_all_phases_together(built_from):
+    project = built_from(MIXED)
+
+    # Web is read to its limit in the first phase, so that books get more than their share.
     first, second = (
         NanosetContext(project, f"plain-phase-{number}").plan("train") for number in (1, 2)
     )
-    taken = sum(
-        one.samples_given for plan in (first, second) for one in plan.members if "web" in one.prefix
-    )
-    assert taken <= 0.5 * first.config.samples_in(first.members[0].tokens) + 2
+
+    web = [member for plan in (first, second) for member in plan.members if "web" in member.prefix]
+    half = 0.5 * first.config.samples_in(first.members[0].tokens)
+    assert sum(member.samples_given for member in web) <= half + 2
     assert second.mixture[0].decided_by in ("share", "max_epochs")
 
 
