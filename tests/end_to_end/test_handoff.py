@@ -21,7 +21,6 @@ from helpers.building import (
 )
 from helpers.changing import change_web
 from helpers.command import invoke_nanoset, output_of
-from helpers.inspecting import explain_sample
 from helpers.megatron_core import IDENTIFIERS, check_megatron_core
 from helpers.sample_project import SPLITS, tree
 from nanoset_core import load_nanoset
@@ -30,7 +29,6 @@ from nanoset_core.errors import (
     InputError,
     MissingError,
     NanosetError,
-    SampleIndexError,
     StaleError,
 )
 from nanoset_core.project.project import Project
@@ -60,16 +58,6 @@ PHASES = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "phases: [{blend: {web: 1, code: 1}, until: 30}, {blend: books}]\n    sequence_length: 16\n"
         '    split: "8,1,1"\n    schedule: {iterations: 40, global_batch_size: 4, eval_interval: 20, eval_iters: 1}'
-    )
-}
-
-GOES_ON = {
-    'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
-        "continue: true\n    phases: [{blend: {web: 3, code: 1}, until: 30}, {blend: {web: 1, books: 1}}]\n"
-        f'    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
-        "    schedule: {iterations: 60, global_batch_size: 4, eval_interval: 60, eval_iters: 1}\n  later:\n"
-        f'    blend: {{books: 2, web: 1}}\n    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
-        "    samples: {train: 400, valid: 4, test: 4}"
     )
 }
 
@@ -226,94 +214,6 @@ def test_phases(built_from):
     )
     assert "--phase-transition-iterations 30\n" in arguments
     assert "--train-samples 160\n" in arguments
-
-
-def test_a_run_goes_on_with_another_blend(built_from):
-    project = built_from(GOES_ON)
-    config, outputs = project.config.file, project.outputs
-    root = project.config.root_folder
-    one, two = (load_nanoset(root, f"plain-phase-{number}", "train") for number in (1, 2))
-    web = [one.datasets[0].member.prefix, two.datasets[0].member.prefix]
-    assert web[0] == web[1]
-
-    def places(loaded, begin, end):
-        """(dataset, sample of its order) of the samples of a split."""
-        found = [
-            (int(loaded.dataset_index[k]), int(loaded.dataset_sample_index[k]))
-            for k in range(begin, end)
-        ]
-        return [
-            (loaded.datasets[d].member.prefix, int(loaded.datasets[d].shuffle_index[k]))
-            for d, k in found
-        ]
-
-    read = places(one, 0, 120) + places(two, 0, 120)
-    assert len(set(read)) == len(read) == 240
-    handoff_of_two = outputs.current("nanosets", "plain-phase-2/handoff")
-    assert (
-        "goes on where the phases before it stopped" in handoff_of_two.path("START.md").read_text()
-    )
-    assert "/cache/goes-on-" in handoff_of_two.path("arguments.txt").read_text()
-
-    said = output_of(
-        "map",
-        "later",
-        "--continue-from",
-        "plain-phase-2",
-        "--consumed-samples",
-        "200",
-        "--config",
-        config,
-    )
-    lines = said[said.index("nanosets:") :]
-    assert f"handoff: nanosets/plain-phase-2/handoff/{handoff_of_two.digest}" in lines
-    later = load_nanoset(root, "later", "train")
-    read = places(one, 0, 120) + places(two, 0, 80) + places(later, 200, 380)
-    assert len(set(read)) == len(read)
-    made = outputs.current("nanosets", "later/handoff")
-    assert "has consumed 200 samples" in made.path("START.md").read_text()
-
-    assert explain_sample(project, "later", "train", 200).tokens == 17
-    with pytest.raises(SampleIndexError, match="had consumed this sample"):
-        explain_sample(project, "later", "train", 199)
-    text = config.read_text()
-    config.write_text(
-        text.replace("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop")
-    )
-    config.write_text(config.read_text().replace("iterations: 60", "iterations: 6000"))
-    with pytest.raises(InputError, match="its own index files"):
-        NanosetContext(Project.open(config), "plain-phase-2").plan("train")
-    config.write_text(text)
-
-    text = config.read_text().replace("  later:\n", f"  later:\n{lines.splitlines()[2]}\n")
-    config.write_text(text.replace("books: 1}}]", "books: 4}}]"))
-    again = Project.open(config)
-    make_mappings(again, "plain-phase-2", "train")
-    make_mappings(again, "later", "train")
-    assert make_blend(again, "later", "train").digest == made.recipe["parents"]["train"]
-    for split in SPLITS:
-        assert verify_output(again, f"later/{split}", deep=True).passed
-    output_of("gc", "--yes", "--config", config)
-    assert outputs.manifest_at(handoff_of_two.folder) is not None
-    text = config.read_text()
-    for old, new, wrong in (
-        (
-            'split: "8,1,1"\n    trainer',
-            'split: "7,2,1"\n    trainer',
-            "other sequences of a dataset",
-        ),
-        ("{train: 400,", "{train: 200,", r"none is left to continue with\n  found: 200 of 200"),
-        ("consumed_samples: 200", "consumed_samples: 100", "found: 100\n  expected: 120 to 240"),
-    ):
-        config.write_text(text.replace(old, new))
-        with pytest.raises(NanosetError, match=wrong):
-            NanosetContext(Project.open(config), "later").plan("train")
-    mixed = text.replace(
-        "blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}"
-    )
-    config.write_text(mixed.replace("{train: 400,", "{train: 150,"))
-    with pytest.raises(NanosetError, match="none is left to continue with"):
-        NanosetContext(Project.open(config), "later").plan("train")
 
 
 def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):

@@ -1,0 +1,172 @@
+"""A run continues with another blend: in the next phase, or from the handoff of an earlier run."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.building import make_blend, make_mappings
+from helpers.command import output_of
+from helpers.inspecting import explain_sample
+from helpers.sample_project import SPLITS
+from nanoset_core import load_nanoset
+from nanoset_core.errors import InputError, NanosetError, SampleIndexError
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_output
+from nanoset_core.stages.mappings.planning import NanosetContext
+
+TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'
+CONTINUED = {
+    'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
+        "continue: true\n    phases: [{blend: {web: 3, code: 1}, until: 30}, {blend: {web: 1, books: 1}}]\n"
+        f'    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
+        "    schedule: {iterations: 60, global_batch_size: 4, eval_interval: 60, eval_iters: 1}\n  later:\n"
+        f'    blend: {{books: 2, web: 1}}\n    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
+        "    samples: {train: 400, valid: 4, test: 4}"
+    )
+}
+"""Replacements in the sample project's settings: a nanoset of two phases, and one called `later`."""
+CONSUMED = 200
+"""Samples that the run had consumed when it stopped in its second phase, of 120 a phase."""
+
+
+@pytest.fixture
+def project(built_from):
+    return built_from(CONTINUED)
+
+
+@pytest.fixture
+def block(project) -> str:
+    """What `nanoset map` prints after it has let `later` continue the run: lines of nanoset.yaml."""
+    printed = output_of(
+        *("map", "later", "--continue-from", "plain-phase-2"),
+        *("--consumed-samples", CONSUMED, "--config", project.config.file),
+    )
+    return printed[printed.index("nanosets:") :]
+
+
+@pytest.fixture
+def continuing(project, block) -> Project:
+    """The project after the block was copied into its nanoset.yaml."""
+    return edited(project, ("  later:\n", f"  later:\n{block.splitlines()[2]}\n"))
+
+
+def edited(project, *changes):
+    """Change nanoset.yaml, and open the project again."""
+    text = project.config.file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    project.config.file.write_text(text)
+    return Project.open(project.config.file)
+
+
+def train_of(project, name):
+    return load_nanoset(project.config.root_folder, name, "train")
+
+
+def read_places(loaded, start, stop):
+    """Return the dataset, and the sample of its order, of each of some samples."""
+    places = []
+    for number in range(start, stop):
+        dataset = loaded.datasets[int(loaded.dataset_index[number])]
+        sample = int(loaded.dataset_sample_index[number])
+        places.append((dataset.member.prefix, int(dataset.shuffle_index[sample])))
+    return places
+
+
+def test_a_phase_reads_no_sample_of_the_phase_before(project):
+    first, second = (train_of(project, f"plain-phase-{number}") for number in (1, 2))
+    assert first.datasets[0].member.prefix == second.datasets[0].member.prefix
+
+    places = read_places(first, 0, 120) + read_places(second, 0, 120)
+
+    assert len(set(places)) == len(places) == 240
+
+
+def test_the_handoff_of_a_second_phase_says_that_it_continues(project):
+    handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
+
+    start = handoff.path("START.md").read_text()
+    assert "goes on where the phases before it stopped" in start
+    assert "/cache/goes-on-" in handoff.path("arguments.txt").read_text()
+
+
+def test_a_continued_run_reads_no_sample_that_the_run_had_consumed(project, block):
+    first, second, later = (
+        train_of(project, name) for name in ("plain-phase-1", "plain-phase-2", "later")
+    )
+
+    places = read_places(first, 0, 120) + read_places(second, 0, CONSUMED - 120)
+    places += read_places(later, CONSUMED, 380)
+
+    assert len(set(places)) == len(places)
+
+
+def test_the_handoffs_of_a_continued_run_name_each_other(project, block):
+    earlier = project.outputs.current("nanosets", "plain-phase-2/handoff")
+    later = project.outputs.current("nanosets", "later/handoff")
+
+    assert f"handoff: nanosets/plain-phase-2/handoff/{earlier.digest}" in block
+    assert f"has consumed {CONSUMED} samples" in later.path("START.md").read_text()
+
+
+def test_samples_that_were_consumed_before_are_not_explained(project, block):
+    assert explain_sample(project, "later", "train", CONSUMED).tokens == 17
+    with pytest.raises(SampleIndexError, match="had consumed this sample"):
+        explain_sample(project, "later", "train", CONSUMED - 1)
+
+
+def test_a_phase_that_ends_early_cannot_be_continued(project):
+    changed = edited(
+        project,
+        ("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop"),
+        ("iterations: 60", "iterations: 6000"),
+    )
+
+    with pytest.raises(InputError, match="its own index files"):
+        NanosetContext(changed, "plain-phase-2").plan("train")
+
+
+def test_a_continued_run_stays_as_it_is_when_the_earlier_one_changes(continuing):
+    outputs = continuing.outputs
+    earlier = outputs.current("nanosets", "plain-phase-2/handoff")
+    later = outputs.current("nanosets", "later/handoff")
+
+    changed = edited(continuing, ("books: 1}}]", "books: 4}}]"))
+    make_mappings(changed, "plain-phase-2", "train")
+    make_mappings(changed, "later", "train")
+    blend = make_blend(changed, "later", "train")
+
+    assert blend.digest == later.recipe["parents"]["train"]
+    for split in SPLITS:
+        assert verify_output(changed, f"later/{split}", deep=True).passed
+    output_of("gc", "--yes", "--config", changed.config.file)
+    assert outputs.manifest_at(earlier.folder) is not None
+
+
+FEWER_SAMPLES = ("{train: 400,", "{train: 150,")
+MIX = ("blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}")
+SPLIT = ('split: "8,1,1"\n    trainer', 'split: "7,2,1"\n    trainer')
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ([SPLIT], "other sequences of a dataset"),
+        (
+            [("{train: 400,", "{train: 200,")],
+            r"none is left to continue with\n  found: 200 of 200",
+        ),
+        (
+            [("consumed_samples: 200", "consumed_samples: 100")],
+            "found: 100\n  expected: 120 to 240",
+        ),
+        ([MIX, FEWER_SAMPLES], "none is left to continue with"),
+    ],
+    ids=["another split", "no sample left", "consumed in an earlier phase", "none left of a mix"],
+)
+def test_settings_with_which_a_run_cannot_continue_are_refused(continuing, changes, reason):
+    changed = edited(continuing, *changes)
+
+    with pytest.raises(NanosetError, match=reason):
+        NanosetContext(changed, "later").plan("train")
