@@ -1,4 +1,4 @@
-"""Take the inventory of a corpus: list its files, and hash those that no earlier inventory knows."""
+"""Take the inventory of a corpus: list its files, and hash those that are new or changed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FileStat:
     mtime_ns: int
     """Last modification, nanoseconds since 1970."""
     inode: int
-    """Number that a file which replaced this one would not have; in a bucket, made from the ETag."""
+    """Number that differs if another file replaces this one; in a bucket, made from the ETag."""
     changed_ns: int = 0
     """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
 

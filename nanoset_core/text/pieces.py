@@ -1,8 +1,8 @@
 """A corpus as pieces of files, and the ranges of pieces that are the unit of work.
 
 A *piece* is a run of whole lines of a file, or a whole file, with the digest of its bytes. An
-*inventory* is the list of all pieces of a corpus. A *range* is a run of its pieces that is tokenized
-together: each range becomes one shard.
+*inventory* is the list of all pieces of a corpus. A *range* is a run of its pieces that are
+tokenized together: each range becomes one shard.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inventories of corpora: what changes them, what is read again, and files that are being written."""
+"""Inventories of corpora: what changes them, what is read again, files that are being written."""
 
 import gzip
 import os

@@ -29,8 +29,8 @@ class ContaminationSpec:
     """Share of a text's letters, 0 to 1, that must be in such runs near one another."""
     policy: Literal["warn", "block", "exclude"] = "warn"
     """What happens if a document is contaminated: `warn` reports it, `block` refuses to make
-    anything that trains on it, and `exclude` reports it unless every view that training reads leaves
-    it out by `clean_of`.
+    anything that trains on it, and `exclude` reports it unless every view that training reads
+    leaves it out by `clean_of`.
     """
 
     @property

@@ -107,7 +107,7 @@ def _is_letter(character: str) -> bool:
 
 
 def _is_word_by_itself(character: str) -> bool:
-    """Return whether a letter is of a script without spaces, where every letter counts as a word."""
+    """Return whether a letter counts as a word, as in scripts without spaces between words."""
     code_point = ord(character)
     if _is_cut(character):
         byte = code_point - 0xDC00

@@ -1,4 +1,4 @@
-"""Evaluation texts that very many documents hold: reported separately, and excluded all the same."""
+"""Evaluation texts that very many documents hold: reported separately, but also excluded."""
 
 import shutil
 from dataclasses import replace
@@ -21,7 +21,7 @@ INSTRUCTION = (
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory, tokenizer_file) -> Path:
-    """A project in which 120 documents hold an instruction and two a question; not to be changed."""
+    """A project with an instruction in 120 documents, a question in two; not to be changed."""
     plants = dict.fromkeys(range(120), INSTRUCTION)
     plants[7] = f"{INSTRUCTION} {QUESTIONS[0]}"
     plants[130] = QUESTIONS[1]

@@ -1,4 +1,4 @@
-"""Contamination of a project's corpora: matches, policies, clean views, appends, gc and a bucket."""
+"""Contamination of a project's corpora: matches, policies, clean views, appends, a bucket."""
 
 import json
 import shutil
