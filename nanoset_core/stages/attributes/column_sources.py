@@ -18,7 +18,7 @@ from nanoset_core.text.values import type_of
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
-    """Return the outputs that hold some columns of a corpus's documents, by the name of their stage.
+    """Return the outputs that hold some columns of a corpus's documents, by the stage's name.
 
     Args:
         config: The settings.

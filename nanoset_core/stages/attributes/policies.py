@@ -1,4 +1,4 @@
-"""Judge documents without attributes and ids with several rows as on_missing and on_duplicate say."""
+"""Apply the policies on_missing and on_duplicate to documents and attribute tables."""
 
 from __future__ import annotations
 

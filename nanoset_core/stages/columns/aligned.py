@@ -82,7 +82,7 @@ class AlignedColumns:
             columns: Names of the columns; those that no table has are left out.
 
         Returns:
-            Name of each column → its values as a chunked Arrow array, of the type in `schema`. Texts
+            Name of each column → its values, a chunked Arrow array of the type in `schema`. Texts
             with few different values are a dictionary array.
         """
         values_by_column: dict[str, Any] = {}

@@ -150,8 +150,12 @@ def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iter
 
 
 def _places(files: Any, lines: Any, offsets: Any) -> _Places:
-    """Return the places of documents, given arrays of shape (n_documents,); rows of tables have the
-    offset -1.
+    """Return the places of documents; rows of tables have the offset -1.
+
+    Args:
+        files: Number of the file of each document, shape (n_documents,).
+        lines: Number of its line or row, shape (n_documents,).
+        offsets: First byte of its line, or -1, shape (n_documents,).
     """
     line_numbers = np.asarray(lines, np.int64)
     byte_offsets = np.asarray(offsets, np.int64)

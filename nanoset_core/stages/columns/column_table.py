@@ -1,4 +1,4 @@
-"""Write columns.parquet: values of the documents of a shard, in the rows of its documents.parquet."""
+"""Write columns.parquet: values of a shard's documents, in the order of its documents.parquet."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class ColumnTable:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """Name and kind of each column, and how many of its values are null, and are left out
-        because they are too long.
-        """
+        """Name and kind of each column, and how many values are null, and left out as too long."""
         return [
             {
                 "name": name,

@@ -45,8 +45,9 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
 
 @holding
 def keep_columns(project: Project, corpus: str) -> Manifest:
-    """Read the raw text of a corpus's current shards again, store the values of its columns, and
-    make them current.
+    """Store the values of a corpus's columns for each document, and make them current.
+
+    The raw text of the current shards is read again.
 
     Raises:
         MissingError: The corpus was not tokenized, or the inventory of its shards was deleted.

@@ -1,6 +1,4 @@
-"""What people are shown of the columns of a corpus: their names, counts, and values that are not
-kept as they are.
-"""
+"""What people are shown of the columns of a corpus: names, counts, and values that were changed."""
 
 from __future__ import annotations
 

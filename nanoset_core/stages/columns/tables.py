@@ -177,7 +177,7 @@ def _facts_of(table: Manifest) -> Mapping[str, Any]:
 def _total_facts(
     names: Sequence[str], facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the facts of all tables together: for each column the kind of all its values, and sums.
+    """Return the facts of all tables together: the kind of all values of each column, and sums.
 
     Args:
         names: Names of the columns.

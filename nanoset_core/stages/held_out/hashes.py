@@ -27,7 +27,9 @@ _HASHES_FILE = "hashes.npy"
 _CHUNK_TOKENS = 1 << 20
 """About how many tokens are read and hashed together."""
 _MIN_TOKENS = 2
-"""Shorter documents, such as an end-of-document token alone, have no hash: equal ones prove nothing."""
+"""Shorter documents have no hash, such as those of an end-of-document token alone: it proves nothing
+that two of them are equal.
+"""
 
 
 def hashes_recipe(corpus: str, shard_digest: str) -> Recipe:
@@ -49,8 +51,7 @@ def hash_shard(task: DocumentsTask) -> str:
 
 
 def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDArray[np.uint64]:
-    """Return a hash of the tokens of each of some consecutive documents, or 0 for one that is too
-    short.
+    """Return a hash of the tokens of each of some consecutive documents; 0 for very short ones.
 
     Args:
         dataset: The dataset of the documents.

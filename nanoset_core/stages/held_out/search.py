@@ -204,7 +204,7 @@ def _held_out_documents(
 
 
 class _TrainDocuments(NamedTuple):
-    """The first document of train with each of some hashes; each array has the shape (n_hashes,)."""
+    """The first document of train with each hash; each array has the shape (n_hashes,)."""
 
     corpora: NDArray[np.int64]
     documents: NDArray[np.int64]

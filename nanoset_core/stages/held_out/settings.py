@@ -18,8 +18,7 @@ HASHES = "hashes"
 
 
 def may_share_documents(config: ProjectConfig, spec: NanosetSpec) -> bool:
-    """Return whether a nanoset trains on documents, holds others out, and both may have some in
-    common.
+    """Return whether documents that a nanoset trains on may be among those that it holds out.
 
     With `held_out` in its settings, copies are looked for, which any two corpora may contain.
     """

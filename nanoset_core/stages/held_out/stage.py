@@ -81,8 +81,9 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def gate(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the comparison that has to be made before anything that trains on a nanoset, if its
-    policy is to block training.
+    """Return what must be made before anything that trains on a nanoset.
+
+    It is the comparison of its splits if the policy is to block training, and otherwise nothing.
 
     Args:
         config: The settings.

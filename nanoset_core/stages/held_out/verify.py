@@ -15,7 +15,7 @@ from nanoset_core.stages.stage import Key
 def verify_held_out(project: Project, nanoset: str, deep: bool = False) -> Report:
     """Check the comparison of a nanoset's splits: its files, and what it found.
 
-    Held-out documents that train reads are an error with `held_out: block`, and otherwise a warning.
+    Held-out documents that train reads are an error with `held_out: block`, otherwise a warning.
     """
 
     def report_finding(report: Report, manifest: Manifest, is_fresh: bool) -> None:

@@ -1,4 +1,4 @@
-"""Read documents.parquet, the table of a shard's documents; see `document_table` for its columns."""
+"""Read documents.parquet, the table of a shard's documents; `document_table` explains it."""
 
 from __future__ import annotations
 

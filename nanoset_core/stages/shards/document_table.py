@@ -35,7 +35,7 @@ from nanoset_core.text.document_batch import DocumentBatch
 ROW_GROUP_ROWS = 1 << 16
 
 Add: TypeAlias = Callable[[DocumentBatch, NDArray[np.int32], NDArray[np.bool_]], None]
-"""Adds documents to a table: (documents, tokens of each document, which of them to add); arrays have
+"""Adds documents to a table: (documents, tokens of each document, whether to add each); arrays have
 the shape (n_documents,).
 """
 

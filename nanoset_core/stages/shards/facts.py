@@ -54,7 +54,7 @@ class ShardFacts:
     \\xNN.
     """
     repeated: int = 0
-    """Documents whose tokens occurred before in the same shard, if these are many; see `Repeats`."""
+    """Documents whose tokens occurred before in the shard, if these are many; see `Repeats`."""
     purged: int = 0
     """Documents that were left out because they are erased; see purged.py."""
     vanished: int = 0

@@ -2,7 +2,7 @@
 
 The presets stand for the preprocessing tools whose output is matched:
 
-| preset | adds the special tokens of the tokenizer | adds the end token | a document without tokens |
+| preset | adds the tokenizer's special tokens | adds the end token | a document without tokens |
 | --- | --- | --- | --- |
 | megatron | no | if the document has tokens | becomes a document without a sequence |
 | nanotron | those that `tokenizer.encode` adds | always | becomes a sequence of the added tokens |
@@ -115,7 +115,7 @@ def make_framing(
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
-    """Return whether the special tokens of the tokenizer's own template are added to each document."""
+    """Return whether the special tokens of the tokenizer's template are added to each document."""
     return (special_tokens or _DEFAULT_SPECIAL_TOKENS[preset]) == "add"
 
 
@@ -145,8 +145,8 @@ def special_tokens_notices(
     template = tokenizer_facts(tokenizer_file).template
     if special_tokens == "add" and not template:
         return [
-            "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template that does; "
-            "prepend_bos (--bos) puts a BOS in front of each document"
+            "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template "
+            "that does; prepend_bos (--bos) puts a BOS in front of each document"
         ]
     if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
@@ -154,27 +154,25 @@ def special_tokens_notices(
         return []
     tokens = " and ".join(map(repr, dict.fromkeys(template)))
     return [
-        f"the tokenizer's own encode adds {tokens} to each document, and this does not; Megatron-LM's "
-        "HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, and does not with 0.15 and 0.16: "
-        "choose with special_tokens: add or none (--special-tokens)"
+        f"the tokenizer's own encode adds {tokens} to each document, and this does not; "
+        "Megatron-LM's HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, "
+        "and does not with 0.15 and 0.16: choose with special_tokens: add or none (--special-tokens)"
     ]
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
-    """Return notices on tokens that both the tokenizer's template and the settings put around each
-    document.
-    """
+    """Return notices on tokens that both the tokenizer's template and the settings add."""
     ids_before, ids_after = added_tokens(tokenizer_file)
     notices = []
     if bos is not None and token_id(tokenizer_file, bos, "--bos") in ids_before:
         notices.append(
-            f"each document begins with {bos!r} twice: the tokenizer's template adds it, and so does prepend_bos "
-            "(--bos); one of them is enough"
+            f"each document begins with {bos!r} twice: the tokenizer's template adds it, and so "
+            "does prepend_bos (--bos); one of them is enough"
         )
     if eod is not None and token_id(tokenizer_file, eod, "--eod") in ids_after:
         notices.append(
-            f"each document ends with {eod!r} twice: the tokenizer's template adds it, and so does append_eod "
-            "(--append-eod); one of them is enough"
+            f"each document ends with {eod!r} twice: the tokenizer's template adds it, and so does "
+            "append_eod (--append-eod); one of them is enough"
         )
     return notices
 

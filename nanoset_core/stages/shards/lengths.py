@@ -28,8 +28,7 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
 
 
 def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
-    """Return a row for each range of lengths, from the shortest to the longest document, with a
-    bar.
+    """Return a row with a bar for each range of lengths, from the shortest to the longest.
 
     Args:
         histogram: As for `usual_length`.

@@ -7,8 +7,8 @@ own lines from 1, and once all pieces have been tokenized, the shards know how m
     piece           [0, 4000): lines 1 … 5     [4000, 7000): lines 1 … 4
     fact            [[0, 5], [4000, 4]]
 
-Tables of documents and lists of rejects have the numbers within the pieces. `LineNumbers` translates
-them for people.
+Tables of documents and lists of rejects have the numbers within the pieces. `LineNumbers`
+translates them for people.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class LineNumbers:
         return file.lines_before[piece] + line
 
     def in_piece(self, path: str, line: int) -> LineInPiece | None:
-        """Return the piece and the number there of a line of a file, or None if the lines of the
-        file are not counted by piece.
-        """
+        """Return a line of a file as its piece counts it, or None if pieces do not count lines."""
         file = self._files.get(path)
         if file is None:
             return None
@@ -115,8 +113,7 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return the fact PIECE_LINES of a corpus's set of shards; no fact if all lines had been counted
-    before.
+    """Return the fact PIECE_LINES of a corpus, or none if all lines had been counted before.
 
     Args:
         shards: The shards of the corpus.

@@ -40,8 +40,9 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Losses:
-    """What several shards lost. The texts that describe it are single clauses, and empty if nothing
-    was lost.
+    """What several shards lost.
+
+    The texts that describe it are single clauses, and empty if nothing was lost.
     """
 
     facts: ShardFacts
@@ -55,9 +56,7 @@ class Losses:
 
     @cached_property
     def unreadable(self) -> tuple[Reject, ...]:
-        """The faults of files that could not be read to their end, in document order: the last of
-        each file.
-        """
+        """The fault of each file that could not be read to its end, in document order."""
         fault_by_file: dict[str, Reject] = {}
         for reject in self._rejects(is_fault):
             if reject.is_fault:
@@ -77,7 +76,7 @@ class Losses:
 
     @property
     def unreadable_share(self) -> float:
-        """Share of the stored bytes that is in files which could not be read to their end, 0 to 1."""
+        """Share of the stored bytes in files that could not be read to their end, 0 to 1."""
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
 
     def lists(self, is_included: Callable[[str], bool] = bool) -> Iterator[Path]:

@@ -141,7 +141,7 @@ def make_shard(task: ShardTask) -> Manifest:
 def _write_shard(
     task: ShardTask, folder: Path
 ) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
-    """Write the files of a shard into a folder; return its facts, and size and sha256 of the files."""
+    """Write the files of a shard into a folder; return its facts, and those of the files."""
     settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     writing = _ShardInProgress(task, _engine(task))
@@ -213,9 +213,7 @@ class _ShardInProgress:
         """Where documents that were erased are in the text again."""
 
     def finds_erased(self, batch: DocumentBatch) -> bool:
-        """Look for erased documents in a batch; return whether one was found, in this batch or an
-        earlier one.
-        """
+        """Return whether this batch, or an earlier one, contains erased documents."""
         self.erased_places += purged.find_returned(self._erased, self._task.source, batch)
         return bool(self.erased_places)
 

@@ -13,17 +13,13 @@ from nanoset_core.tokenizers.files import define
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options of recipes that decide a corpus's tokens: those of its shards, and the
-    erased documents.
-    """
+    """Return the options that decide a corpus's tokens, with those of erased documents."""
     erased = purged.read_erased(project.outputs, corpus)
     return shard_options(project, corpus) | purged.recipe_options(erased)
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options of a shard's recipe: settings, and the engines that are not trusted with
-    the tokenizer.
-    """
+    """Return the options of a shard's recipe: settings, and engines that are not trusted."""
     fingerprint = project.tokenizer.fingerprint
     distrusted = distrust.load_records(project.outputs, fingerprint)
     return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(
@@ -82,9 +78,7 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return notices on a tokenizer: what its files do not say, and special tokens that it would
-    add itself.
-    """
+    """Return notices on the tokenizer, such as special tokens that it adds itself."""
     settings = project.config.tokenization
     tokenizer = project.config.tokenizer
     special_tokens = special_tokens_notices(

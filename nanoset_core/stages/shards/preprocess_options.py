@@ -38,8 +38,8 @@ class PreprocessOptions(RejectOptions):
     preset nanotron only.
     """
     partitions: int = 1
-    """With P partitions, documents are written in the order 0, P, 2P, …, 1, P + 1, … as if they were
-    dealt to P files which are then concatenated.
+    """With P partitions, documents are written in the order 0, P, 2P, …, 1, P + 1, … as if they
+    were dealt to P files which are then concatenated.
     """
     keep_sequential_samples: bool = False
     """Keep the order of the input in spite of partitions."""

@@ -203,9 +203,7 @@ def _read_records(outputs: OutputRoot, corpus: str) -> ErasedDocuments:
 
 
 def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
-    """Return what the recipes of a corpus say about its erased documents: nothing if there are
-    none.
-    """
+    """Return the options that erased documents add to the recipes of a corpus, if there are any."""
     if not erased.places:
         return {}
     rows = [[*piece, sorted(positions)] for piece, positions in erased.places.items()]

@@ -26,7 +26,7 @@ _REASONS_OF_OTHER_FILES = frozenset(
         "line_too_long",
     }
 )
-"""Reasons of lines in files that are not JSON lines at all, such as one JSON array or binary data."""
+"""Reasons of lines in files that are not JSON lines, such as one JSON array or binary data."""
 _MAX_LISTS_NAMED = 3
 
 
@@ -97,9 +97,7 @@ class RejectPolicy:
     def _foreign_files_error(
         self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
     ) -> InputError:
-        """Return the error for files that are not what their endings say, such as a PDF with the
-        name of a Parquet file.
-        """
+        """Return the error for files that are not what their endings say."""
         what = "a file is not what its ending says"
         if len(foreign_files) > 1:
             what = f"{len(foreign_files):,} files are not what their endings say"

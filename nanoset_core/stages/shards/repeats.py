@@ -58,9 +58,7 @@ class Repeats:
             self._occurrences = sample
 
     def among(self, documents: int) -> int:
-        """Return how many of some documents repeat another one, or 0 if that is less than
-        LEAST_SHARE.
-        """
+        """Estimate how many of some documents repeat another one; 0 if fewer than LEAST_SHARE."""
         if not self._occurrences:
             return 0
         share = 1 - len(self._occurrences) / max(self._occurrences.total(), 1)

@@ -192,9 +192,7 @@ def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[C
 def tokenization_errors(
     file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for an invalid text key or column, and for each token that is needed and not
-    named.
-    """
+    """Yield an error for an invalid text key or column, and for each token without a name."""
     yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
     yield from column_errors(file, "documents.columns", documents.columns)
     if spec.append_eod and tokenizer.eod is None:
@@ -204,9 +202,7 @@ def tokenization_errors(
 
 
 def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) -> ConfigError:
-    """Return the error for an option of tokenization that needs a token, if nanoset.yaml does not
-    name the token.
-    """
+    """Return the error for an option that needs a token which nanoset.yaml does not name."""
     return ConfigError(
         f"{option} needs an {token} token",
         where=f"{file}: tokenizer.{key}",
@@ -215,9 +211,7 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
 
 
 def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
-    """Yield an error for an invalid name of a corpus or its folder, and for invalid keys and
-    patterns of files.
-    """
+    """Yield an error for each invalid name, key or pattern in the settings of a corpus."""
     where = f"{file}: corpora.{name}"
     yield from raised(check_corpus_name, name, where)
     if spec.folder is not None:

@@ -84,7 +84,7 @@ def each_shard(
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
-    """Return the ranges of a corpus's text that become a shard each, without the erased documents."""
+    """Return the ranges of a corpus's text, each of which becomes a shard, without erased documents."""
     erased = purged.read_erased(project.outputs, inventory.corpus)
     return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
@@ -117,8 +117,7 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return what a set of shards lost, or will lose once it is made; None if a shard of it does
-    not exist yet.
+    """Return what a set of shards lost or will lose; None if one of its shards does not exist yet.
 
     Args:
         project: The project.
@@ -168,9 +167,7 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
-    """Return a warning if more documents of a corpus than allowed repeat others of their shard;
-    otherwise "".
-    """
+    """Return a warning if more documents of a corpus than allowed repeat others, or ""."""
     facts = ShardFacts.of(tokenized.facts)
     share = facts.repeated / max(facts.documents, 1)
     return repeats_text(share, project.config.documents.max_duplicate_fraction)

@@ -58,8 +58,8 @@ def altered(path: Path, found: str) -> StorageError:
         "tokens of shards are not those that were written",
         where=path,
         found=found,
-        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they "
-        "are rebuilt",
+        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: "
+        "they are rebuilt",
     )
 
 

@@ -41,8 +41,7 @@ class ShortenTask:
 
 
 def shorten(task: ShortenTask) -> Manifest:
-    """Make and store a shard without some documents of another one, or return it if it exists
-    already.
+    """Make and store a shard without some documents of another one, unless it exists already.
 
     Its files are byte for byte those that tokenizing its range without the documents would give.
 
@@ -57,9 +56,7 @@ def shorten(task: ShortenTask) -> Manifest:
 def _write_shortened(
     shard: Manifest, task: ShortenTask, folder: Path
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the files of a shortened shard into a folder; return the facts, and the sha256 of each
-    file.
-    """
+    """Write the files of a shortened shard into a folder; return its facts, and their sha256."""
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)

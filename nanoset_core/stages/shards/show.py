@@ -1,6 +1,4 @@
-"""What people are shown of a tokenized corpus: losses, repeated documents, and the lists of
-rejected lines.
-"""
+"""What people are shown of a tokenized corpus: losses, repetitions, and rejected lines."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from nanoset_core.stages.stage import Summary
 
 
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
-    """Return warnings and files of rejected lines of a tokenized corpus; its counts are shown with
-    its dataset.
+    """Return the warnings and lists of rejected lines of a tokenized corpus.
+
+    Its counts are shown with its dataset.
     """
     warnings = list(losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)

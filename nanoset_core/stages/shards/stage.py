@@ -1,8 +1,7 @@
-"""The stage `tokenized`: the inventory of a corpus → shards of token ids, and the set that lists
-them.
+"""The stage `tokenized`: the documents of a corpus as token ids, in shards.
 
-A shard is named by what it is made from, so that after an append only the shards of new text are
-made.
+The set of a corpus lists its shards. A shard is named by what it is made from, so that after an
+append only the shards of new text are made.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return that a shard is missing or damaged, or that the set lost more than is allowed now;
-        or None.
-        """
+        """Return that a shard is not whole, or that more was lost than is allowed now, or None."""
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
             refused = refusal(project, key.subject, losses(project.outputs, manifest))
@@ -91,9 +88,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _refusal_text(refusal(project, key.subject, lost))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the shards that do not exist yet: of new text, or of all if settings
-        changed.
-        """
+        """Return the size of the shards that do not exist yet: all of them if settings changed."""
         text = text_of(key.subject)
         new_bytes = text.stored_bytes
         if text.tokenized is not None:
@@ -120,8 +115,9 @@ def _refusal_text(refused: InputError | None) -> str | None:
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
-    """Return the bytes of tokens in shards that the current set does not list, as a build that was
-    cut short left.
+    """Return the bytes of tokens in shards that the current set does not list.
+
+    A build that was cut short leaves such shards, and the next build uses them.
     """
     access = outputs.access
     folder = outputs.folder / SHARDS / corpus

@@ -1,6 +1,4 @@
-"""Tokenize a corpus: make the shards of its inventory that do not exist yet, and the set that lists
-all of them.
-"""
+"""Tokenize a corpus: make its shards that do not exist yet, and the set that lists all shards."""
 
 from __future__ import annotations
 
@@ -54,11 +52,12 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
             shards, options = _make_shards(project, corpus, inventory)
             break
         except purged.ReturnedDocumentsError as error:
-            # Erased documents are back in the text. Record where, and make their shards without them.
+            # Erased documents are back in the text: record where, and leave them out.
             n_documents = len(error.places)
             project.listener(
                 note(
-                    f"{n_documents:,} documents that were erased are in {folder} again, and left out"
+                    f"{n_documents:,} documents that were erased are in {folder} again, "
+                    "and left out"
                 )
             )
             purged.add_record(project.outputs, corpus, error.places)
@@ -161,7 +160,8 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
         raise StorageError(
             "a shard is larger than the room for working copies",
             where=project.config.corpus_folder(corpus),
-            found=f"about {format_bytes(least_token_bytes)} of tokens in {format_bytes(largest)} of text as stored",
+            found=f"about {format_bytes(least_token_bytes)} of tokens in "
+            f"{format_bytes(largest)} of text as stored",
             expected=f"at most {format_bytes(room_bytes)}, three quarters of storage.scratch_mib",
             remedy="set storage.scratch_mib to more, or tokenization.range_mib to less; "
             "keep compressed text and tables in smaller files",
@@ -180,8 +180,6 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
 
 
 def _text_bytes(source: SourceRange) -> int:
-    """Estimate the bytes of text in a range: more than are stored if a file is compressed, or a
-    table.
-    """
+    """Estimate the bytes of text in a range, which are more than are stored in compressed files."""
     is_plain = all(is_cuttable(path) for path in source.files)
     return source.size if is_plain else source.size * _COMPRESSION

@@ -1,6 +1,4 @@
-"""Verify the shards of a corpus: every line is accounted for, few are lost, and the files are
-whole.
-"""
+"""Verify the shards of a corpus: every line is accounted for, few are lost, files are whole."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
 
 
 def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
-    """Check that a corpus lost no more than is allowed now, and warn of what it lost within that."""
+    """Check that a corpus lost no more than is allowed, and warn of what it lost within that."""
     lost = losses(project.outputs, tokenized)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
@@ -90,7 +88,8 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
             folder,
             unreadable,
             "whole files",
-            "fetch or write these files again; documents.max_unreadable_fraction allows them as they are",
+            "fetch or write these files again; documents.max_unreadable_fraction allows them "
+            "as they are",
         )
     damaged = lost.damaged_text()
     if damaged:
@@ -99,7 +98,8 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
             folder,
             damaged,
             None,
-            "look at them in the shards' rejects.jsonl; where files were damaged, fetch or write these again",
+            "look at them in the shards' rejects.jsonl; if files were damaged, fetch or write "
+            "these again",
         )
     zeroed = lost.zeroed_text()
     if zeroed:
@@ -108,7 +108,7 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
             folder,
             zeroed,
             None,
-            "look at these files; where their text was overwritten, fetch or write them again",
+            "look at these files; if their text was overwritten, fetch or write them again",
         )
     padded = lost.padded_text()
     if padded:
@@ -117,14 +117,13 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
             folder,
             padded,
             None,
-            "compare their checksums with those at their source; where a download was cut short, fetch them again",
+            "compare their checksums with those at their source; if a download was cut short, "
+            "fetch them again",
         )
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    """Check that every line is accounted for in each shard, and that the set has the sums of its
-    shards.
-    """
+    """Check that every line is accounted for, and that the set has the sums of its shards."""
     total = ShardFacts.of(tokenized.facts)
     added_up = ShardFacts()
     for shard in shards:
@@ -144,9 +143,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
 
 
 def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
-    """Check that each line of a shard, or of a set, became a document or is counted among those
-    that did not.
-    """
+    """Check that each line of a shard, or of a set, became a document or is counted as lost."""
     if facts.lines == facts.documents + facts.skipped + facts.rejected + facts.purged:
         return
     expected = (
@@ -168,9 +165,7 @@ def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) ->
 
 
 def _check_document_table(output: str, shard: Manifest) -> Report:
-    """Check that a shard's table of documents can be opened and has as many rows as the shard has
-    documents.
-    """
+    """Check that a shard's table of documents can be opened, and has a row for each document."""
     report = Report(output)
     with report.catching(f"delete {shard.folder} and {BUILD}"):
         DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
