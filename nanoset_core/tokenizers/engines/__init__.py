@@ -94,15 +94,8 @@ def make_engine(
 
     folder = cache_folder() if cache is None else Path(cache)
     factory = _EngineFactory(define(tokenizer_json), reference, folder, without)
-    if kind != "auto":
-        candidates = [kind]
-    elif is_installed():
-        candidates = ["gigatoken", "numpy"]  # the fastest first
-    else:
-        candidates = ["numpy"]
-
     reasons = []
-    for name in candidates:
+    for name in _candidates(kind):
         try:
             engine = factory.make(name)
         except WrongTokensError as error:
@@ -125,6 +118,15 @@ def make_engine(
     reference.reason = "; ".join(reasons)
     logger.info("%s: %s engine: %s", tokenizer_json, reference.name, reference.reason)
     return reference
+
+
+def _candidates(kind: str) -> list[str]:
+    """Return the names of the engines to try before the reference, the fastest first."""
+    if kind != "auto":
+        return [kind]
+    if is_installed():
+        return ["gigatoken", "numpy"]
+    return ["numpy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,28 @@ class Rules:
 _ANYTHING = object()  # in place of the allowed values of a setting
 _FLAG = (False, True, None)  # None: the setting is missing
 
+_FILE_MEMBERS = {
+    "version": ("1.0",),
+    "model": _ANYTHING,
+    "added_tokens": _ANYTHING,
+    "normalizer": _ANYTHING,
+    "pre_tokenizer": _ANYTHING,
+    # These change no token of a document.
+    "truncation": _ANYTHING,
+    "padding": _ANYTHING,
+    "decoder": _ANYTHING,
+    "post_processor": _ANYTHING,
+}
+_ADDED_TOKEN_MEMBERS = {
+    "content": _ANYTHING,
+    "id": _ANYTHING,
+    "special": _ANYTHING,
+    "lstrip": _FLAG,
+    "rstrip": _FLAG,
+    "single_word": _FLAG,
+    "normalized": _FLAG,
+}
+
 
 def read_rules(tokenizer: Any) -> Rules:
     """Return the rules of a tokenizer.
@@ -143,19 +165,7 @@ def read_rules(tokenizer: Any) -> Rules:
 
 
 def _read_tokenizer(tokenizer: Any) -> Rules:
-    _check_members(
-        tokenizer,
-        "the file",
-        version=("1.0",),
-        model=_ANYTHING,
-        added_tokens=_ANYTHING,
-        truncation=_ANYTHING,
-        padding=_ANYTHING,
-        decoder=_ANYTHING,
-        normalizer=_ANYTHING,
-        pre_tokenizer=_ANYTHING,
-        post_processor=_ANYTHING,
-    )
+    _check_members(tokenizer, "the file", **_FILE_MEMBERS)
     normalizer = tokenizer.get("normalizer")
     pre_tokenizer = tokenizer.get("pre_tokenizer")
     split: SplitPattern | SpaceSigns
@@ -344,11 +354,23 @@ class _AddedTokens(NamedTuple):
 def _read_added_tokens(
     value: Any, split: SplitPattern | SpaceSigns, form: Form | None
 ) -> _AddedTokens:
-    """Return the added tokens."""
+    """Return the added tokens.
+
+    Args:
+        value: `added_tokens` of the file.
+        split: How text is split.
+        form: The form that text is normalised to.
+
+    Raises:
+        NotRecognisedError: The engine could not find one of them as the library does.
+    """
     has_signs = isinstance(split, SpaceSigns)
+
     # Text after an added token gets a ▁, as the beginning of a document does. If the tokenizer
     # puts one there, all added tokens are left to the reference, newlines and tabs included.
     prepends = isinstance(split, SpaceSigns) and split.prepend != "never"
+
+    # Characters of which the engine finds runs by itself.
     repeatable = " "
     if has_signs:
         repeatable = "" if prepends else "\n\t"
@@ -358,40 +380,55 @@ def _read_added_tokens(
     texts = []
     leaves_documents = prepends
     for token in value or []:
-        _check_members(
-            token,
-            "an added token",
-            content=_ANYTHING,
-            id=_ANYTHING,
-            special=_ANYTHING,
-            lstrip=_FLAG,
-            rstrip=_FLAG,
-            single_word=_FLAG,
-            normalized=_FLAG,
-        )
+        _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
         content = token["content"]
         is_odd = _depends_on_surroundings(token, has_signs=has_signs)
+
+        # Tokens that repeat a character are found while text is split.
         if not is_odd and len(set(content)) == 1 and content[0] in repeatable:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
             normalized_flags_of_runs.add(token.get("normalized"))
             continue
 
+        # Text with any other token goes to the reference: a few lines, if the token cannot lie
+        # across the end of these.
         _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
         texts.append(content)
         may_lie_across_cut = SAFE_CUT.search(content.encode()) is not None
         leaves_documents |= is_odd or may_lie_across_cut
 
+    _check_runs(runs, split, form, n_flags=len(normalized_flags_of_runs))
+    return _AddedTokens(runs, tuple(texts), leaves_documents)
+
+
+def _check_runs(
+    runs: dict[str, dict[int, int]],
+    split: SplitPattern | SpaceSigns,
+    form: Form | None,
+    *,
+    n_flags: int,
+) -> None:
+    """Raise NotRecognisedError for added tokens of one character that the engine cannot cut out.
+
+    Args:
+        runs: Character → length → id.
+        split: How text is split.
+        form: The form that text is normalised to.
+        n_flags: How many different values the flag `normalized` of these tokens has.
+    """
     for character, ids in runs.items():
-        # Runs of spaces are only known with GPT-2's pattern. NFKC makes spaces of other characters.
+        # Runs of spaces are only known with GPT-2's pattern. NFKC turns other characters into
+        # spaces.
         is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
+
+        # Cutting every so many characters needs tokens of all lengths.
         first_length = 2 if character == " " else 1
         all_lengths = list(range(first_length, first_length + len(ids)))
         has_gaps = sorted(ids) != all_lengths
-        if is_unknown_use or has_gaps or len(normalized_flags_of_runs) > 1:
+        if is_unknown_use or has_gaps or n_flags > 1:
             raise NotRecognisedError(
                 f"added tokens of {sorted(ids)} spaces or line ends, and the form {form}"
             )
-    return _AddedTokens(runs, tuple(texts), leaves_documents)
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
