@@ -37,7 +37,8 @@ def map_prefixes(
     """
     from nanoset_core.sampling.coverage import coverage
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
-    from nanoset_core.sampling.plan import LengthReader, plan_splits
+    from nanoset_core.sampling.plan import plan_splits
+    from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.handoff.data_args import config_from_arguments
 
     config = config_from_arguments(options, splits)

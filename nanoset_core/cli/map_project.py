@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.project.project import Project
     from nanoset_core.sampling.epoch_limits import ExceededLimit
-    from nanoset_core.sampling.plan import LengthReader
+    from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 
 
@@ -89,7 +89,7 @@ def _show_plans(
     as_json: bool,
 ) -> None:
     """Print what splits of a project's nanosets will contain."""
-    from nanoset_core.sampling.plan import LengthReader
+    from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext
     from nanoset_core.stages.packs.show import packs_row
 

@@ -20,8 +20,9 @@ from nanoset_core.sampling.cache import (
 )
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
-from nanoset_core.sampling.plan import LengthReader, plan_split
+from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS
 
 Split = Nanoset | BlendedNanoset

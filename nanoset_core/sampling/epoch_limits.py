@@ -16,8 +16,9 @@ import numpy as np
 
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import CorpusReader, SharedLimit, epochs_drawn, shared_limits
-from nanoset_core.sampling.plan import LengthReader, plan_split
+from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SplitName
 
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from nanoset_core.errors import InputError
+from nanoset_core.sampling.bisection import largest_that_fits
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import CorpusReader
 from nanoset_core.sampling.epoch_limits import EpochLimits, ExceededLimit
-from nanoset_core.sampling.plan import LengthReader, largest
 from nanoset_core.sampling.redistribution import redistribute
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
@@ -105,7 +106,7 @@ def _allowed_samples(
 
     if fits(requested):
         return requested
-    samples = largest(requested, fits)
+    samples = largest_that_fits(requested, fits)
     if samples == 0:
         raise InputError(
             f"the limits on epochs leave no sample of the {split} split",

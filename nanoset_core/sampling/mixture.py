@@ -29,7 +29,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.epoch_limits import most_samples
-from nanoset_core.sampling.plan import LengthReader, tokens_in
+from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SPLITS, plain_sum
 
 _TOLERANCE = 1e-9
@@ -176,7 +176,7 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     """
     share_by_split = dict(zip(SPLITS, config.shares(), strict=True))
     split = next(split for split, share in share_by_split.items() if share > 0)
-    tokens_by_prefix = tokens_in(config, split, reader or LengthReader())
+    tokens_by_prefix = SplitData(config, split, reader or LengthReader()).tokens_by_prefix()
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
             raise InputError(

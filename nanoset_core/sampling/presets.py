@@ -54,7 +54,7 @@ class Preset:
     """Pattern of a blend's file names."""
     blend_dtype: str
     """Type of dataset_index."""
-    most_datasets: int
+    max_datasets: int
     """Most datasets in a blend."""
     sample_form: Literal["megatron", "nemo", "text", "input_ids"]
     """What `[k]` returns."""
@@ -93,13 +93,13 @@ class Preset:
     """Whether a blend has as many samples as its datasets together, and is shuffled once and then
     repeated.
     """
-    samples_asked: Literal["any", "always", "train"] = "any"
+    sample_requests: Literal["any", "always", "train"] = "any"
     """Which splits have a number of samples: any may, all must (the default is one epoch), or only
     train can.
     """
     blend_margin: Literal["surplus", "ceil", "floor", "none"] = "surplus"
     """How many more samples than its share a dataset of a blend gets."""
-    blend_size: Literal["targets", "buffers", "asked"] = "targets"
+    blend_size: Literal["targets", "buffers", "requested"] = "targets"
     """How long a weighted blend is: the sum of the datasets' shares, the same with margin, or what
     was requested.
     """
@@ -113,7 +113,7 @@ class Preset:
     """Whether a blend of one dataset, given for a single split, is a plain dataset even if it has a
     weight.
     """
-    per_split_size: Literal["targets", "buffers", "asked"] | None = None
+    per_split_size: Literal["targets", "buffers", "requested"] | None = None
     """`blend_size` for splits with blends of their own; None if it is the same."""
     wraps: Literal["never", "built", "read"] = "never"
     """Where a dataset that is used up starts again: nowhere, in dataset_sample_index, or when
@@ -131,7 +131,7 @@ class Preset:
     """
     masks: tuple[str, ...] = ()
     """Options that the trainer takes for masking at ends of documents."""
-    goes_on: bool = False
+    continues_runs: bool = False
     """Whether it reads any index files that have the right names, and the samples in their order.
     Then a run can continue with another blend without repeating samples."""
     starts_without_scanning: bool = False
@@ -240,7 +240,7 @@ class Preset:
         return size
 
     @property
-    def names_tell_versions(self) -> bool:
+    def index_names_have_versions(self) -> bool:
         """Whether names of index files contain a hash of the dataset's path, so that each version
         has its own.
         """
@@ -248,7 +248,7 @@ class Preset:
 
     def takes_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples can be requested; otherwise the split is one epoch."""
-        return self.samples_asked != "train" or split == "train"
+        return self.sample_requests != "train" or split == "train"
 
     def needs_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples must be requested for a blend with weights."""
@@ -295,7 +295,7 @@ _MEGATRON = Preset(
     blend_keys=("class", "datasets", "split", "weights", "size"),
     blend_file=_HASHED_SPLIT,
     blend_dtype="int16",
-    most_datasets=32766,
+    max_datasets=32766,
     sample_form="megatron",
     pads="unless eod",
     lone_weight_is_plain=True,
@@ -308,7 +308,7 @@ _MEGATRON = Preset(
         "inter_document_masking",
     ),
     starts_without_scanning=True,
-    goes_on=True,
+    continues_runs=True,
 )
 
 _MEGATRON_010 = replace(
@@ -339,7 +339,7 @@ _NEMO = Preset(
     blend_keys=("class", "datasets", "split", "weights", "size"),
     blend_file=_HASHED_SPLIT,  # NeMo stores no blends: only we read these files
     blend_dtype="uint8",
-    most_datasets=254,
+    max_datasets=254,
     sample_form="nemo",
     empty_end=True,
     describes=False,
@@ -348,16 +348,16 @@ _NEMO = Preset(
     exactly_three_shares=True,
     empty_split="skip",
     drops_short_members=True,
-    samples_asked="always",
+    sample_requests="always",
     blend_margin="ceil",
     blend_size="buffers",
-    per_split_size="asked",
+    per_split_size="requested",
     weights_normalized="sum, numpy",
     unweighted_blends=False,
     wraps="read",
     shuffles_optionally=True,
     sums_by_python=True,
-    goes_on=True,
+    continues_runs=True,
     masks=("eod_mask_loss",),  # it has the other options, too, but fails with them
 )
 
@@ -379,12 +379,12 @@ _NANOTRON_000 = Preset(
     blend_keys=("class", "datasets", "weights", "size"),
     blend_file=_HASHED,
     blend_dtype="int16",
-    most_datasets=32766,
+    max_datasets=32766,
     sample_form="text",
     split_rule="cuts",
     empty_split="refuse",
     zero_samples="never",
-    samples_asked="always",
+    sample_requests="always",
     blend_margin="ceil",
     blend_size="buffers",
     unweighted_blends=False,
@@ -401,9 +401,9 @@ _NANOTRON = replace(
     sample_form="input_ids",
     zero_samples="no blend",
     one_epoch=True,
-    samples_asked="train",
+    sample_requests="train",
     blend_margin="floor",
-    blend_size="asked",
+    blend_size="requested",
     weights_normalized="numpy",
     wraps="built",
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.sampling.bisection import largest_that_fits
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.corpora import SharedLimit
 from nanoset_core.sampling.epoch_limits import (
@@ -18,7 +19,7 @@ from nanoset_core.sampling.epoch_limits import (
     epochs_of_earlier_phases,
     most_samples,
 )
-from nanoset_core.sampling.plan import largest, plan_split
+from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
@@ -161,7 +162,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
         share = (units + 0.5) / _SHARE_UNITS
         return _samples_built(size, share, config, consumed) <= samples_allowed
 
-    return largest(_SHARE_UNITS, fits) / _SHARE_UNITS
+    return largest_that_fits(_SHARE_UNITS, fits) / _SHARE_UNITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ def fill_shares_together(
             return _in_order(shares, {**fixed, **growth.full_shares})
 
         # Fix the datasets that reach a limit first.
-        level = largest(_SHARE_UNITS, growth.fits)
+        level = largest_that_fits(_SHARE_UNITS, growth.fits)
         for prefix in growth.over_limit(level + 1):
             share = growth.full_shares[prefix] * level / _SHARE_UNITS
             fixed[prefix] = min(share, max_shares[prefix])

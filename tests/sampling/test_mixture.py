@@ -10,7 +10,8 @@ from nanoset_core.records.parsing import parse
 from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.coverage import coverage
 from nanoset_core.sampling.mixture import MixPart, mixture_of
-from nanoset_core.sampling.plan import LengthReader, plan_split
+from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors, unweighted
 
 LENGTH, SAMPLES = 16, 100_000

@@ -17,7 +17,8 @@ from nanoset_core.formats.indexed.layout import write_idx
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
-from nanoset_core.sampling.plan import SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.sampling.plan import largest_epoch_size, plan_split
+from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.presets import PRESETS
 from nanoset_core.sampling.splits import SPLITS
 
@@ -272,7 +273,7 @@ def test_presets_without_blends_per_split(data):
     config = NanosetConfig(
         blend_per_split=[data[0], None, None], sequence_length=4, preset="nanotron"
     )
-    with pytest.raises(ConfigError, match="blends of their own"):
+    with pytest.raises(ConfigError, match="separate blends"):
         plan_split(config, "train")
 
 

@@ -9,8 +9,8 @@ from typing import Any, Self, cast
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.mappings.run_before import handoff_named
@@ -116,7 +116,7 @@ class NanosetLookup:
         if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
             return f"goes-on-{digest_of([train_digests, self._settings('train')])}/"
-        if get_preset(self.spec.preset).names_tell_versions:
+        if get_preset(self.spec.preset).index_names_have_versions:
             return ""
         made_from: list[object] = [self.digests(self.spec.corpora), self.spec.shares]
         if self.compensated_sums:
@@ -159,7 +159,7 @@ class NanosetLookup:
         run_before = self._run_before()
         if run_before is not None:
             options["after"] = run_before
-        if not get_preset(spec.preset).names_tell_versions:
+        if not get_preset(spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
         if self.compensated_sums:
             options["sums"] = "compensated"

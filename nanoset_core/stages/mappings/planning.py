@@ -25,16 +25,10 @@ from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too
 from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.mixture import MixRow, mixture_of
 from nanoset_core.sampling.orders import Read
-from nanoset_core.sampling.plan import (
-    BlendPlan,
-    LengthReader,
-    MemberPlan,
-    SplitPlan,
-    largest_epoch_size,
-    no_training_sample,
-    plan_split,
-    too_few_tokens,
-)
+from nanoset_core.sampling.plan import largest_epoch_size, plan_split
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.sampling.shortages import no_training_sample, too_few_tokens
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.mappings.continuing import check_phase_length, check_remaining_samples
 from nanoset_core.stages.mappings.lookup import NanosetLookup

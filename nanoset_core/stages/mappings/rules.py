@@ -228,7 +228,7 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
         nanoset: The settings.
     """
     preset = get_preset(nanoset.preset)
-    if not preset.goes_on:
+    if not preset.continues_runs:
         yield ConfigError(
             "this trainer cannot continue with another blend without repeating samples",
             where=key,

@@ -239,7 +239,7 @@ class NanosetSpec:
         """
         if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
-        if not get_preset(self.preset).names_tell_versions:
+        if not get_preset(self.preset).index_names_have_versions:
             return self.corpora
         return corpora_of(self.blend_of(split)) or self.corpora
 

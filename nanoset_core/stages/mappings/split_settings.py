@@ -14,7 +14,7 @@ from typing import Any
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.mixture import mixture_of
 from nanoset_core.sampling.orders import Read
-from nanoset_core.sampling.plan import cannot_be_built
+from nanoset_core.sampling.shortages import cannot_be_built
 from nanoset_core.sampling.splits import SPLITS, SplitName, without_share
 from nanoset_core.stages.mappings.continuing import check_remaining_samples, continue_run
 from nanoset_core.stages.mappings.lookup import NanosetLookup

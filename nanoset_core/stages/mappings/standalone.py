@@ -16,7 +16,9 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.sampling.cache import FileSet, index_sets
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.plan import LengthReader, SplitPlan, plan_splits
+from nanoset_core.sampling.plan import plan_splits
+from nanoset_core.sampling.planned import SplitPlan
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.storage.location import Location, is_remote, remote_location
 from nanoset_core.storage.working_copies import temporary_folder

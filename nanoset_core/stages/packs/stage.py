@@ -24,7 +24,7 @@ from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.packing.assignment import document_lengths
-from nanoset_core.sampling.plan import LengthReader
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
 from nanoset_core.stages.packs.make import (

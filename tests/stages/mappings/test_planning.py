@@ -7,7 +7,7 @@ import pytest
 from helpers.building import make_corpora
 from helpers.sample_project import SPLITS
 from nanoset_core.project.project import Project
-from nanoset_core.sampling import plan
+from nanoset_core.sampling import split_data
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 
@@ -17,8 +17,8 @@ def test_a_plan_reads_each_dataset_once(make_project, monkeypatch, limits):
     project = Project.open(make_project(replacements={samples: samples + limits}))
     make_corpora(project)
     read: list[object] = []
-    original = plan.read_idx
-    monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
+    original = split_data.read_idx
+    monkeypatch.setattr(split_data, "read_idx", lambda path: read.append(path) or original(path))
 
     for split in SPLITS:
         read.clear()

@@ -1,0 +1,300 @@
+"""Plan one dataset of a split: its sequences, epochs, samples and file names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.config import Order
+from nanoset_core.sampling.descriptions import member_names
+from nanoset_core.sampling.planned import MemberPlan
+from nanoset_core.sampling.split_data import DatasetPart, SplitData
+
+_LAST_EPOCH_SHARE = 0.80
+"""The last epoch is shuffled on its own if less than this share of its samples is needed."""
+
+
+class NeededSamples(NamedTuple):
+    """How many samples of a dataset a split needs; None stands for one epoch."""
+
+    target: int | None
+    """Samples that the blend plans to take, or that were requested of a plain dataset."""
+    requested: int | None
+    """Samples that are built: the target and the margin that the trainer adds in a blend."""
+
+
+ONE_EPOCH = NeededSamples(None, None)
+
+
+class _PlannedEpochs(NamedTuple):
+    """The epochs in the document index of a dataset."""
+
+    n_epochs: int
+    """Number of epochs; in a later phase of a run, those of all phases."""
+    separate_last: bool
+    """Whether the last epoch is shuffled on its own."""
+    order: Order | None
+    """In a later phase of a run, how earlier phases read the dataset; otherwise None."""
+
+
+class _PlannedSamples(NamedTuple):
+    """The samples of a dataset."""
+
+    built: int
+    """Samples in the sample index."""
+    repeats: int
+    """How many times the shuffle index repeats them."""
+    available: int
+    """Samples that the dataset can give to the split."""
+
+
+class MemberPlanner:
+    """Plans the datasets of one split, each independently of the others.
+
+    Args:
+        data: Finds the sequences that the split has of each dataset.
+    """
+
+    def __init__(self, data: SplitData) -> None:
+        self.data = data
+        self.config = data.config
+        self.split = data.split
+        self.rules = data.config.rules
+        self.where = f"split {data.split}"
+        self.is_later_phase = data.split == "train" and bool(data.config.orders)
+        """Whether earlier phases of the run have read datasets of the split."""
+
+    def plan(
+        self, prefix: str, share: float | None, needed: NeededSamples, start: int
+    ) -> MemberPlan | None:
+        """Plan one dataset.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            share: Normalised weight in the blend; None if it has no weight.
+            needed: Samples that the split needs of the dataset.
+            start: At which of the dataset's samples this phase of a run starts; 0 in the first.
+
+        Returns:
+            The plan, or None if the split has no sequence of the dataset and the trainer skips such
+            datasets.
+
+        Raises:
+            ConfigError: The trainer would hang, crash or read wrong samples.
+            MissingError, FormatError: The dataset's `.idx` file is missing or damaged.
+        """
+        part = self.data.part_of(prefix)
+        if not self._has_sequences(prefix, part):
+            return None
+
+        needed = self._checked_samples(prefix, part, needed)
+        requested = needed.requested
+        epochs = self._plan_epochs(prefix, part, requested, start)
+        samples = self._plan_samples(prefix, part, requested, epochs, start)
+        names = member_names(self.config, self.split, prefix, requested)
+        return MemberPlan(
+            prefix=prefix,
+            trainer_path=self.config.trainer_path(prefix),
+            idx_sha256=part.idx_sha256,
+            split=self.split,
+            weight=share,
+            rows=part.rows,
+            tokens=part.tokens,
+            samples_target=needed.target,
+            samples_requested=requested,
+            epochs=epochs.n_epochs,
+            separate_last_epoch=epochs.separate_last,
+            samples_built=samples.built,
+            repeats=samples.repeats,
+            samples_given=samples.available,
+            description=names.description,
+            hash=names.hash,
+            files=names.files,
+            sidecar=names.sidecar,
+            order=epochs.order,
+            begin=start if self.is_later_phase else 0,
+        )
+
+    def _has_sequences(self, prefix: str, part: DatasetPart) -> bool:
+        """Return whether the trainer builds the dataset.
+
+        Raises:
+            ConfigError: The split has no sequence of it, and the trainer refuses that.
+        """
+        if not part.is_empty:
+            return True
+        if self.rules.empty_split == "refuse":
+            raise ConfigError(
+                "the split has a share but no sequences",
+                where=self.where,
+                found=prefix,
+                expected="more sequences, or a share of 0",
+            )
+        return self.rules.empty_split == "build"
+
+    def _checked_samples(
+        self, prefix: str, part: DatasetPart, needed: NeededSamples
+    ) -> NeededSamples:
+        """Return the needed samples as the trainer counts them.
+
+        Some trainers always have a number of samples: theirs for one epoch is that of the epoch.
+
+        Raises:
+            ConfigError: No sample is requested, and the trainer refuses that.
+        """
+        if needed.requested is None and self.rules.sample_requests == "always":
+            samples_of_epoch = self.config.samples_in(part.tokens)
+            needed = NeededSamples(samples_of_epoch, samples_of_epoch)
+        if needed.requested == 0 and self.rules.zero_samples == "never":
+            raise ConfigError(
+                "every split needs samples",
+                where=self.where,
+                found=f"preset {self.rules.name}, 0 for {prefix}",
+                expected="1 or more",
+            )
+        return needed
+
+    def _plan_epochs(
+        self, prefix: str, part: DatasetPart, requested: int | None, start: int
+    ) -> _PlannedEpochs:
+        """Return the epochs from which the samples of a dataset are drawn.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that the split has of it.
+            requested: Samples that are needed of it; None for one epoch.
+            start: At which of its samples this phase of a run starts.
+
+        Raises:
+            ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
+                read other sequences.
+        """
+        n_epochs = self._epochs_for(prefix, part.tokens, requested)
+        if not self.is_later_phase:
+            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
+            return _PlannedEpochs(n_epochs, is_last_separate, None)
+
+        # A later phase continues the epochs of the earlier ones, and appends more if it needs them.
+        n_remaining = max((requested or 0) - start, 0)
+        order = self._order(prefix, part, n_remaining)
+        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_remaining)
+        n_epochs = max(order.epochs, n_epochs, n_epochs_of_run)
+        is_last_separate = order.separate_last_epoch or n_epochs > order.epochs
+        return _PlannedEpochs(n_epochs, is_last_separate, order)
+
+    def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
+        """Return the smallest number of epochs that has the tokens of the requested samples.
+
+        Raises:
+            ConfigError: Samples are requested, but an epoch has no tokens.
+        """
+        if requested is None:
+            return 1
+        tokens_needed = requested * self.config.step + self.config.overlap
+        if tokens_needed > 0 and tokens == 0:
+            raise ConfigError(
+                "samples are requested of a split without tokens (the trainer would never return)",
+                where=self.where,
+                found=f"{prefix}: 0 tokens in {self.split}, {requested} samples requested",
+                expected=f"tokens in {self.split}, share 0 for {self.split}, "
+                "or no number of samples for it",
+            )
+        if self.rules.one_epoch or tokens_needed == 0:
+            return 1
+        return -(-tokens_needed // tokens)  # rounded up
+
+    def _separates_last_epoch(self, epochs: int, tokens: int, requested: int | None) -> bool:
+        """Return whether the last of some epochs is shuffled on its own."""
+        config = self.config
+        return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
+
+    def _order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
+        """Return the order of a dataset's epochs, which all phases of a run have in common.
+
+        The first phase that reads the dataset decides it.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that train has of it.
+            n_needed: Samples that this phase needs of it.
+
+        Raises:
+            ConfigError: Earlier phases read other sequences of the dataset.
+        """
+        order = self.config.orders.get(prefix)
+        if order is None:
+            epochs = self._epochs_for(prefix, part.tokens, n_needed)
+            is_last_separate = self._separates_last_epoch(epochs, part.tokens, n_needed)
+            return Order(0, part.rows, epochs, is_last_separate)
+
+        if order.rows != part.rows:
+            start, stop = part.rows
+            earlier_start, earlier_stop = order.rows
+            raise ConfigError(
+                "train has other sequences of a dataset than in earlier phases of the run, "
+                "so their order cannot be continued",
+                where=self.where,
+                found=f"{prefix}: sequences {start:,} to {stop:,}",
+                expected=f"{earlier_start:,} to {earlier_stop:,}: the `split` of these phases",
+            )
+        return order
+
+    def _plan_samples(
+        self,
+        prefix: str,
+        part: DatasetPart,
+        requested: int | None,
+        epochs: _PlannedEpochs,
+        start: int,
+    ) -> _PlannedSamples:
+        """Return the samples that the planned epochs give.
+
+        Raises:
+            ConfigError: An epoch is too short for a sample, and the trainer would repeat its
+                samples.
+        """
+        rules = self.rules
+        n_built = self.config.samples_in(
+            epochs.n_epochs * part.tokens,
+            drop_last_partial=self.config.drops_last_partial(self.split),
+        )
+        has_number = requested is not None or rules.windows
+        if rules.one_epoch and has_number and n_built == 0:
+            raise ConfigError(
+                "too few tokens for a sample",
+                where=self.where,
+                found=f"{prefix}: {part.tokens}",
+                expected=f"{self.config.sample_tokens} or more",
+            )
+
+        repeats = rules.repeats(requested, n_built)
+        n_available = n_built * repeats
+        if epochs.order is not None:
+            # The shuffle index of a later phase starts with `start` positions that are not read,
+            # and continues with the samples that no earlier phase took.
+            n_available = min(n_built, start + n_built - epochs.order.taken)
+        return _PlannedSamples(n_built, repeats, n_available)
+
+
+def separate_last_epoch(
+    epochs: int, tokens: int, requested: int | None, length: int, extra: int
+) -> bool:
+    """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
+
+    Otherwise the few samples that are needed would be spread over all documents of the last epoch,
+    and most of its documents would be read once less often than the others.
+
+    Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
+
+    Args:
+        epochs: Epochs that are needed.
+        tokens: Tokens of one epoch.
+        requested: Samples that are needed; None for one epoch.
+        length: Tokens of a sample, without the extra one.
+        extra: 1 if a sample has an extra token, else 0.
+    """
+    if epochs == 1 or requested is None:
+        return False
+    samples_before = ((epochs - 1) * tokens - extra) // length
+    samples_of_epoch = (tokens - extra) // length
+    return requested - samples_before < int(_LAST_EPOCH_SHARE * samples_of_epoch)

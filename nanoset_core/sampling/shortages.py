@@ -1,0 +1,96 @@
+"""Recognise splits that are too small for a trainer, and describe what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoset_core.errors import InputError
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.split_data import LengthReader, SplitData
+from nanoset_core.sampling.splits import SplitName
+
+MIN_NANOTRON_TOKENS = 2
+"""Tokens from which on nanotron builds index files of a dataset, even if they are too few for a
+sample.
+"""
+
+
+def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
+    """Return whether a split is so small that the trainer hangs or fails while it is built.
+
+    Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`, `_get_num_epochs`),
+    even if no sample is requested, and requires a sample of each dataset without a weight. nanotron
+    refuses a split without samples.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split. One without a share, or with a blend of its own, is not examined.
+        reader: Reads the datasets' `.idx` files.
+    """
+    data = SplitData(config, split, reader)
+    blend = config.blend(split)
+    if blend is None or not data.has_share:
+        return False
+    prefixes, weights = blend
+    if not prefixes:
+        return False
+
+    rules = config.rules
+    token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
+    sample_counts = [config.samples_in(tokens) for tokens in token_counts]
+    is_blend = weights is not None or len(prefixes) > 1
+
+    # Trainers that need a sample of every dataset.
+    if rules.zero_samples == "never" or (is_blend and weights is None):
+        return 0 in sample_counts
+
+    # nanotron needs index files of every dataset of a blend, and one sample in total.
+    if rules.zero_samples == "no blend" and is_blend:
+        return min(token_counts) < MIN_NANOTRON_TOKENS or not any(sample_counts)
+
+    # The others need a token of every dataset, but NeMo skips a split that has none at all.
+    is_skipped = rules.empty_split == "skip" and not any(token_counts)
+    return 0 in token_counts and not is_skipped
+
+
+def too_few_tokens(
+    config: NanosetConfig,
+    split: SplitName,
+    reader: LengthReader,
+    names: Sequence[str] | None = None,
+) -> str:
+    """Describe, for an error message, how many tokens a split has and how many a sample needs.
+
+    For example: "tokens of train: web 12, books 3; a sample takes 17".
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split.
+        reader: Reads the datasets' `.idx` files.
+        names: Name of each dataset in the message; by default the names of their files.
+    """
+    data = SplitData(config, split, reader)
+    if not names:
+        names = [Path(prefix).name for prefix in data.prefixes]
+    texts = []
+    for name, prefix in zip(names, data.prefixes, strict=True):
+        tokens = data.part_of(prefix).tokens
+        texts.append(f"{name} {tokens:,}")
+    return f"tokens of {split}: {', '.join(texts)}; a sample takes {config.sample_tokens:,}"
+
+
+def no_training_sample(config: NanosetConfig, found: str) -> InputError:
+    """Return the error for a train split that has too few tokens for a single sample.
+
+    Args:
+        config: Configuration of the nanoset.
+        found: How many tokens the split has, as `too_few_tokens` describes it.
+    """
+    return InputError(
+        "train has no sample",
+        found=found,
+        expected=f"{config.sample_tokens:,} tokens or more",
+        remedy="make samples shorter (sequence_length), add text, "
+        "or give train a larger share in `split`",
+    )

@@ -1,0 +1,191 @@
+"""Find which sequences of its datasets a split has, and how many tokens these are.
+
+Only the `.idx` files of the datasets are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.formats.indexed.dataset import index_here
+from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.splits import (
+    SPLITS,
+    Rows,
+    SplitName,
+    rows_by_bookends,
+    rows_by_cuts,
+    split_bookends,
+)
+from nanoset_core.storage.access import FileAccess
+
+
+class DatasetLengths(NamedTuple):
+    """What planning needs to know of a dataset's `.idx` file."""
+
+    lengths: NDArray[np.int32]
+    """Tokens of every sequence, shape (n_sequences,)."""
+    idx_sha256: str
+    """Digest of the file."""
+
+
+class LengthReader:
+    """Reads the `.idx` file of each dataset once, for splits that are planned together.
+
+    Args:
+        access: Fetches files from a store, or None to read them from this machine.
+    """
+
+    def __init__(self, access: FileAccess | None = None) -> None:
+        self._access = access
+        self._lengths_by_prefix: dict[str, DatasetLengths] = {}
+
+    def read(self, prefix: str) -> DatasetLengths:
+        """Return the lengths of a dataset's sequences, and the digest of its `.idx` file.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+
+        Raises:
+            MissingError: The file is missing.
+            FormatError: The file is damaged.
+        """
+        if prefix not in self._lengths_by_prefix:
+            path = self._local_path(prefix)
+            lengths = read_idx(path).sequence_lengths
+            if self._access is not None and self._access.capacity is not None:
+                # A mapped file keeps its space on the disk, even if the cache has deleted it to
+                # make room for others.
+                lengths = lengths.copy()
+            idx_sha256 = hashlib.sha256(map_file(path)).hexdigest()
+            self._lengths_by_prefix[prefix] = DatasetLengths(lengths, idx_sha256)
+        return self._lengths_by_prefix[prefix]
+
+    def _local_path(self, prefix: str) -> Path:
+        """Return the path of the `.idx` file on this machine; it is downloaded if necessary."""
+        if self._access is None:
+            return index_here(prefix)
+        return self._access.fetch(idx_path(prefix))
+
+    def suppose(self, prefix: str, lengths: NDArray[np.int32]) -> None:
+        """Set the lengths of a dataset that does not exist yet, so that splits of it can be planned.
+
+        Args:
+            prefix: Path that the dataset will have, without .bin and .idx.
+            lengths: Tokens of every sequence, shape (n_sequences,).
+        """
+        self._lengths_by_prefix[prefix] = DatasetLengths(lengths, "")
+
+
+class DatasetPart(NamedTuple):
+    """The sequences of one dataset that belong to a split."""
+
+    rows: Rows
+    """The numbers of these sequences: a half-open range."""
+    tokens: int
+    """Tokens of these sequences together."""
+    idx_sha256: str
+    """Digest of the dataset's `.idx` file."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sequence of the dataset belongs to the split."""
+        start, stop = self.rows
+        return start == stop
+
+
+class SplitData:
+    """Finds the sequences that one split of a nanoset has of each dataset.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split.
+        reader: Reads the datasets' `.idx` files.
+    """
+
+    def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader) -> None:
+        self.config = config
+        self.split = split
+        self.reader = reader
+        self.shares: tuple[float, float, float] | None = None
+        """Shares of train, valid and test in each dataset; None if each split has a blend of its
+        own, and so all sequences of its datasets.
+        """
+        if config.blend_per_split is None:
+            self.shares = config.shares()
+
+    @property
+    def prefixes(self) -> list[str]:
+        """Paths of the split's datasets without .bin and .idx; empty if the split has no data."""
+        blend = self.config.blend(self.split)
+        if blend is None:
+            return []
+        prefixes, _ = blend
+        return prefixes
+
+    @property
+    def has_own_blend(self) -> bool:
+        """Whether the split does not share its datasets with the other splits."""
+        return self.shares is None
+
+    @property
+    def has_share(self) -> bool:
+        """Whether the split has a share of the datasets that all splits have in common."""
+        if self.shares is None:
+            return False
+        return self.shares[SPLITS.index(self.split)] > 0
+
+    def part_of(self, prefix: str) -> DatasetPart:
+        """Return the sequences that the split has of a dataset.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+
+        Raises:
+            ConfigError: The split would begin outside of the dataset. This happens if the dataset
+                has very few sequences, by the rounding of NeMo and nanotron.
+            MissingError: The `.idx` file is missing.
+            FormatError: The `.idx` file is damaged.
+        """
+        lengths, idx_sha256 = self.reader.read(prefix)
+        start, stop = self._rows(len(lengths))
+        if not 0 <= start <= len(lengths):
+            raise ConfigError(
+                "the split begins outside of the dataset",
+                where=f"split {self.split}",
+                found=f"{prefix}: row {start}",
+                expected="more sequences",
+            )
+        stop = max(start, stop)
+        tokens = int(lengths[start:stop].sum(dtype=np.int64))
+        return DatasetPart((start, stop), tokens, idx_sha256)
+
+    def tokens_by_prefix(self) -> dict[str, int]:
+        """Return prefix → tokens that the split has of this dataset, for all datasets of the split.
+
+        Raises:
+            ConfigError, MissingError, FormatError: As for `part_of`.
+        """
+        return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
+
+    def _rows(self, n_sequences: int) -> Rows:
+        """Return the split's sequences in a dataset, by the rounding of the trainer.
+
+        The range is not checked: with few sequences it may lie outside of the dataset.
+        """
+        if self.shares is None:
+            return 0, n_sequences
+        split_number = SPLITS.index(self.split)
+        if self.config.rules.split_rule == "cuts":
+            return rows_by_cuts(self.shares, n_sequences)[split_number]
+        bookends = split_bookends(self.shares)[split_number]
+        if bookends is None:
+            return 0, 0
+        return rows_by_bookends(bookends, n_sequences)
