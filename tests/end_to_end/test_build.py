@@ -376,49 +376,75 @@ def evaluation_of(instance, asset, partition, name="verified"):
     raise AssertionError(f"{asset} was not checked")
 
 
-def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instance, capsys):
-    config = make_project("lenient", {"max_rejected_fraction: 0.2": "max_unreadable_fraction: 1"})
+LENIENT = {"max_rejected_fraction: 0.2": "max_unreadable_fraction: 1"}
+CUT_SHORT = "1 file not readable to the end ("
+"""Begins what people are told of the gzip file that was cut."""
+
+
+@pytest.fixture
+def cut_and_built(make_project, instance):
+    """The nanoset.yaml of a project with a corrupt gzip file that is allowed, built."""
+    config = make_project("lenient", LENIENT)
     cut_code(config)
     report = build(Project.open(config), instance, corpora=["code"])
     assert not report.failed
+    return config, report
+
+
+def test_a_corrupt_gzip_that_is_allowed_is_read_to_where_it_breaks(cut_and_built):
+    config, _ = cut_and_built
+
     facts = Project.open(config).outputs.current("tokenized", "code").facts
+
     assert facts["faults"] == 1
     assert 50 < facts["documents"] < 120
     assert facts["reasons"]["truncated_gzip"] == 1
-    named = "1 file not readable to the end ("
-    for one in (report, build(Project.open(config), instance, corpora=["code"])):
-        show_report(Project.open(config), one)
+
+
+def test_a_corrupt_gzip_that_is_allowed_is_reported_by_each_build(cut_and_built, instance, capsys):
+    config, first = cut_and_built
+    second = build(Project.open(config), instance, corpora=["code"])
+
+    for report in (first, second):
+        show_report(Project.open(config), report)
         shown = capsys.readouterr().out
         warnings = [
             line for line in shown.splitlines() if line.startswith("warning: corpus code: ")
         ]
-        assert named in warnings[0]
+        assert CUT_SHORT in warnings[0]
         assert "code.jsonl.gz from line " in warnings[0]
-        assert not one.made or re.search(r"│ code +│ up to date │.* 1 file │", shown)
+        assert not report.made or re.search(r"│ code +│ up to date │.* 1 file │", shown)
+
+
+def test_a_corrupt_gzip_that_is_allowed_is_shown_in_the_ui(cut_and_built, instance):
     for asset in ("tokenized_shards", "indexed_dataset"):
         evaluation = evaluation_of(instance, asset, "code")
         assert evaluation.passed, "losses that are allowed block nothing"
-        assert f"**`{named}" in metadata_of(instance, asset, "code")["summary"].value
-    found = evaluation_of(instance, "tokenized_shards", "code").metadata["findings"].records
-    assert any(
-        named in row.data["found"] and "code.jsonl.gz from line " in row.data["found"]
-        for row in found
-    )
-    lost = evaluation_of(instance, "tokenized_shards", "code", "losses")
-    assert (lost.passed, lost.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert named in lost.description
-    # As a project that an older version built: its live dataset is judged anew.
-    config.write_text(
-        config.read_text().replace("max_unreadable_fraction: 1", "max_rejected_fraction: 0.2")
-    )
+        assert f"**`{CUT_SHORT}" in metadata_of(instance, asset, "code")["summary"].value
+
+    findings = evaluation_of(instance, "tokenized_shards", "code").metadata["findings"].records
+    texts = [row.data["found"] for row in findings]
+    assert any(CUT_SHORT in text and "code.jsonl.gz from line " in text for text in texts)
+
+    losses = evaluation_of(instance, "tokenized_shards", "code", "losses")
+    assert (losses.passed, losses.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert CUT_SHORT in losses.description
+
+
+def test_a_corrupt_gzip_that_is_no_longer_allowed_fails_what_was_built(
+    cut_and_built, instance, capsys
+):
+    """As in a project that an older version built: its current dataset is judged again."""
+    config, _ = cut_and_built
+    (allowed,) = LENIENT.values()
+    config.write_text(config.read_text().replace(allowed, "max_rejected_fraction: 0.2"))
+
     report = build(Project.open(config), instance, corpora=["code"])
+
     assert list(report.failed) == ["tokenized_shards [code]"]
     show_report(Project.open(config), report)
-    failing = next(
-        line
-        for line in capsys.readouterr().out.splitlines()
-        if line.startswith("failing: corpus code: ")
-    )
+    lines = capsys.readouterr().out.splitlines()
+    failing = next(line for line in lines if line.startswith("failing: corpus code: "))
     assert "code.jsonl.gz from line " in failing
     assert "documents.max_unreadable_fraction: 0" in failing
     for address in ("tokenized/code", "datasets/code"):

@@ -25,7 +25,7 @@ HASHES = {
 
 
 def read(folder, tables, **settings):
-    """Write tables to files and read them → (their lookup, names of columns)."""
+    """Write tables to files and read them; return their lookup, and the names of columns."""
     for number, table in enumerate(tables):
         folder.mkdir(exist_ok=True)
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=37)
@@ -42,63 +42,73 @@ def read(folder, tables, **settings):
     return looked_up, schema.names
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("hashes", HASHES)
-def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, seed):
-    real = hashing.hash_texts
-    monkeypatch.setattr(hashing, "hash_texts", lambda array: HASHES[hashes](real(array)))
-    monkeypatch.setattr(id_index, "_PART_BITS", 5)
-    for module in (id_index, lookup, attribute_files):
-        monkeypatch.setattr(module, "CHUNK_ROWS", 50)
-    random = np.random.default_rng(seed)
-    texts = ["", "é", "x" * 9, *(f"id-{number}" for number in range(200))]
-    rows = [
+IDS = ["", "é", "x" * 9, *(f"id-{number}" for number in range(200))]
+
+
+def random_rows(random):
+    """Return rows with ids of which some repeat, some are missing, and columns with gaps."""
+    return [
         {
-            "id": None if random.random() < 0.05 else str(random.choice(texts)),
+            "id": None if random.random() < 0.05 else str(random.choice(IDS)),
             "score": None if random.random() < 0.3 else float(random.random()),
             "topic": int(random.integers(-5, 5)),
             "wide": int(random.integers(2**63 - 2, 2**63, dtype=np.uint64)),
             "good": bool(random.integers(2)),
-            "words": str(random.choice(texts)) if number % 3 else None,
+            "words": str(random.choice(IDS)) if number % 3 else None,
             "late": number if number > 150 else None,
             "last": f"row {number}" if number > 150 else None,
         }
         for number in range(int(random.integers(1, 300)))
     ]
-    cuts = sorted(random.integers(0, len(rows) + 1, 2).tolist())
-    parts = [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+
+def table_of(rows):
+    """Return rows as a table; a table in which `late` has no value has no type for it."""
+    has_late = any(row["late"] is not None for row in rows)
     types = {
         "id": pa.dictionary(pa.int32(), pa.string()),
         "score": pa.float32(),
         "topic": pa.int16(),
-    }
-    types |= {
         "wide": pa.uint64(),
         "good": pa.bool_(),
         "words": pa.large_string(),
+        "late": pa.int64() if has_late else pa.null(),
         "last": pa.string(),
     }
-    schemas = [
-        pa.schema(
-            types
-            | {"late": pa.int64() if any(row["late"] is not None for row in part) else pa.null()}
-        )
-        for part in parts
-    ]
-    looked_up, names = read(tmp_path / "files", list(map(pa.Table.from_pylist, parts, schemas)))
-    first, counts = {}, Counter(row["id"] for row in rows if row["id"] is not None)
+    return pa.Table.from_pylist(rows, pa.schema(types))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("hashes", HASHES)
+def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, seed):
+    hash_texts = hashing.hash_texts
+    monkeypatch.setattr(hashing, "hash_texts", lambda array: HASHES[hashes](hash_texts(array)))
+    monkeypatch.setattr(id_index, "_PART_BITS", 5)
+    for module in (id_index, lookup, attribute_files):
+        monkeypatch.setattr(module, "CHUNK_ROWS", 50)
+
+    # Rows in three tables, and the first row and the count of each id.
+    random = np.random.default_rng(seed)
+    rows = random_rows(random)
+    first, second = sorted(random.integers(0, len(rows) + 1, 2).tolist())
+    tables = [table_of(part) for part in (rows[:first], rows[first:second], rows[second:])]
+    row_by_id = {}
     for row in rows:
         if row["id"] is not None:
-            first.setdefault(row["id"], row)
-    asked = [*map(str, random.choice([*texts, "nobody", "id-1x"], 400)), None]
-    found, several = looked_up.open().find(pa.array(asked, pa.string()))
-    assert [int(row) >= 0 for row in found] == [one in first for one in asked]
-    assert several.tolist() == [counts[one] > 1 for one in asked]
-    assert looked_up.count_unmatched() == len(first.keys() - set(asked))
-    columns = looked_up.open().take(found)
+            row_by_id.setdefault(row["id"], row)
+    occurrences = Counter(row["id"] for row in rows)
+
+    looked_up, names = read(tmp_path / "files", tables)
+    ids = [*map(str, random.choice([*IDS, "nobody", "id-1x"], 400)), None]
+    numbers, is_repeated = looked_up.open().find(pa.array(ids, pa.string()))
+    columns = looked_up.open().take(numbers)
+
+    assert [int(number) >= 0 for number in numbers] == [one in row_by_id for one in ids]
+    assert is_repeated.tolist() == [one in row_by_id and occurrences[one] > 1 for one in ids]
+    assert looked_up.count_unmatched() == len(row_by_id.keys() - set(ids))
     for name, column in zip(names, columns, strict=True):
-        expected = [first[one][name] if one in first else None for one in asked]
-        if name == "score":
+        expected = [row_by_id[one][name] if one in row_by_id else None for one in ids]
+        if name == "score":  # stored with 32 bits
             expected = pa.array(expected, pa.float32()).cast(pa.float64()).to_pylist()
         assert column.to_pylist() == expected, name
 
