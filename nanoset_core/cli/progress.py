@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Say = Callable[[str], None]
-"""Prints one line. A line that ends in `GOES_ON` names what begins, and is shown until the next
-one.
+"""Prints one line. A line that ends in `GOES_ON` names work that begins; it is shown until the next
+line.
 """
 GOES_ON = " …"
-"""Ends a line on what begins."""
+"""Ends a line on work that begins."""
 LINE_SECONDS = 30.0
 """Between two lines on one piece of work, if there is no terminal."""
 FRAMES_PER_SECOND = 4
@@ -107,14 +107,14 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
 
 
 class _Bars:
-    """What is under way, as lines that fit the terminal: a bar for each piece of work, its figures
-    below.
-    """
+    """Running work as lines that fit the terminal: a bar for each piece of work, and its figures."""
 
     def __init__(self, width: Callable[[], int], *, is_unicode: bool) -> None:
-        """Args:
-        width: Returns the columns of the terminal, which may change.
-        is_unicode: Whether the terminal takes characters that are not ASCII.
+        """Create bars without any work.
+
+        Args:
+            width: Returns the columns of the terminal, which may change.
+            is_unicode: Whether the terminal takes characters that are not ASCII.
         """
         self.watch = Watch()
         self._width = width
@@ -126,7 +126,7 @@ class _Bars:
         self._works: dict[str, Progress] = {}
 
     def begin(self, about: str, count: str = "") -> None:
-        """Show what begins, without a bar until progress of it is reported.
+        """Show which work begins; it has no bar until its progress is reported.
 
         Args:
             about: What begins; nothing is shown if it is empty.
@@ -140,8 +140,10 @@ class _Bars:
             self._works.clear()
 
     def update(self, progress: Progress) -> bool:
-        """Show how far a piece of work is, or which step of several begins; return whether it is
-        new.
+        """Show how far a piece of work has come, or which of several steps begins.
+
+        Returns:
+            Whether it was not shown before.
         """
         if progress.stage == STEP:
             self.begin(f"{step_count(progress)}{progress.name}", step_count(progress))
@@ -157,7 +159,7 @@ class _Bars:
         return is_new and progress.done < progress.total
 
     def frame(self) -> RenderableType:
-        """Return what is under way now."""
+        """Return what the terminal shows now."""
         from rich.console import Group
         from rich.text import Text
 
@@ -194,10 +196,9 @@ def bar_line(
     *,
     is_unicode: bool = True,
 ) -> str:
-    """Return one line of progress that fits a terminal: the label, a bar, the share, the time so
-    far, and the ETA.
+    """Return one line of progress that fits a terminal: `label ━━╌╌  50% 0:01:23 ETA 0:01:20`.
 
-    On a narrow terminal the bar is shortened first, then the label. The times are never cut.
+    On a narrow terminal, the bar is shortened first, then the label. The times are never cut.
 
     Args:
         width: Columns of the terminal.
@@ -213,27 +214,39 @@ def bar_line(
     times = f"{_clock(elapsed)} ETA {eta}"
     if share is not None:
         times = f"{math.floor(100 * share):3d}% {times}"
-    available = width - 1 - len(times) - 1  # for the label, and the bar with the space before it
+
+    # Columns for the label and the bar. The last column of the terminal stays free, and a space
+    # separates the times.
+    available = width - 1 - len(times) - 1
     if available < _LABEL_COLUMNS:
         return _fitted(times, width)
+
+    # The bar gets what the label leaves, but not so little that it would show nothing.
     bar = ""
-    room = available - max(cell_len(label), _LABEL_COLUMNS) - 1
-    if share is not None and room > 2:
-        bar = _bar(share, min(room, _BAR_COLUMNS), is_unicode=is_unicode)
+    bar_columns = available - max(cell_len(label), _LABEL_COLUMNS) - 1
+    if share is not None and bar_columns > 2:
+        bar = _bar(share, min(bar_columns, _BAR_COLUMNS), is_unicode=is_unicode)
         available -= len(bar) + 1
-    shown = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
-    return " ".join(filter(None, [shown, bar, times]))
+    fitted_label = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
+    return " ".join(part for part in (fitted_label, bar, times) if part)
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
-    full = round(columns * min(share, 1))
-    done, open_ = ("━", "╌") if is_unicode else ("#", "-")
-    return done * full + open_ * (columns - full)
+    """Return a bar of some columns, of which a share is filled."""
+    n_filled = round(columns * min(share, 1))
+    if is_unicode:
+        return "━" * n_filled + "╌" * (columns - n_filled)
+    return "#" * n_filled + "-" * (columns - n_filled)
 
 
 def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
-    """Return a text cut to fewer columns than `width`, with a mark if it was; padded to that on
-    request.
+    """Return a text that takes less than `width` columns; a mark shows where it was cut.
+
+    Args:
+        text: The text.
+        width: Columns that it must not reach.
+        pad: Whether to fill a shorter text with spaces.
+        is_unicode: Whether the terminal takes characters that are not ASCII.
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -263,12 +276,18 @@ def _lines(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
 
 
 class Lines:
-    """Prints notes and what is waited for at once; while `repeat` runs, also progress every 30
-    seconds.
+    """Prints progress as lines, for logs.
+
+    Notes, and what is waited for, are printed at once. While `repeat` runs, the progress of all
+    work is printed every 30 seconds.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """Args: stream: Where to; default: standard error."""
+        """Create an idle printer.
+
+        Args:
+            stream: Where to print; default: standard error.
+        """
         self.ended = threading.Event()
         self._stream = stream
         self._watch = Watch()
@@ -293,7 +312,7 @@ class Lines:
             self._works.pop(work_label(progress), None)
 
     def _wait(self, progress: Progress) -> None:
-        """Print what is waited for, again every ten minutes, and its end."""
+        """Print what is waited for, at once and every ten minutes, and when the wait has ended."""
         now = time.monotonic()
         line = work_label(progress)
         if progress.done >= progress.total:

@@ -176,7 +176,7 @@ def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) ->
     if lost:
         echo("; ", err=err, nl=False)
         echo(lost, err=err, nl=False, fg="yellow", bold=True)
-    echo("" if is_new else " (there already)", err=err)
+    echo("" if is_new else " (already exists)", err=err)
 
 
 def rejected_text(rejected: int, faults: int) -> str:

@@ -152,7 +152,7 @@ def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(
     before = s3_server.snapshot(bucket)
     monkeypatch.setattr(S3Store, "put_file", None)
     monkeypatch.setattr(S3Store, "delete", None)
-    assert "there already" in remotely(command, bucket).output
+    assert "already exists" in remotely(command, bucket).output
     assert s3_server.snapshot(bucket) == before
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], (
         "scratch is gone"
@@ -171,10 +171,10 @@ def test_index_files_go_to_a_bucket(bucket, tmp_path):
     run(MAP, source, tmp_path / "here")
     wanted = {f"x/{path.name}": path.read_bytes() for path in (tmp_path / "here" / "x").iterdir()}
     assert len(wanted) > 10
-    assert "there already" not in run(MAP, source, f"{bucket.url()}/out").output
+    assert "already exists" not in run(MAP, source, f"{bucket.url()}/out").output
     there = s3_server.snapshot(bucket.below("out"))
     assert {name: kept.data for name, kept in there.items()} == wanted
-    assert "there already" in run(MAP, source, f"{bucket.url()}/out").output
+    assert "already exists" in run(MAP, source, f"{bucket.url()}/out").output
     bucket.put(f"out/{min(wanted)}", b"of somebody else")
     sidecar = next(name for name in wanted if name.endswith(".json"))
     bucket.delete(f"out/{sidecar}")
@@ -417,7 +417,7 @@ def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
     for ending in ("bin", "idx"):
         assert bucket.read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
     assert (
-        "there already"
+        "already exists"
         in run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url).output
     )
     bucket.put("large/part-1.bin", b"shorter")
@@ -444,5 +444,5 @@ def test_compressed_text_is_read_once(bucket, given, tmp_path, monkeypatch):
     command = f"tokenize --input IN/text/deep --output-prefix OUT/x {TEXT}"
     run(command, f"{bucket.url()}/in", tmp_path)
     assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())
-    assert "there already" in run(command, f"{bucket.url()}/in", tmp_path).output
+    assert "already exists" in run(command, f"{bucket.url()}/in", tmp_path).output
     assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())

@@ -182,7 +182,7 @@ def test_the_command_replaces_nothing_unasked(tmp_path, write):
 
     first = run("--columns", "n")
     data = target.read_bytes()
-    assert run("--columns", "n").output == first.output.replace("\n", " (there already)\n")
+    assert run("--columns", "n").output == first.output.replace("\n", " (already exists)\n")
     refused = run()
     assert isinstance(refused.exception, ConfigError)
     assert refused.exception.found == "--columns: ['n'] → none"

@@ -159,4 +159,4 @@ def test_the_command_says_what_it_joined(folder):
     lines = [f"  {folder}/a: 2 documents", f"  {folder}/b: 1 documents"]
     assert said.splitlines() == [*lines, f"{folder}/all: 2 datasets, 3 documents, 4 tokens"]
     said = invoke_nanoset(arguments, catch_exceptions=False).output
-    assert said.splitlines()[-1].endswith("4 tokens (there already)")
+    assert said.splitlines()[-1].endswith("4 tokens (already exists)")

@@ -129,7 +129,7 @@ def test_tokens_are_linked_and_a_second_call_makes_nothing(tmp_path):
     ]
     said = [invoke_nanoset(words, catch_exceptions=False).output for _ in range(2)]
     assert "tokens: hard link" in said[0]
-    assert said[1] == said[0].replace("\n", " (there already)\n")
+    assert said[1] == said[0].replace("\n", " (already exists)\n")
     assert os.path.samefile(tmp_path / "out" / "n.ds", f"{prefix}.bin")
 
 

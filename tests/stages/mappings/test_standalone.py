@@ -38,7 +38,7 @@ def made(data, tmp_path, request):
     arguments = ("--data-cache-path", folder, "--preset", request.param)
     first = run(data, *arguments)
     assert first.exit_code == 0, first.output
-    assert "there already" not in first.output
+    assert "already exists" not in first.output
     return arguments, folder, digests(folder)
 
 
@@ -56,7 +56,7 @@ def refused(data, arguments, folder):
 def test_the_same_call_does_nothing(data, made, tmp_path):
     arguments, folder, first = made
     again = run(data, *arguments)
-    assert again.output.count("(there already)") == again.output.count(f" in {folder}") == 2
+    assert again.output.count("(already exists)") == again.output.count(f" in {folder}") == 2
     assert digests(folder) == first
     config = {"sequence_length": 8, "split": "9,1,0", "preset": arguments[-1]}
     NanosetBuilder(
@@ -71,7 +71,7 @@ def test_index_files_of_another_dataset_are_not_replaced_unasked(data, made):
     assert "idx_sha256" in refused(data, arguments, folder)
     assert run(data, *arguments, "--overwrite").exit_code == 0
     assert digests(folder) != first
-    assert "there already" in run(data, *arguments).output
+    assert "already exists" in run(data, *arguments).output
 
 
 def test_index_files_of_a_trainer_are_not_replaced_unasked(data, made):

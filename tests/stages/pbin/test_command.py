@@ -151,7 +151,7 @@ def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pa
     Path("raw/x_rejects.jsonl").rename("kept.jsonl")
     first, _ = pack("write", *more)
     again, _ = pack("write", *more)
-    assert again == first.replace("\n", " (there already)\n")
+    assert again == first.replace("\n", " (already exists)\n")
     Path("raw/y_rejects.jsonl").write_bytes(b"mine")
     assert "nothing says" in pack("write", "raw/a.jsonl", "-o", "raw/y.pbin", *more[3:])
     Path("raw/y_rejects.jsonl").unlink()
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_is_no_rejected_line(pack):
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     first, _ = pack(*arguments, *limits)
     assert "1 line and 1 file rejected (x_rejects.jsonl); 1 file not readable to the end" in first
-    assert pack(*arguments, *limits)[0] == first.replace("\n", " (there already)\n")
+    assert pack(*arguments, *limits)[0] == first.replace("\n", " (already exists)\n")
 
 
 def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
@@ -207,7 +207,7 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
         assert outcome.exit_code == 0, outcome.output
         assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in outcome.output
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in outcome.output
-    assert outcome.output.endswith("(there already)\n")
+    assert outcome.output.endswith("(already exists)\n")
 
 
 TOKENIZER = GOLDEN / "tokenizer"

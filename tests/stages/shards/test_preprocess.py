@@ -393,7 +393,9 @@ def test_the_command_replaces_nothing_unasked(folder, tmp_path, tokenizer_file):
     made = tokenize([first], prefix, tokenizer_file)
     assert "20 documents" in made.output
     before = pair(prefix.with_name("x_text_document"))
-    assert tokenize([first], prefix, tokenizer_file).output.endswith("0 rejected (there already)\n")
+    assert tokenize([first], prefix, tokenizer_file).output.endswith(
+        "0 rejected (already exists)\n"
+    )
     for inputs, more, found in (
         ([second], (), "part-10.jsonl was not among the files; part-2.jsonl was one of the files"),
         ([first, second], (), "part-10.jsonl was not among the files"),
@@ -423,7 +425,7 @@ def test_the_command_sees_and_mends_bytes_that_were_overwritten(folder, tmp_path
         == "x_text_document.bin has other bytes than those that were written"
     )
     assert (
-        "there already"
+        "already exists"
         not in tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").output
     )
     assert pair(prefix) == whole
@@ -454,8 +456,8 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
         r"tokenized by [^;]+; [48] documents compared with the tokenizers library\n", made.output
     )
     output = made.output.replace(audited.group(), "")
-    assert again.output == output.replace("\n", " (there already)\n").replace(
-        "on test texts (there already)", "on test texts"
+    assert again.output == output.replace("\n", " (already exists)\n").replace(
+        "on test texts (already exists)", "on test texts"
     )
     named = next(folder.glob("*_rejects.jsonl"))
     refused = tokenize([named], folder / named.name.removesuffix("_rejects.jsonl"), tokenizer_file)

@@ -267,11 +267,11 @@ def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
     inodes = {path.name: path.stat().st_ino for path in out.iterdir()}
     # as a call leaves it that is killed at its very end
     (tmp_path / ".out.scratch" / "tokens").mkdir(parents=True)
-    assert "there already" in made(out, "--input", *pairs, "--workers", 2, "--engine", "tiled")
+    assert "already exists" in made(out, "--input", *pairs, "--workers", 2, "--engine", "tiled")
     assert not (tmp_path / ".out.scratch").exists()
     assert {path.name: path.stat().st_ino for path in out.iterdir()} == inodes
     (out / "shard-00000001.tar").write_bytes(b"cut")
-    assert "there already" not in made(out, "--input", *pairs)
+    assert "already exists" not in made(out, "--input", *pairs)
     assert digests(out) == first
     for arguments, found in (
         ((*pairs, "--seed", 5), "--seed: 1234 → 5"),
@@ -297,8 +297,8 @@ def test_an_output_within_its_input_is_no_input(raw, tmp_path, tokenizer_file):
     text = ("--input", raw, "--tokenizer", tokenizer_file, "--eod", EOD)
     first = made(raw / "tars", *text)
     assert made(raw / ".." / "raw" / "tars", *text).startswith(str(raw / ".." / "raw" / "tars"))
-    assert "there already" in made(raw / "tars", *text)
-    assert "there already" not in first
+    assert "already exists" in made(raw / "tars", *text)
+    assert "already exists" not in first
     for inputs in ([raw / "tars"], [next((raw / "tars").glob("*.tar"))]):
         with pytest.raises(ConfigError, match="an input would be overwritten"):
             call("--input", *inputs, "--output", raw / "tars", "--overwrite")
@@ -316,7 +316,7 @@ def test_what_others_put_into_an_output_is_not_removed_unasked(pairs, tmp_path):
     made(out, "--input", *pairs)  # an empty folder is none
     names = sorted(digests(out))
     (out / "mine.txt").write_text("mine")
-    assert "there already" in made(out, "--input", *pairs)
+    assert "already exists" in made(out, "--input", *pairs)
     (out / "index.json").unlink()
     with pytest.raises(ConfigError, match="would remove other files") as caught:
         made(out, "--input", *pairs)
@@ -354,7 +354,7 @@ def test_what_is_not_read_and_runs_of_zero_bytes_are_said_each_time(tmp_path, to
     (folder / "c.jsonl").write_bytes(b"")
     text = ("--input", folder, "--tokenizer", tokenizer_file, "--eod", EOD)
     first, again = made(folder / "out", *text), made(folder / "out", *text)
-    assert "there already" in again
+    assert "already exists" in again
     for said in (first, again):
         assert "40 documents with runs of zero bytes: a.parquet 40" in said
         assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in said
@@ -399,7 +399,7 @@ def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_p
     assert (record["name"], record["num_tokens"], record["tokenized"]) == ("mine", 5, True)
     assert record["dataset_url"] == f"{tmp_path / 'out'}/"
     assert record["manifest_url"] == f"{tmp_path / 'out'}/manifest.jsonl"
-    assert "there already" in made(tmp_path / "out", *arguments)
+    assert "already exists" in made(tmp_path / "out", *arguments)
     (tmp_path / "o.json").write_text("{}")
     with pytest.raises(ConfigError, match="another record exists"):
         made(tmp_path / "out", *arguments)
