@@ -98,6 +98,7 @@ class BlendedNanoset(SplitSamples):
         return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
+        """Return `[self[index] for index in indices]`, faster."""
         samples = super().__getitems__(indices)
         if not self._names_dataset:
             return samples
@@ -122,6 +123,7 @@ class BlendedNanoset(SplitSamples):
         return number, self.datasets[number].sources(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the tokens of many samples, shape (n, sample_tokens); see `SplitSamples.batch`."""
         positions = self._positions(indices)
         batch = np.empty((len(positions), self.config.sample_tokens), np.int64)
         for part in self._by_dataset(positions):
@@ -129,6 +131,7 @@ class BlendedNanoset(SplitSamples):
         return batch
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples; see `SplitSamples.cu_seqlens`."""
         positions = self._positions(indices)
         boundaries = np.empty((len(positions), self.config.sequence_length + 1), np.int32)
         for part in self._by_dataset(positions):
@@ -179,7 +182,10 @@ def open_split(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open a split from index files in a cache folder; see `open_nanoset` for arguments and errors."""
+    """Open a split from index files in a cache folder.
+
+    The other arguments and the errors are those of `open_nanoset`.
+    """
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
     datasets = open_members(plan.members, config, cache_dir, access)

@@ -77,7 +77,7 @@ def cu_seqlens_of(
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return where documents begin in samples of which only the tokens are known.
+    """Return where documents begin in samples whose tokens are all that is known.
 
     A document begins after an end-of-document token.
 

@@ -250,6 +250,7 @@ class Nanoset(SplitSamples):
         return [self._bytes[start:stop] for start, stop in ranges]
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the tokens of many samples, shape (n, sample_tokens); see `SplitSamples.batch`."""
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
         width = self._width
         if not len(samples):
@@ -270,6 +271,7 @@ class Nanoset(SplitSamples):
         return batch
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples; see `SplitSamples.cu_seqlens`."""
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
         sequence_length = self.config.sequence_length
         if not len(samples):
@@ -379,7 +381,7 @@ def open_members(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> list[Nanoset]:
-    """Open each member of a split as `open_nanoset` does, several at once if they are in a bucket."""
+    """Open each member of a split as `open_nanoset` does; several at once, if in a bucket."""
 
     def open_one(member: MemberPlan) -> Nanoset:
         return open_nanoset(member, config, cache_dir, access)

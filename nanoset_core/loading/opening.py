@@ -88,8 +88,8 @@ def open_version(
     Args:
         outputs: The project's outputs.
         manifest: Of the version.
-        masks: Value of each of the options `MASKS` of sampling/config.py; None as in `load_nanoset`. By default, samples
-            have no masks.
+        masks: Value of each of the options `MASKS` of sampling/config.py; None as in
+            `load_nanoset`. By default, samples have no masks.
 
     Raises:
         ConfigError, MissingError, FormatError, StaleError: As `load_nanoset`.
@@ -140,7 +140,7 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
 def _masks_that_are_set(
     outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
 ) -> tuple[str, ...]:
-    """Return the names of the masks that samples have: as requested, otherwise as in the handoff."""
+    """Return the names of the masks that are requested, or by default those of the handoff."""
     defaults: Collection[str] = ()
     if None in masks.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")

@@ -129,6 +129,7 @@ def _with_prefixes_of_config(
 def _with_prefixes_as_keys(
     values: Mapping[str, Any], convert: Callable[[str], str]
 ) -> dict[str, Any]:
+    """Return a mapping whose keys are prefixes with each of them converted."""
     return {convert(prefix): value for prefix, value in values.items()}
 
 

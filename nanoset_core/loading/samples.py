@@ -217,7 +217,7 @@ class SampleForm:
 
 
 def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array of some shape, each row of which is a copy of the values."""
+    """Return an array of some shape whose rows are copies of the values."""
     if len(shape) == 1:
         return values.copy()
     return np.broadcast_to(values, shape).copy()

@@ -51,7 +51,9 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 
 
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a dataset in the order of its `manifest.jsonl`; each of shape (length,).
+    """Yield the contexts of a dataset in the order of its `manifest.jsonl`.
+
+    Each is an array of shape (length,); see `iterate_shard`.
 
     Args:
         folder: Folder of the tars and their manifest.

@@ -244,8 +244,8 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
     )
     if least:
         remedy = (
-            f"give uneven='drop' (every rank takes {least:,}), 'repeat' (every rank takes {most:,}) "
-            f"or 'keep'; or {more_tars}"
+            f"give uneven='drop' (every rank takes {least:,}), 'repeat' (every rank takes "
+            f"{most:,}) or 'keep'; or {more_tars}"
         )
     else:
         remedy = f"{more_tars}; uneven='keep' takes them as they are"

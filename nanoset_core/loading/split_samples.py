@@ -51,7 +51,7 @@ class SplitSamples:
 
     @property
     def unique_description(self) -> str:
-        """The text of which the trainer makes the hash in the names of its index files."""
+        """The text whose hash is part of the names of the trainer's index files."""
         return self._part.description if self._part else ""
 
     @property

@@ -55,15 +55,18 @@ class BoundedFile:
         self._size = size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to an offset."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
+        """Return the current offset."""
         return self._file.tell()
 
     def close(self) -> None:
         """Leave the file open: whoever opened it closes it."""
 
     def read(self, count: int = -1) -> bytes:
+        """Return at most `count` bytes, or all that are left."""
         available = max(0, self._size - self._file.tell())
         if count < 0:
             return self._file.read(available)

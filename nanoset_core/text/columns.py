@@ -235,6 +235,7 @@ def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
             path = ".".join(names[:depth])
             raise FaultError(
                 AMBIGUOUS_COLUMN,
+                # The detail is written to the file of rejects, whose bytes must not change.
                 f"{len(matching)} columns are named {path!r}, so that it cannot be told which of "
                 "them is meant: rename or remove all but one",
                 line=1,

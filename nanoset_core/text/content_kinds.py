@@ -28,6 +28,7 @@ class ContentKind:
 
 
 def _kind(description: str, pattern: bytes) -> ContentKind:
+    """Return a kind from a regular expression for the first bytes."""
     return ContentKind(re.compile(pattern, re.DOTALL), description)
 
 
@@ -93,7 +94,7 @@ _KINDS = (
     _kind("the index of a tokenized dataset, which is not read as text", rb"MMIDIDX\0\0"),
     _kind("an image, which is not read", rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a"),
 )
-"""Kinds that are certain: no JSON lines start with such bytes. The first one that matches counts."""
+"""Kinds that are certain: no JSON lines start with such bytes. The first match counts."""
 
 _WEB_PAGE = _kind(
     "an HTML page, which servers send in place of a file: download it again",
@@ -202,6 +203,7 @@ def describe_content(head: bytes) -> str | None:
 
 
 def _is_json(line: bytes) -> bool:
+    """Return whether a line is a complete JSON value."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):

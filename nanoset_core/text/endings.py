@@ -30,7 +30,7 @@ _NOT_DOCUMENTS = re.compile(
     r"|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
     re.IGNORECASE,
 )
-"""Names of files that have the ending of a format, but describe or repeat the files next to them."""
+"""Names of files with the ending of a format that describe or repeat the files next to them."""
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|checksums|md5sums?|sha\d+sums?)(\.\w+)?"
     r"|_[a-z]+(_\d+)?"  # _SUCCESS, _committed_17, _metadata

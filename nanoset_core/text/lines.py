@@ -1,4 +1,4 @@
-"""Read the lines of a file, compressed or not, in blocks of complete lines up to the first fault."""
+"""Read the lines of a file, compressed or not, in blocks, up to the first fault."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class _LineSplitter:
         self.line_number = line_number
         """1-based number of the line that is held."""
         self.held_bytes = 0
-        """Bytes of the line that is held, also of those that were not kept because they are many."""
+        """Bytes of the line that is held, including those that were dropped."""
         self._held_parts: list[bytes] = []
         self._offset = offset  # of the line that is held
         self._max_line_bytes = max_line_bytes

@@ -24,7 +24,7 @@ _MAX_KEYS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which keys of a line's object, or columns of a table, are read; see `find` for dotted ones."""
+    """Which keys of a line, or columns of a table, are read; see `find` for dotted ones."""
 
     text: str
     """Key of the text."""

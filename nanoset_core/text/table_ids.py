@@ -82,6 +82,7 @@ def _plain_ids(array: Any) -> Any:
 
 
 def _is_utf_8(value: bytes) -> bool:
+    """Return whether bytes are valid UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -93,7 +93,7 @@ def read_table(
                 row = stop_row
 
         except MemoryError:
-            raise  # pyarrow's MemoryError is an ArrowException, too, but says nothing about the file
+            raise  # pyarrow's is also an ArrowException, but says nothing about the file
         except (
             pa.ArrowException,
             TableDamageError,
