@@ -199,10 +199,7 @@ class PretokenCache:
         n_remembered = len(self._lists)
         for width in full_widths:
             unknown = unknown_by_width[width]
-            first_indices, numbers = unique_keys(unknown.keys)
-            distinct_keys = unknown.keys.take(first_indices, axis=1)
-            distinct_codes = self._lists.add(*self._encode(_words_of(distinct_keys)))
-            codes[unknown.positions] = distinct_codes[numbers]
+            codes[unknown.positions] = self._encode_once(unknown)
         if batch.long:
             positions = np.array([position for position, _ in batch.long])
             words = [word for _, word in batch.long]
@@ -253,6 +250,13 @@ class PretokenCache:
         distinct_keys = unknown.keys.take(first_indices, axis=1)
         distinct_codes = self._lists.add(*encode(_words_of(distinct_keys)))
         self._tables[width].insert(distinct_keys, distinct_codes)
+        return distinct_codes[numbers]
+
+    def _encode_once(self, unknown: UnknownWords) -> Codes:
+        """Encode unknown words; return their codes, of lists that may be dropped after use."""
+        first_indices, numbers = unique_keys(unknown.keys)
+        distinct_keys = unknown.keys.take(first_indices, axis=1)
+        distinct_codes = self._lists.add(*self._encode(_words_of(distinct_keys)))
         return distinct_codes[numbers]
 
     def _n_learnt(self, width: int) -> int:
