@@ -4,9 +4,10 @@ table of pieces.
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -34,60 +35,115 @@ def write_dataset(prefix: Path, seed: int) -> list[np.ndarray]:
     return documents
 
 
-@pytest.mark.parametrize("is_view", [False, True], ids=["corpus", "view"])
-@pytest.mark.parametrize("long", ["fragment", "truncate"])
-@pytest.mark.parametrize("tail", ["pad", "carry"])
-def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypatch):
+class Piece(NamedTuple):
+    """A row of the table of pieces."""
+
+    pack: int
+    start: int
+    """Its first token in the pack."""
+    document: int
+    first: int
+    """Its first token in the document."""
+    n_tokens: int
+
+
+class Packed(NamedTuple):
+    """A dataset and its packs."""
+
+    documents: list[np.ndarray]
+    """Tokens of each document of the dataset."""
+    kept: list[np.ndarray]
+    """What packs hold of each document: its first 64 tokens if long documents are truncated."""
+    packs: Any
+    table: Any
+    counts: Any
+    pieces: list[Piece]
+
+
+@pytest.fixture(params=["pad", "carry"])
+def tail(request):
+    return request.param
+
+
+@pytest.fixture(params=["fragment", "truncate"])
+def long(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["corpus", "view"])
+def packed(request, tail, long, tmp_path, monkeypatch):
+    """A corpus or a view, packed into sequences of 64 tokens."""
     monkeypatch.setattr(assignment, "_STRATUM_PIECES", 40)
-    documents, source = write_dataset(tmp_path / "all", 3), tmp_path / "all"
-    if is_view:
+    source = tmp_path / "all"
+    documents = write_dataset(source, 3)
+    if request.param:
         chosen = np.random.default_rng(8).integers(0, len(documents), 200)
-        write_view(tmp_path / "all", tmp_path / "view", chosen[:90], chosen[90:])
-        documents, source = [documents[number] for number in chosen], tmp_path / "view"
-    packs, table, writer = write_packs(
-        source, tmp_path / "packs", PackingRules(PieceRule(64, long), tail, PAD, 5)
-    )
-    counts = writer.counts
+        source = tmp_path / "view"
+        write_view(tmp_path / "all", source, chosen[:90], chosen[90:])
+        documents = [documents[number] for number in chosen]
+
+    rules = PackingRules(PieceRule(64, long), tail, PAD, 5)
+    packs, table, writer = write_packs(source, tmp_path / "packs", rules)
+
+    kept = [document[:64] if long == "truncate" else document for document in documents]
+    rows = np.stack(table.of_packs(np.arange(writer.counts.packs)), axis=1)
+    pieces = [Piece(*row) for row in rows.tolist()]
+    return Packed(documents, kept, packs, table, writer.counts, pieces)
+
+
+def test_every_document_is_in_its_packs(packed):
+    found = {number: [] for number, document in enumerate(packed.documents) if len(document)}
+    for piece in sorted(packed.pieces, key=lambda piece: (piece.document, piece.first)):
+        tokens = packed.packs[piece.pack][piece.start : piece.start + piece.n_tokens]
+        document = packed.documents[piece.document]
+        assert np.array_equal(tokens, document[piece.first : piece.first + piece.n_tokens])
+        found[piece.document].append(tokens)
+
+    expected = {number: kept for number, kept in enumerate(packed.kept) if len(kept)}
+    assert found.keys() == expected.keys()
+    for number, parts in found.items():
+        assert np.array_equal(np.concatenate(parts), expected[number]), number
+
+
+def test_packs_have_one_length_and_the_rest_is_padding(packed, tail):
+    packs, counts = packed.packs, packed.counts
+    n_kept = sum(map(len, packed.kept))
+    is_padding = np.concatenate(packs[:]) == PAD
+
     assert len(packs) == counts.packs == len(packs.document_indices) - 1
     assert set(packs.sequence_lengths.tolist()) == {64}
-    rows = np.stack(table.of_packs(np.arange(counts.packs)), axis=1)
-    assert len(rows) == counts.pieces
-    found = {number: hashlib.sha256() for number, document in enumerate(documents) if len(document)}
-    for pack, begin, number, first, tokens in sorted(rows.tolist(), key=lambda row: row[2:]):
-        assert np.array_equal(
-            packs[pack][begin : begin + tokens], documents[number][first : first + tokens]
-        )
-        found[number].update(packs[pack][begin : begin + tokens].tobytes())
-    kept = [document[:64] if long == "truncate" else document for document in documents]
-    wanted = {
-        number: hashlib.sha256(one.astype("<u2").tobytes())
-        for number, one in enumerate(kept)
-        if len(one)
-    }
-    assert {number: one.hexdigest() for number, one in found.items()} == {
-        number: one.hexdigest() for number, one in wanted.items()
-    }
-    held = sum(map(len, kept))
-    padded = np.concatenate(packs[:]) == PAD
-    assert counts.padding == counts.packs * 64 - held == np.count_nonzero(padded)
-    assert counts.documents == len(found)
-    assert counts.dropped_tokens == sum(map(len, documents)) - held
-    apart = [
+    assert counts.padding == counts.packs * 64 - n_kept == np.count_nonzero(is_padding)
+    assert tail == "pad" or not is_padding[:-64].any()
+
+
+def test_what_packing_cuts_and_drops_is_counted(packed):
+    counts = packed.counts
+    n_kept = sum(map(len, packed.kept))
+    pieces_of = Counter(piece.document for piece in packed.pieces)
+    cut = [
         number
-        for number in found
-        if len(rows[rows[:, 2] == number]) > 1 or len(kept[number]) < len(documents[number])
+        for number, n_pieces in pieces_of.items()
+        if n_pieces > 1 or len(packed.kept[number]) < len(packed.documents[number])
     ]
-    assert counts.cut_documents == len(apart)
-    home = {number: pack for pack, _, number, first, _ in rows.tolist() if not first}
-    assert counts.cut_tokens == sum(row[4] for row in rows.tolist() if row[0] != home[row[2]])
-    assert tail == "pad" or not padded[:-64].any()
-    some = np.array([2, 60, 149])
-    assert (
-        np.stack(table.of_documents(some), axis=1).tolist()
-        == rows[np.isin(rows[:, 2], some)].tolist()
-    )
-    documents = np.concatenate([rows.documents for rows in table.between(3, 6)])
-    assert documents.tolist() == table.of_packs(np.arange(3, 6)).documents.tolist()
+    first_pack = {piece.document: piece.pack for piece in packed.pieces if not piece.first}
+    elsewhere = [piece for piece in packed.pieces if piece.pack != first_pack[piece.document]]
+
+    assert counts.pieces == len(packed.pieces)
+    assert counts.documents == len(pieces_of)
+    assert counts.dropped_tokens == sum(map(len, packed.documents)) - n_kept
+    assert counts.cut_documents == len(cut)
+    assert counts.cut_tokens == sum(piece.n_tokens for piece in elsewhere)
+
+
+def test_pieces_are_found_by_document_and_by_pack(packed):
+    numbers = np.array([2, 60, 149])
+    rows = np.stack(packed.table.of_documents(numbers), axis=1)
+    by_document = [Piece(*row) for row in rows.tolist()]
+    assert by_document == [piece for piece in packed.pieces if piece.document in numbers]
+
+    documents = np.concatenate([rows.documents for rows in packed.table.between(3, 6)])
+    by_pack = [piece.document for piece in packed.pieces if 3 <= piece.pack < 6]
+    assert documents.tolist() == by_pack
 
 
 def test_the_same_bytes_whatever_is_written_together(tmp_path, monkeypatch):
