@@ -18,8 +18,9 @@ Ids: TypeAlias = NDArray[np.int32]
 Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 FlatLists: TypeAlias = tuple[Ids, NDArray[np.integer[Any]]]
-"""Lists of tokens, concatenated: the ids, shape (n_tokens,), and the number of tokens in each list,
-shape (n_lists,).
+"""Lists of tokens, concatenated.
+
+The ids, shape (n_tokens,), and the number of tokens in each list, shape (n_lists,).
 """
 
 

@@ -37,8 +37,9 @@ class Engine(Protocol):
     reason: str
     """Why this engine was chosen, for logs and metadata."""
     helper: str
-    """Name and version of another engine, not the reference, that encodes a part of the texts; or
-    an empty string.
+    """Name and version of another engine that encodes a part of the texts, or an empty string.
+
+    The reference is not named.
     """
 
     @property

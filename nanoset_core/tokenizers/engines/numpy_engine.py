@@ -41,8 +41,9 @@ from nanoset_core.tokenizers.engines.units import UNIT_BYTES, FallbackText, cut,
 BATCH_BYTES = 4 << 20
 """Text whose unknown words are encoded together."""
 _FEW_WORDS_PER_BYTE = 0.75
-"""Words, divided by the bytes of the longest, below which the reference is faster: merging takes as
-many rounds for one word as for many.
+"""Unknown words, divided by the bytes of the longest, below which the reference is faster.
+
+Merging takes as many rounds for one word as for many.
 """
 _SEPARATOR = bytes([SEPARATOR_BYTE])
 

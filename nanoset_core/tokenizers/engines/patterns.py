@@ -93,8 +93,10 @@ class SpaceSigns:
 
 
 Contractions = Literal["none", "exact", "any case", "suffix"]
-"""How `'s`, `'t`, `'re` and so on are cut: not at all; as pieces, in small letters only; as pieces,
-in letters of any case; or as the end of a word, in letters of any case.
+"""How contractions (`'s`, `'t`, `'re` and so on) are cut.
+
+Not at all; as pieces, in small letters only; as pieces, in letters of any case; or as the end of a
+word, in letters of any case.
 """
 
 
@@ -117,8 +119,9 @@ class SplitPattern:
     if no other symbol and no space precedes it. None if letters are joined with nothing.
     """
     ascii_leader: bool = False
-    """Whether ASCII letters are joined with a single ASCII symbol before them, and then end where
-    other letters begin.
+    """Whether ASCII letters are joined with a single ASCII symbol before them.
+
+    Such a word ends where letters that are not ASCII begin.
     """
     newline_tail: bool = True
     """Whether symbols are joined with the newlines after them, if newlines are a class."""
@@ -147,16 +150,17 @@ class SplitPattern:
         """The class of the characters that `digits` counts."""
         return DIGIT if self._has_class(DIGIT) else NUMBER
 
-    def _has_class(self, wanted: int) -> bool:
-        return any(value == wanted for _, value in self.classes)
+    def _has_class(self, value: int) -> bool:
+        return any(class_of_members == value for _, class_of_members in self.classes)
 
 
 MARKS_AFTER_SLASHES = ContextSpans(
     (b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]")
 )
-"""Patterns whose runs of symbols end with `[\\r\\n/]*`: a combining mark among symbols after a
-newline and a slash. Whether it is part of a word depends on whether the slash belongs to symbols
-before the newline.
+"""A combining mark among symbols, after a newline and a slash.
+
+It concerns patterns whose runs of symbols end with `[\\r\\n/]*`. Whether the mark is part of a word
+depends on whether the slash belongs to symbols before the newline.
 """
 
 # Members of classes that most patterns have.
@@ -281,8 +285,9 @@ LONE_HAN_SIGNS = ContextSpans(
     ),
     pattern=re.compile(_NOT_AFTER_HAN + rb"(?:%b|%b|%b)" % (_HAN_NUMERAL, _HAN_RADICAL, _HAN_MARK)),
 )
-"""Kimi's pattern: Han numerals, radicals and marks that follow no ideograph. Some of them are also
-numbers or symbols, so that a run of these before them may take them.
+"""Han numerals, radicals and marks that follow no ideograph, for Kimi's pattern.
+
+Some of them are also numbers or symbols, so that a run of these before them may take them.
 """
 
 _KIMI_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"

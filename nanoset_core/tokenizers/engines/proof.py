@@ -45,7 +45,7 @@ def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     texts = list(_common_canaries())
     for token in added_tokens(tokenizer):
         texts.append(token)
-        # In a word, at both edges of one, doubled, next to white space, and all but complete.
+        # In a word, at both edges of one, doubled, next to white space, and nearly complete.
         texts.append(
             f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t"
             f"{token[1:]}x {token[:-1]}中{token}"

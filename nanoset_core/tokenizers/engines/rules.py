@@ -53,8 +53,9 @@ class Rules:
     added_tokens: tuple[str, ...]
     """Text of the other tokens that are found before any splitting."""
     leaves_documents: bool
-    """Whether a document with one of these is left to the reference as a whole, and not only the
-    text around it.
+    """Whether a document with one of these is left to the reference as a whole.
+
+    Otherwise, only the text around it is.
     """
     whole_words: bool
     """Whether a pre-token that is in the vocabulary is one token, whatever the merges say."""

@@ -24,8 +24,10 @@ from nanoset_core.tokenizers.engines.arrays import FlatLists, Ids, Ints
 from nanoset_core.tokenizers.engines.merges import ID_BITS
 
 Codes: TypeAlias = Ids
-"""Lists of tokens, int32: a token below _FIRST_LIST, or else _FIRST_LIST plus the number of a
-stored list, which has several tokens or a greater one.
+"""Codes of lists of tokens, int32.
+
+A token below _FIRST_LIST stands for the list of this token. Any other code is _FIRST_LIST plus the
+number of a stored list, which has several tokens, or one greater token.
 """
 
 _FIRST_LIST = np.int32(1 << ID_BITS)

@@ -125,7 +125,7 @@ class FallbackText:
         )
 
     def _has_forbidden_byte(self, data: bytes) -> bool:
-        # A search for each byte is faster if there are few: most vocabularies have all but zero.
+        # A search for each byte is faster if there are few: most vocabularies lack zero only.
         if len(self._forbidden) <= 2:
             return any(byte in data for byte in self._forbidden)
         return bool(data.translate(None, self._allowed))
