@@ -138,12 +138,14 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
 
     Returns None if at least one of them is not, and `parse_line` has to look at each.
     """
+    # Any exception here means that a line is unusual; `parse_line` finds out in which way.
     try:
         objects = [orjson.loads(line) for line in lines]
         texts_by_key = [_required_values(objects, key) for key in fields.texts]
         if "." in fields.id:
             values_of_id = [value_at(value, fields.id) for value in objects]
         else:
+            # A TypeError if a value is not an object.
             values_of_id = [dict.get(value, fields.id) for value in objects]
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
@@ -151,6 +153,7 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         if not all(type(text) is str for text in texts):
             return None
 
+    # Strings of ASCII are kept unchanged, and are nearly all ids.
     ids: list[str | None] = []
     for identity, line in zip(values_of_id, lines, strict=True):
         ids.append(identity if _is_usual_id(identity) else id_text(identity, line, fields.id))
@@ -208,6 +211,7 @@ def _text_at(value: Any, key: str) -> str:
     text, _ = find(value, key)
     if type(text) is not str:
         raise NotADocumentError("text_not_a_string", f"{key!r} is a JSON {_json_type(text)}")
+    # JSON can represent half of a surrogate pair, as \ud800, but UTF-8 cannot.
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -232,6 +236,7 @@ def _parse(line: bytes) -> Any:
 
     if not line.strip():
         raise NotADocumentError("blank_line", "nothing but white space")
+    # orjson refuses NaN and half of a surrogate pair, which Python's json accepts.
     line = line.removeprefix(BOM_UTF8)
     try:
         return json.loads(line.decode("utf-8"))
