@@ -14,8 +14,9 @@ __all__ = ["main", "nanoset"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; see `nanoset_core.cli.entry.main`. Ctrl-C gives no traceback during its
-    import either.
+    """Run the command, as `nanoset_core.cli.entry.main` does.
+
+    Ctrl-C ends it without a traceback even while that module is being imported.
     """
     with exit_on_sigint():
         from nanoset_core.cli.entry import main as run
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the group of commands when it is first used."""
+    """Return the group of commands, `nanoset`, which is imported when it is first used."""
     if name != "nanoset":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from nanoset_core.cli.entry import nanoset

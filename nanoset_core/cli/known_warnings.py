@@ -64,13 +64,10 @@ def print_warnings(
     # New warnings stand out among known ones: by their first word, and in bold.
     printed = warnings if show_known else new_warnings[:at_most]
     for line in printed:
-        is_new = line in new_warnings
-        echo(
-            f"new {line}" if is_new and n_known else line,
-            fg="yellow",
-            bold=is_new and n_known > 0,
-            err=err,
-        )
+        if line in new_warnings and n_known:
+            echo(f"new {line}", fg="yellow", bold=True, err=err)
+        else:
+            echo(line, fg="yellow", bold=False, err=err)
 
     # Count what was not printed.
     n_unprinted = len(new_warnings) - len(printed)
@@ -83,7 +80,7 @@ def print_warnings(
     if not show_known and n_known:
         echo(f"{format_count(n_known, 'known warning')}: `{SHOW}` prints them in full", err=err)
 
-    # Remember what a person has seen; tell a person who reads a log how to get there.
+    # Remember what a person has seen. Who reads a log is told how to make warnings known.
     is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
     if is_seen:
         _remember(project.outputs, known_hashes, printed)
@@ -92,8 +89,9 @@ def print_warnings(
 
 
 def read_known(outputs: OutputRoot) -> list[str]:
-    """Return the hashes of the warnings that this user has seen, oldest first; none if the record
-    cannot be read.
+    """Return the hashes of the warnings that this user has seen, oldest first.
+
+    There are none if the record cannot be read.
     """
     try:
         record = json.loads(outputs.access.read_current(_record_path(outputs)))
@@ -116,9 +114,8 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
         path = _record_path(outputs)
         path.parent.mkdir(parents=True, exist_ok=True)
         outputs.access.write(path, content)
-    except (
-        OSError
-    ):  # a root of another team may be read-only; then warnings are printed in full again
+    except OSError:
+        # The root of another team may be read-only: its warnings are printed in full every time.
         return
 
 

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 class UnfailingFile(FileIO):
-    """A file descriptor that drops what cannot be written, so that a full log disk does not end a
-    build.
+    """A file descriptor that drops what cannot be written.
+
+    With it, a full log disk does not end a build.
     """
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -29,8 +30,8 @@ class UnfailingFile(FileIO):
 def stderr_duplicate() -> Iterator[TextIO]:
     """Yield standard error on a file descriptor of its own.
 
-    While it executes a step, Dagster redirects the file descriptors 1 and 2 to log files. A
-    progress bar that is drawn on descriptor 2 would go there too; one on a duplicate that was made
+    While Dagster executes a step, it redirects the file descriptors 1 and 2 to log files. A
+    progress bar on descriptor 2 would be redirected as well; one on a duplicate that was made
     earlier stays on the terminal.
 
     Yields `sys.stderr` itself if it has no descriptor, as under a test runner.
