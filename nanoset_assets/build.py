@@ -168,7 +168,7 @@ def _checked_corpora(project: Project, existing: Iterable[str], named: Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class _Survey:
+class _ProjectSurvey:
     """What a project has before a build."""
 
     graph: Graph
@@ -185,7 +185,7 @@ class _Survey:
 
 def _survey(
     project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance, corpora: Sequence[str]
-) -> _Survey:
+) -> _ProjectSurvey:
     """Look at raw text and outputs, and register new corpora as partitions.
 
     Args:
@@ -216,11 +216,11 @@ def _survey(
     graph.set_failures(unreadable)
     state = load_graph_state(graph, instance, hosted.names)
     steps = [step for step in state.steps.values() if not corpora or is_of_corpora(step.node.stage)]
-    return _Survey(graph, state, steps, text.aside, unreadable)
+    return _ProjectSurvey(graph, state, steps, text.aside, unreadable)
 
 
 def _due_runs(
-    survey: _Survey, selected_nodes: Collection[Node], *, rebuild: bool
+    survey: _ProjectSurvey, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
     """Return the runs that make what is selected and missing or stale, and what that needs.
 
@@ -238,7 +238,9 @@ def _due_runs(
     return runnable(state, lambda step: step.node in needed, run_of, in_sequence=True)
 
 
-def _report_before_runs(survey: _Survey, chosen: Sequence[Step], *, whole: bool) -> BuildReport:
+def _report_before_runs(
+    survey: _ProjectSurvey, chosen: Sequence[Step], *, whole: bool
+) -> BuildReport:
     """Return what is known before the first run: blocked steps, and outputs to be replaced.
 
     Args:

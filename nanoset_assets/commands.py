@@ -218,10 +218,10 @@ def show_report(
 
     for line in _replaced_texts(report):
         echo(line)
-    readable: list[_Split] = []
+    readable: list[_ReadableSplit] = []
     for row in rows:
         if row.state == "up to date" and row.figures.get("samples"):
-            readable.append(_Split(row.name, row.part or ""))
+            readable.append(_ReadableSplit(row.name, row.part or ""))
     for line in _next_steps(project.config, report.graph, readable):
         echo(line)
 
@@ -300,14 +300,16 @@ def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[s
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _ReadableSplit:
     """A split that has samples."""
 
     nanoset: str
     name: str
 
 
-def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[_Split]) -> list[str]:
+def _next_steps(
+    config: ProjectConfig, graph: Graph, readable: Sequence[_ReadableSplit]
+) -> list[str]:
     """Return what to do with the result of a build.
 
     Args:
@@ -349,7 +351,7 @@ def _root(config: ProjectConfig) -> str:
     return str(config.root_folder) if config.root_place is None else config.root_place.url()
 
 
-def _reading_program(config: ProjectConfig, split: _Split) -> str:
+def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
     """Return a Python program that prints the first sample of a split.
 
     Its strings are in double quotes, which a shell leaves alone within single ones.

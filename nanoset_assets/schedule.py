@@ -132,7 +132,7 @@ def _corpus_request(names: Names, corpus: str, run_key: str) -> dg.RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Survey:
+class _FileSurvey:
     """What is known of the files of corpora without reading them."""
 
     recipes: dict[str, Recipe] = field(default_factory=dict)
@@ -143,8 +143,8 @@ class _Survey:
     """Corpora that something writes to."""
 
 
-def _survey(project: Project, text: RawText) -> _Survey:
-    survey = _Survey()
+def _survey(project: Project, text: RawText) -> _FileSurvey:
+    survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.written.append(corpus)

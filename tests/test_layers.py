@@ -167,3 +167,17 @@ def test_no_test_file_imports_another():
     }
 
     assert not importing, "Move what test files share into tests/helpers."
+
+
+def test_class_names_are_unique():
+    files_by_class: dict[str, list[str]] = {}
+    for package in (CORE, CORE.parent / "nanoset_assets"):
+        for path in package.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    file = path.relative_to(CORE.parent).as_posix()
+                    files_by_class.setdefault(node.name, []).append(file)
+
+    repeated = {name: files for name, files in files_by_class.items() if len(files) > 1}
+
+    assert not repeated, "Say in each name which one it is, such as `TextBatch` and `PackBatch`."

@@ -100,7 +100,7 @@ def _text_or_error(
         )
 
 
-class _Stream(Generic[T]):
+class _FaultyStream(Generic[T]):
     """Items that are read from a file in sequence, up to a fault, which every later call raises
     again.
     """
@@ -197,7 +197,7 @@ class _LineReader:
 class _OpenLines(NamedTuple):
     """Lines that are being read in sequence."""
 
-    stream: _Stream[LineBlock]
+    stream: _FaultyStream[LineBlock]
     block: LineBlock
     """The one that was read last."""
 
@@ -206,7 +206,7 @@ class _OpenLines(NamedTuple):
         """Begin to read the lines of a piece of a file."""
         begin = stored.piece.begin
         return _OpenLines(
-            _Stream(read_lines(stored, MOST_LINE_BYTES)), LineBlock([], 1, begin, begin)
+            _FaultyStream(read_lines(stored, MOST_LINE_BYTES)), LineBlock([], 1, begin, begin)
         )
 
 
@@ -246,7 +246,7 @@ class _TableReader:
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
         self._rows = rows
         self._most_skipped_bytes = most_skipped_bytes
-        self._stream: _Stream[_TableRow] | None = None
+        self._stream: _FaultyStream[_TableRow] | None = None
         self._last_row: _TableRow | None = None
 
     def text(self, origin: DocumentOrigin) -> str:
@@ -256,7 +256,7 @@ class _TableReader:
         row = self._last_row
         if stream is None or row is None or row.number > number:
             remaining = sorted({row_number for row_number in self._rows if row_number >= number})
-            stream = _Stream(self._read(remaining))
+            stream = _FaultyStream(self._read(remaining))
             self._stream = stream
             row = None
         while row is None or row.number < number:

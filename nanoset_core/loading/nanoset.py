@@ -45,7 +45,7 @@ _MANY_PIECES = 12
 """From this number of pieces on, numpy computes where they are faster than a loop."""
 
 
-class _Span(NamedTuple):
+class _SampleSpan(NamedTuple):
     """Which tokens are those of a sample."""
 
     first: int
@@ -58,7 +58,7 @@ class _Span(NamedTuple):
     """Position after its last token in that sequence; 0 if the sequence is empty."""
 
 
-class _Pieces(NamedTuple):
+class _SequencePieces(NamedTuple):
     """The pieces of sequences that make up some samples, concatenated."""
 
     starts: NDArray[np.int64]
@@ -202,7 +202,7 @@ class Nanoset(SplitSamples):
         padded[: len(tokens)] = tokens
         return padded
 
-    def _span(self, sample: int) -> _Span:
+    def _span(self, sample: int) -> _SampleSpan:
         """Return which tokens are those of a sample, by its number in the sample index."""
         entries = self._sample_entries
         first = entries[sample, 0]
@@ -210,9 +210,9 @@ class Nanoset(SplitSamples):
         last = entries[sample + 1, 0]
         end = entries[sample + 1, 1]
         stop = 0 if end == self._empty_end else end + self._extra
-        return _Span(first, begin, last, stop)
+        return _SampleSpan(first, begin, last, stop)
 
-    def _few_pieces(self, span: _Span) -> list[memoryview]:
+    def _few_pieces(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each piece of a sample."""
         # Local names, since this runs for every sample.
         pointers = self._pointer_entries
@@ -233,7 +233,7 @@ class Nanoset(SplitSamples):
         pieces.append(data[start + offset : stop])
         return pieces
 
-    def _many_pieces(self, span: _Span) -> list[memoryview]:
+    def _many_pieces(self, span: _SampleSpan) -> list[memoryview]:
         """Return the same as `_few_pieces`, faster if there are many."""
         shift = self._item_shift
         sequences = self._unsigned_documents[span.first : span.last + 1]  # (n_pieces,)
@@ -280,7 +280,7 @@ class Nanoset(SplitSamples):
         n_extra = int(self.config.add_extra_token)
         return cu_seqlens_of(pieces.lengths, pieces.counts, sequence_length, n_extra)
 
-    def _pieces(self, samples: NDArray[np.int64]) -> _Pieces:
+    def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
         """Return the pieces of some samples, by their numbers in the sample index.
 
         Raises:
@@ -319,9 +319,9 @@ class Nanoset(SplitSamples):
         stops = starts + lengths
         if lengths.min() < 0 or starts.min() < 0 or stops.max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
-        return _Pieces(starts, lengths, counts)
+        return _SequencePieces(starts, lengths, counts)
 
-    def _gather(self, pieces: _Pieces) -> Tokens:
+    def _gather(self, pieces: _SequencePieces) -> Tokens:
         """Return the tokens of some pieces, concatenated."""
         starts = pieces.starts << self._item_shift  # (n_pieces,) in bytes
         stops = (pieces.starts + pieces.lengths) << self._item_shift

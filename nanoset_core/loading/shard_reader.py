@@ -107,7 +107,7 @@ class ShardReader:
         self.eod_token = eod_token
         manifest = self.folder / MANIFEST_NAME
         rows = manifest_rows(manifest)
-        self._shards = _shards_of_rank(rows, _Division(rank, world_size, uneven), manifest)
+        self._shards = _shards_of_rank(rows, _ShardDivision(rank, world_size, uneven), manifest)
         self._manifest_digest = _manifest_digest(rows, uneven)
         self._position = _START
         self._state_worker: _Worker | None = None  # the one that was at this position
@@ -192,7 +192,7 @@ class ShardReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Division:
+class _ShardDivision:
     """How the shards of a manifest are divided among ranks."""
 
     rank: int
@@ -202,7 +202,7 @@ class _Division:
 
 def _shards_of_rank(
     rows: list[ManifestRow],
-    division: _Division,
+    division: _ShardDivision,
     manifest: Path,
 ) -> list[_RankShard]:
     """Return the shards of a rank, in order.

@@ -46,7 +46,7 @@ MOST_PARTS = 10_000
 _HEADS_AT_ONCE = 32
 
 
-class Piece(NamedTuple):
+class JoinedRange(NamedTuple):
     """Bytes [begin, end) of one of the objects that are joined."""
 
     source: int
@@ -82,7 +82,7 @@ def runs_of(
 
 def plan_parts(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
-) -> list[list[Piece]]:
+) -> list[list[JoinedRange]]:
     """Return parts of objects of these sizes in order: each of one piece, which is copied, or of
     small ones to be sent.
 
@@ -90,8 +90,8 @@ def plan_parts(
     taken from the next one to fill a part up, pass through the client: fewer than 2 * least bytes
     for each run of small ones.
     """
-    parts: list[list[Piece]] = []
-    held: list[Piece] = []
+    parts: list[list[JoinedRange]] = []
+    held: list[JoinedRange] = []
     missing = least
     for source, size in enumerate(sizes):
         begin = 0
@@ -99,10 +99,10 @@ def plan_parts(
             if not held and left >= least:
                 # what stays is a part again
                 take = left if left <= most else min(most, left - least)
-                parts.append([Piece(source, begin, begin + take)])
+                parts.append([JoinedRange(source, begin, begin + take)])
             else:
                 take = min(left, missing)
-                held.append(Piece(source, begin, begin + take))
+                held.append(JoinedRange(source, begin, begin + take))
                 missing -= take
                 if not missing:
                     parts.append(held)
@@ -111,11 +111,11 @@ def plan_parts(
     return [*parts, held] if held else parts
 
 
-def _size(part: Sequence[Piece]) -> int:
+def _size(part: Sequence[JoinedRange]) -> int:
     return sum(piece.end - piece.begin for piece in part)
 
 
-def _is_sent(part: Sequence[Piece]) -> bool:
+def _is_sent(part: Sequence[JoinedRange]) -> bool:
     """Return whether a part passes through this process."""
     return len(part) > 1 or _size(part) < LEAST_BYTES
 
@@ -203,7 +203,9 @@ class Joining:
             self.told += size
             self._joined(size)
 
-    def write(self, name: str, plan: Sequence[Sequence[Piece]], *, copies: bool = True) -> None:
+    def write(
+        self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True
+    ) -> None:
         """Write the object of its parts, all of which pass through this process where there are to
         be no copies.
 
@@ -235,7 +237,7 @@ class Joining:
         """
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
-    def read(self, part: Sequence[Piece]) -> bytes:
+    def read(self, part: Sequence[JoinedRange]) -> bytes:
         """Return the bytes of a part."""
         blocks = []
         for number, begin, end in part:
@@ -253,7 +255,7 @@ class Joining:
             blocks.append(data)
         return b"".join(blocks)
 
-    def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
+    def _copy(self, upload: Upload, number: int, piece: JoinedRange) -> None:
         source, wanted = self._sources[piece.source], self._sha256[piece.source]
         url, is_whole = self._store.url(source.name), piece.end - piece.begin == source.size
         begin, end = source.begin + piece.begin, source.begin + piece.end

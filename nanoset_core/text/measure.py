@@ -35,7 +35,7 @@ class Measure:
 
 
 @dataclass(slots=True)
-class _Sample:
+class _Measured:
     """What was read so far."""
 
     documents: int = 0
@@ -68,7 +68,7 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
         contents: The files in it.
         text_key: Key of the text in a line or row.
     """
-    sample = _Sample()
+    sample = _Measured()
     stored_bytes = 0.0  # of what was read
     for file in contents.ordered:
         stored_bytes += _read_file(folder, file, text_key, sample)
@@ -82,7 +82,7 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
     )
 
 
-def _read_file(folder: RawFolder, file: FileStat, text_key: str, sample: _Sample) -> float:
+def _read_file(folder: RawFolder, file: FileStat, text_key: str, sample: _Measured) -> float:
     """Read a file until the sample is complete; return how many of its stored bytes were read."""
     n_rows = 0
     read_bytes = 0

@@ -71,7 +71,7 @@ def checked_piece(piece: Piece) -> Piece:
     return piece
 
 
-class _Pieces:
+class _PieceSequence:
     """A sequence of pieces: a range or an inventory."""
 
     __slots__ = ()
@@ -94,7 +94,7 @@ class _Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRange(_Pieces):
+class SourceRange(_PieceSequence):
     """The unit of work and of caching: one or more pieces, read in order into one shard."""
 
     pieces: tuple[Piece, ...]
@@ -118,7 +118,7 @@ class SourceRange(_Pieces):
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory(_Pieces):
+class Inventory(_PieceSequence):
     """A snapshot of a corpus."""
 
     corpus: str

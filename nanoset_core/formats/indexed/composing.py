@@ -56,7 +56,7 @@ class StoredPair:
         return (self.idx.size - self.documents_offset) // 8 - 1
 
 
-class _Span(NamedTuple):
+class _ByteRange(NamedTuple):
     """A range of the bytes of one .idx."""
 
     pair: int
@@ -227,14 +227,14 @@ def _blocks(
         cuts: Returns the bytes of a dataset's .idx between which its blocks are, ascending.
     """
 
-    def read(span: _Span) -> tuple[int, bytes]:
+    def read(span: _ByteRange) -> tuple[int, bytes]:
         idx = pairs[span.pair].idx
         return span.pair, store.read_range(idx.name, span.start, span.stop, idx.mark)
 
-    def all_spans() -> Iterator[_Span]:
+    def all_spans() -> Iterator[_ByteRange]:
         for number, pair in enumerate(pairs):
             for start, stop in pairwise(cuts(pair)):
-                yield _Span(number, start, stop)
+                yield _ByteRange(number, start, stop)
 
     def fetched() -> Iterator[tuple[int, bytes]]:
         spans = all_spans()

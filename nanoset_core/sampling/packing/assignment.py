@@ -326,7 +326,7 @@ def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
         length: Tokens of a pack.
     """
     empty = np.empty(0, np.int64)
-    pending = _Stream(empty, empty, empty)  # of the pack that the stream has not completed yet
+    pending = _PieceStream(empty, empty, empty)  # of the pack that the stream has not completed yet
     for window in windows:
         pieces_of_pack = np.diff(window.bounds)  # (n_packs,)
         tokens_of_pack = (
@@ -371,7 +371,7 @@ def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _PieceStream:
     """Concatenated pieces; each array has the shape (n_pieces,)."""
 
     documents: NDArray[np.int64]
@@ -383,21 +383,21 @@ class _Stream:
         """Tokens of all pieces."""
         return int(self.lengths.sum())
 
-    def extended(self, window: Pieces, is_added: NDArray[np.bool_]) -> _Stream:
+    def extended(self, window: Pieces, is_added: NDArray[np.bool_]) -> _PieceStream:
         """Return the stream with some pieces of a window appended."""
-        return _Stream(
+        return _PieceStream(
             np.concatenate([self.documents, window.documents[is_added]]),
             np.concatenate([self.firsts, window.firsts[is_added]]),
             np.concatenate([self.lengths, window.lengths[is_added]]),
         )
 
-    def select(self, is_selected: NDArray[np.bool_]) -> _Stream:
+    def select(self, is_selected: NDArray[np.bool_]) -> _PieceStream:
         """Return some of the pieces."""
-        return _Stream(
+        return _PieceStream(
             self.documents[is_selected], self.firsts[is_selected], self.lengths[is_selected]
         )
 
-    def cut(self, length: int) -> tuple[_Stream, NDArray[np.int64]]:
+    def cut(self, length: int) -> tuple[_PieceStream, NDArray[np.int64]]:
         """Cut the stream into packs; return (the pieces after the cuts, the pack of each, counted
         from 0).
 
@@ -417,5 +417,5 @@ class _Stream:
         new_stops[second - 1] = cuts
 
         firsts = self.firsts[source] + new_starts - starts[source]
-        pieces = _Stream(self.documents[source], firsts, new_stops - new_starts)
+        pieces = _PieceStream(self.documents[source], firsts, new_stops - new_starts)
         return pieces, new_starts // length

@@ -189,7 +189,7 @@ class PackPlan:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _PackBatch:
     """Packs of one class that have the same room."""
 
     packs: int
@@ -207,7 +207,7 @@ class _GrowingClasses:
         self.parents: list[int] = []
         self.lengths: list[int] = []
         self.times: list[int] = []
-        self.batches_by_room: dict[int, list[_Batch]] = {}
+        self.batches_by_room: dict[int, list[_PackBatch]] = {}
         self.rooms: list[int] = []
         """The keys of `batches_by_room`, ascending: the best fit is found by bisection."""
 
@@ -223,7 +223,7 @@ class _GrowingClasses:
         if room not in self.batches_by_room:
             self.batches_by_room[room] = []
             insort(self.rooms, room)
-        self.batches_by_room[room].append(_Batch(packs, len(self.parents) - 1))
+        self.batches_by_room[room].append(_PackBatch(packs, len(self.parents) - 1))
 
     def place(self, length: int, count: int, room: int) -> int:
         """Place up to `count` pieces of a length into the packs with this room; return how many did

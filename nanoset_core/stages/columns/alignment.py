@@ -57,7 +57,7 @@ class _Places(NamedTuple):
         return (files << _POSITION_BITS) + self.positions
 
 
-class _Part(NamedTuple):
+class _DocumentRange(NamedTuple):
     """Consecutive documents of the text."""
 
     places: _Places
@@ -70,10 +70,10 @@ class _Part(NamedTuple):
             return self.columns
         return [column.take(rows) for column in self.columns]
 
-    def after(self, row: int) -> _Part:
+    def after(self, row: int) -> _DocumentRange:
         """Return the documents after one of them."""
         columns = [column.slice(row + 1) for column in self.columns]
-        return _Part(self.places.slice(row + 1), columns)
+        return _DocumentRange(self.places.slice(row + 1), columns)
 
 
 def values_by_row_group(
@@ -126,14 +126,14 @@ def values_by_row_group(
         )
 
 
-def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_Part]:
+def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
     """Yield the documents of batches in parts of one array for every column."""
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)
         start = 0
         for columns in batch.columns:
             stop = start + len(columns[0])
-            yield _Part(places.slice(start, stop), columns)
+            yield _DocumentRange(places.slice(start, stop), columns)
             start = stop
 
 

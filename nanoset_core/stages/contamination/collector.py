@@ -28,7 +28,7 @@ class TextOrigin(NamedTuple):
     """Number of the line or row, from 1."""
 
 
-class _Batch(NamedTuple):
+class _TextBatch(NamedTuple):
     """Texts as words, without duplicates."""
 
     hashes: NDArray[np.uint64]
@@ -54,7 +54,7 @@ class TextCollector:
     copies: int = 0
     """Texts that were left out, since an earlier one has the same words."""
     _known_texts: set[int] = field(default_factory=set)
-    _batches: list[_Batch] = field(default_factory=list)
+    _batches: list[_TextBatch] = field(default_factory=list)
 
     def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
         """Collect the texts of a file.
@@ -95,7 +95,7 @@ class TextCollector:
 
         words_per_text = words.counts
         is_new_word = np.repeat(is_new, words_per_text)  # (n_words,)
-        batch = _Batch(
+        batch = _TextBatch(
             hashes=words.hashes[is_new_word],
             letter_counts=self.vocabulary.letter_counts(words)[is_new_word],
             words_per_text=words_per_text[is_new],

@@ -176,7 +176,7 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
 
 
 @dataclass(frozen=True, slots=True)
-class _Difference:
+class _TextDifference:
     """A document whose text does not give its tokens."""
 
     severity: Severity
@@ -220,7 +220,7 @@ def _check_round_trip(
     )
 
     n_compared = 0
-    differences: list[_Difference] = []
+    differences: list[_TextDifference] = []
     file_states = _FileStates(project, lineage)
     for origin, text, tokens in zip(origins, texts, stored_tokens, strict=True):
         if isinstance(text, NotReadError):
@@ -251,7 +251,9 @@ def _check_round_trip(
     _report_differences(report, differences, len(sampled))
 
 
-def _report_differences(report: Report, differences: Sequence[_Difference], n_sampled: int) -> None:
+def _report_differences(
+    report: Report, differences: Sequence[_TextDifference], n_sampled: int
+) -> None:
     """Report the first error and the first warning, with the number of documents that are like it."""
     severities: tuple[Severity, ...] = ("error", "warning")
     for severity in severities:
@@ -286,18 +288,18 @@ class _FileStates:
 
     def difference(
         self, origin: DocumentOrigin, what: str, found: str, expected: str | None
-    ) -> _Difference:
+    ) -> _TextDifference:
         """Describe a document whose text does not give its tokens."""
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
         byte = max(origin.byte_offset, 0)  # -1 for a row of a table
         state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
         if state == "unchanged":
-            return _Difference("error", what, where, found, expected, AGAIN)
+            return _TextDifference("error", what, where, found, expected, AGAIN)
         if state == "changed":
             found = "the file was changed since"
         elif state == "gone":
             found = "the file is gone"
-        return _Difference(
+        return _TextDifference(
             "warning", what, where, found, expected, f"{BUILD}: it reads the files anew"
         )
 

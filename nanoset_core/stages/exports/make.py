@@ -22,7 +22,7 @@ from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import (
     JOINED,
     WRITTEN,
-    DocumentCounts,
+    ExportCounts,
     count_documents,
     put_tokens,
     token_blocks,
@@ -90,7 +90,7 @@ def make_export(project: Project, name: str) -> Manifest:
 def export_facts(
     export_format: ExportFormat,
     dataset: Manifest,
-    counts: DocumentCounts,
+    counts: ExportCounts,
     traits: DatasetTraits,
     made_by: str,
 ) -> dict[str, Any]:

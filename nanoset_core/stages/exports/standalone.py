@@ -34,7 +34,7 @@ from nanoset_core.stages.exports.writing import (
     COPIED,
     JOINED,
     WRITTEN,
-    DocumentCounts,
+    ExportCounts,
     count_documents,
     put_tokens,
     token_blocks,
@@ -171,7 +171,7 @@ class _Pair:
         return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
 
 
-def _facts(counts: DocumentCounts, traits: DatasetTraits, made_by: str) -> dict[str, Any]:
+def _facts(counts: ExportCounts, traits: DatasetTraits, made_by: str) -> dict[str, Any]:
     """Return the facts that the records of all exports have."""
     return {
         "documents": counts.documents,

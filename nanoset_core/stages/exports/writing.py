@@ -29,7 +29,7 @@ JOINED = "copy within the bucket"
 WRITTEN = "written in order"
 
 
-class DocumentCounts(NamedTuple):
+class ExportCounts(NamedTuple):
     """Documents of an export. The names of the fields are facts."""
 
     documents: int
@@ -37,10 +37,10 @@ class DocumentCounts(NamedTuple):
     """Documents without tokens, which the readers of exports cannot have."""
 
 
-def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> DocumentCounts:
+def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> ExportCounts:
     """Return how many documents have tokens, and how many have none."""
     documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
-    return DocumentCounts(documents, len(dataset.document_indices) - 1 - documents)
+    return ExportCounts(documents, len(dataset.document_indices) - 1 - documents)
 
 
 def write_beside(
@@ -50,13 +50,13 @@ def write_beside(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
     traits: DatasetTraits,
-) -> DocumentCounts:
+) -> ExportCounts:
     """Write the small files of a format to a folder. Memory is bounded by a chunk; of a view, 16
     bytes a sequence.
     """
     ends = _DocumentEnds(dataset, stream)
     export_format.write_beside(folder, name, traits, ends.chunks())
-    return DocumentCounts(ends.documents, len(dataset.document_indices) - 1 - ends.documents)
+    return ExportCounts(ends.documents, len(dataset.document_indices) - 1 - ends.documents)
 
 
 @dataclass(slots=True)

@@ -291,7 +291,7 @@ def _check_tar(
 
 
 @dataclass(frozen=True, slots=True)
-class _Difference:
+class _ContextDifference:
     """What a context is, and what it must be."""
 
     found: str
@@ -302,20 +302,20 @@ def _difference(
     context: NDArray[np.integer[Any]],
     expected: _ExpectedContexts,
     planned: NDArray[np.integer[Any]] | None,
-) -> _Difference | None:
+) -> _ContextDifference | None:
     """Return how a context differs from what is expected, and, if given, from what is planned; None
     if it does not.
     """
     if len(context) != expected.length:
-        return _Difference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
+        return _ContextDifference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
     least = context.min()
     greatest = context.max()
     if least < 0 or greatest > expected.greatest_id:
-        return _Difference(f"ids {least} to {greatest}", f"ids 0 to {expected.greatest_id}")
+        return _ContextDifference(f"ids {least} to {greatest}", f"ids 0 to {expected.greatest_id}")
     if planned is not None and not np.array_equal(context, planned):
         first_tokens = context[:8].tolist()
         planned_tokens = planned[:8].tolist()
-        return _Difference(f"{first_tokens} …", f"{planned_tokens} …, by the plan")
+        return _ContextDifference(f"{first_tokens} …", f"{planned_tokens} …, by the plan")
     return None
 
 

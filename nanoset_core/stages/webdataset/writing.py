@@ -191,7 +191,7 @@ def _write_by_buckets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Division:
+class _WritingDivision:
     """How work is divided so that unsent tars take at most half of the disk that they may take."""
 
     run_shards: int
@@ -200,7 +200,9 @@ class _Division:
     """Processes of a machine that write such runs at once."""
 
 
-def _fitting_division(plan: ShufflePlan, access: FileAccess, options: WriteOptions) -> _Division:
+def _fitting_division(
+    plan: ShufflePlan, access: FileAccess, options: WriteOptions
+) -> _WritingDivision:
     """Return how work is divided if the disk for files of the output is bounded.
 
     Raises:
@@ -212,7 +214,7 @@ def _fitting_division(plan: ShufflePlan, access: FileAccess, options: WriteOptio
     access.make_room(max(room, tar_bytes), f"a tar of {plan.shard_size:,} samples")
     workers = 1 if options.executor else options.workers
     workers = max(1, min(workers, room // tar_bytes))
-    return _Division(max(1, room // workers // tar_bytes), workers)
+    return _WritingDivision(max(1, room // workers // tar_bytes), workers)
 
 
 def _write_runs(

@@ -278,7 +278,7 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     return pattern
 
 
-class _Split(NamedTuple):
+class _SplitPreTokenizer(NamedTuple):
     """A pre-tokenizer that splits text by a pattern."""
 
     regex: str
@@ -287,12 +287,12 @@ class _Split(NamedTuple):
     """Whether it keeps what is between the matches."""
 
 
-def _read_split(value: Any) -> _Split:
+def _read_split(value: Any) -> _SplitPreTokenizer:
     """Return what a member of the pre-tokenizer splits by."""
     name = "a member of the pre-tokenizer"
     if value.get("type") == "Digits":
         _check_members(value, name, type=_ANYTHING, individual_digits=(True,))
-        return _Split(DIGITS, keeps_all=True)
+        return _SplitPreTokenizer(DIGITS, keeps_all=True)
 
     _check_members(
         value,
@@ -311,7 +311,7 @@ def _read_split(value: Any) -> _Split:
         raise NotRecognisedError(
             f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
         )
-    return _Split(value["pattern"]["Regex"], keeps_all=is_isolated)
+    return _SplitPreTokenizer(value["pattern"]["Regex"], keeps_all=is_isolated)
 
 
 def _check_model(value: Any, *, over_characters: bool) -> None:

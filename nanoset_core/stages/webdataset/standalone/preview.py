@@ -172,14 +172,14 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _TextSample:
     """What was read of a file of text."""
 
     stored_bytes: int
     tokens: int
 
 
-def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _Sample:
+def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _TextSample:
     """Tokenize the first documents of a file; all of it if it is compressed or a table, which
     cannot be cut.
     """
@@ -205,4 +205,4 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
             raise error.at(f"{folder / file.path}:{batch.lines[error.document]}") from error
         n_tokens += len(encoded.ids) + added_tokens * len(batch.texts)
         n_bytes += batch.read_bytes
-    return _Sample(file.size if is_whole else n_bytes, n_tokens)
+    return _TextSample(file.size if is_whole else n_bytes, n_tokens)
