@@ -56,7 +56,7 @@ class StoredPair:
         return (self.idx.size - self.documents_offset) // 8 - 1
 
 
-class _ByteRange(NamedTuple):
+class _IndexRange(NamedTuple):
     """A range of the bytes of one .idx."""
 
     pair: int
@@ -227,14 +227,14 @@ def _blocks(
         cuts: Returns the bytes of a dataset's .idx between which its blocks are, ascending.
     """
 
-    def read(span: _ByteRange) -> tuple[int, bytes]:
+    def read(span: _IndexRange) -> tuple[int, bytes]:
         idx = pairs[span.pair].idx
         return span.pair, store.read_range(idx.name, span.start, span.stop, idx.mark)
 
-    def all_spans() -> Iterator[_ByteRange]:
+    def all_spans() -> Iterator[_IndexRange]:
         for number, pair in enumerate(pairs):
             for start, stop in pairwise(cuts(pair)):
-                yield _ByteRange(number, start, stop)
+                yield _IndexRange(number, start, stop)
 
     def fetched() -> Iterator[tuple[int, bytes]]:
         spans = all_spans()
