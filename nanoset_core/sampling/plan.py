@@ -313,7 +313,7 @@ class _SplitPlanner:
         """Plan how the datasets of the split are mixed.
 
         Raises:
-            ConfigError: The blend or one of its datasets has no samples, and the trainer needs some.
+            ConfigError: The blend or a dataset has no samples, and the trainer needs some.
         """
         self._check_samples(members, weights)
         size, blend_weights = self._size_and_weights(members, weights)

@@ -1,4 +1,4 @@
-"""The plan of a split as plain values: what is built for it, and under which names."""
+"""The plan of a split as plain values: what is built for it, and the names of its files."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ from nanoset_core.sampling.config import Order, order_from_json
 from nanoset_core.sampling.splits import Rows, SplitName
 
 _OPTIONAL_FIELDS = {"seed": None, "order": None, "begin": 0}
-"""Fields that earlier versions did not have: JSON leaves them out if they have these values, so
-that digests stay.
+"""Name → default of the fields that earlier versions of nanoset did not have.
+
+JSON leaves a field out if it has its default, so that the digests of old plans do not change.
 """
 
 
-class _Part:
+class _PlannedFiles:
+    """The file names that the plans of a dataset and of a blend have in common."""
+
     __slots__ = ()
     files: Mapping[str, str]
     sidecar: str
 
     @property
     def cache_files(self) -> tuple[str, ...]:
-        """The trainer's file names."""
+        """Names of the files that the trainer reads."""
         return tuple(self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
-class MemberPlan(_Part):
-    """The plan of one dataset's part of a split."""
+class MemberPlan(_PlannedFiles):
+    """The plan of one dataset of a split."""
 
     prefix: str
     """Path of the dataset without .bin and .idx."""
     trainer_path: str
-    """The same path as the trainer will find it."""
+    """The same path on the machine that trains."""
     idx_sha256: str
+    """Digest of the dataset's `.idx` file."""
     split: SplitName
     weight: float | None
-    """Share in the blend, after the first normalisation; None without weights."""
+    """Normalised weight in the blend, as it decides `samples_target`; None without weights."""
     rows: Rows
     """Sequences of the dataset that belong to the split: a half-open range."""
     tokens: int
@@ -45,7 +49,7 @@ class MemberPlan(_Part):
     samples_target: int | None
     """Samples that the blend plans to take, or that were requested; None is one epoch."""
     samples_requested: int | None
-    """The same with the blend's margin. This number is part of the trainer's description."""
+    """The same with the blend's margin, as the trainer writes it into its description."""
     epochs: int
     """Epochs in the document index."""
     separate_last_epoch: bool
@@ -55,8 +59,8 @@ class MemberPlan(_Part):
     repeats: int
     """How many times the shuffle index repeats them."""
     samples_given: int
-    """Length of the dataset: samples_built * repeats, or what is left of it in a later phase of a
-    run.
+    """Length of the dataset: samples_built * repeats. In a later phase of a run, the samples that
+    earlier phases took are subtracted, and the positions before `begin` are added.
     """
     description: str
     """The text that the trainer hashes."""
@@ -67,13 +71,13 @@ class MemberPlan(_Part):
     writes one.
     """
     sidecar: str
-    """Name of our own file next to them."""
+    """Name of the file, next to them, in which nanoset records what they were made from."""
     order: Order | None = None
-    """In a later phase of a run: how earlier phases read the dataset. `epochs` then counts those of
-    all phases.
+    """In a later phase of a run, how earlier phases read the dataset; `epochs` then counts the
+    epochs of all phases.
     """
     begin: int = 0
-    """In a later phase of a run: position in the shuffle index at which the run continues."""
+    """In a later phase of a run, the position in the shuffle index at which the run continues."""
 
     @property
     def taken_before(self) -> int:
@@ -82,8 +86,8 @@ class MemberPlan(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class BlendPlan(_Part):
-    """The plan of a blend."""
+class BlendPlan(_PlannedFiles):
+    """How the datasets of a split are mixed."""
 
     size: int
     """Samples of the blend."""
@@ -98,14 +102,14 @@ class BlendPlan(_Part):
     files: Mapping[str, str]
     """Part → file name: dataset_index, dataset_sample_index, description."""
     sidecar: str
-    """Name of our own file next to them."""
+    """Name of the file, next to them, in which nanoset records what they were made from."""
     seed: int | None = None
-    """Seed with which the blend of one epoch is shuffled; None for trainers that do not shuffle it."""
+    """Seed of the shuffled blend of one epoch; None if the trainer does not shuffle blends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """The plan of a split."""
+    """What is built for one split of a nanoset."""
 
     split: SplitName
     preset: str
@@ -116,13 +120,13 @@ class SplitPlan:
 
     @property
     def samples(self) -> int:
-        """Length of the split."""
+        """Number of samples in the split."""
         if self.blend is None:
             return self.members[0].samples_given
         return self.blend.size
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types, for `from_json`."""
+        """Return the plan as plain types, which `from_json` reads."""
         values = asdict(self)
         parts = list(values["members"])
         if self.blend is not None:
@@ -135,7 +139,7 @@ class SplitPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return the plan for which `to_json` returned these values."""
+        """Return a plan from the values that `to_json` returned."""
         members = tuple(_member_from_json(member) for member in values["members"])
         blend = None
         if values["blend"] is not None:
@@ -144,6 +148,7 @@ class SplitPlan:
 
 
 def _member_from_json(values: Mapping[str, Any]) -> MemberPlan:
+    # JSON has lists in place of tuples, and mappings in place of records.
     fields = dict(values)
     fields["rows"] = tuple(values["rows"])
     if values.get("order") is not None:

@@ -1,5 +1,4 @@
-"""The differences between trainers, in one table of presets; `stages/handoff/writers.py` writes
-their arguments.
+"""The differences between trainers that decide which samples they read, in one table of presets.
 
 A preset describes what one version of a trainer does:
 
@@ -7,9 +6,13 @@ A preset describes what one version of a trainer does:
 - `megatron-0.10`: Megatron-LM core 0.9 and 0.10.
 - `nemo`: NeMo's Megatron collection (`nlp/data/language_modeling/megatron`, 8cfedd72).
 - `nanotron`: nanotron 896473d.
-- `nanotron-000`: nanotron 31ff34c for a single dataset, and 698c85b4 for blends, which 31ff34c does not have.
+- `nanotron-000`: nanotron 31ff34c for a single dataset, and 698c85b4 for blends, which 31ff34c does
+  not have.
 - `nanotron-main`: the `Nanoset` of nanotron 2411b022.
 - `nanotron-main-bytes`: its `TokenizedBytes`, with which its `run_train.py` trains.
+
+The arguments with which a trainer is started are not part of a preset:
+`stages/handoff/writers.py` writes them.
 """
 
 from __future__ import annotations
@@ -18,28 +21,42 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.splits import SplitName, normalize, plain_sum
 
 _HASHED = "{hash}-{kind}-{part}"
+"""Names of index files that depend on the hash of the description."""
 _HASHED_SPLIT = "{hash}-{kind}-{split}-{part}"
+"""The same with the name of the split."""
 _FIXED_MARGIN = 1.005
 """Factor for the samples of a dataset in a blend, in trainers that have no option for it."""
 _DEFAULT_SURPLUS = 0.005
-_COMPENSATED_SINCE = 12
-"""Python 3.x from which on the built-in `sum` of floats is compensated."""
+"""Megatron-LM's default of the option that other trainers do not have."""
+_FIRST_COMPENSATED_MINOR = 12
+"""Python 3.12 is the first whose built-in `sum` corrects the rounding errors of floats."""
+
+
+class MemberSizes(NamedTuple):
+    """How many samples a blend needs of one dataset."""
+
+    target: int
+    """Samples that the blend plans to take."""
+    built: int
+    """Samples that are built: the target and a margin, since blends are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How one trainer builds, names and returns samples."""
+    """The rules by which one trainer builds, names and returns samples."""
 
     name: str
-    """Name in configurations."""
+    """Name of the preset in configurations."""
+
+    # Names and descriptions of index files.
     member_kind: str
-    """The trainer's class for one dataset: in descriptions and file names."""
+    """The trainer's class for one dataset, as descriptions and file names spell it."""
     member_keys: tuple[str, ...]
     """Keys of a dataset's description, in order."""
     member_file: str
@@ -47,93 +64,145 @@ class Preset:
     member_parts: tuple[str, str, str]
     """Endings of the document, sample and shuffle index."""
     blend_kind: str
-    """The trainer's class for a blend."""
+    """The trainer's class for a blend, as descriptions and file names spell it."""
     blend_keys: tuple[str, ...]
     """Keys of a blend's description, in order."""
     blend_file: str
     """Pattern of a blend's file names."""
     blend_dtype: str
-    """Type of dataset_index."""
+    """Type of the numbers in dataset_index."""
     max_datasets: int
-    """Most datasets in a blend."""
+    """Largest number of datasets in a blend, so that their numbers fit into `blend_dtype`."""
+
+    # Samples.
     sample_form: Literal["megatron", "nemo", "text", "input_ids"]
-    """What `[k]` returns."""
+    """Which mapping the trainer's dataset returns for a sample.
+
+    - `megatron`, `nemo`: tokens, labels, loss mask, position ids; they differ in details.
+    - `text`, `input_ids`: the tokens alone, under this key.
+    """
     pads: Literal["always", "unless eod", "never"] = "never"
-    """Whether the pad token fills short samples and is masked; "unless eod": unless it is also the
-    end token.
+    """When the pad token fills short samples and is masked from the loss.
+
+    - `unless eod`: unless it is also the end-of-document token.
+    - `never`: short samples are filled with -1.
     """
     empty_end: bool = False
-    """Whether the last, short sample of a split may end in an empty sequence; other trainers refuse
-    to build that.
+    """Whether the last, short sample of a split may end in an empty sequence.
+
+    Other trainers refuse to build such a split.
     """
     describes: bool = True
-    """Whether it writes description.txt next to a dataset's index files."""
+    """Whether the trainer writes description.txt next to a dataset's index files."""
     folder: str = "{prefix}/cache/{kind}_indices"
-    """Where it stores a dataset's index files if it is given no cache folder."""
+    """Where a dataset's index files are stored if no cache folder is configured."""
+
+    # Splits.
     split_rule: Literal["bookends", "cuts"] = "bookends"
-    """How shares become sequences."""
+    """How the shares of splits become ranges of sequences.
+
+    - `bookends`: each border is rounded (Megatron-LM).
+    - `cuts`: the size of each split is rounded, and the sizes are added up (NeMo).
+    """
     exactly_three_shares: bool = False
-    """Whether the split must be three numbers."""
+    """Whether the text of a split must be three numbers."""
     empty_split: Literal["build", "skip", "refuse"] = "build"
-    """What becomes of a split that has a share but no sequences: an empty dataset, no dataset, or
-    an error.
+    """What the trainer does with a split that has a share but no sequences.
+
+    - `build`: it is a dataset without samples.
+    - `skip`: there is no dataset for it.
+    - `refuse`: it is an error.
     """
     drops_short_members: bool = False
-    """Whether a dataset without a sample counts as absent from a blend of shared splits."""
+    """Whether a dataset without a sample is left out of a blend that all splits share."""
     zero_samples: Literal["any", "no blend", "never"] = "any"
-    """What may have no samples at all: anything, anything except a blend, or nothing."""
+    """What may have no samples at all.
+
+    - `any`: datasets and blends.
+    - `no blend`: datasets, but no blend.
+    - `never`: neither.
+    """
     one_epoch: bool = False
-    """Whether it draws samples from one epoch, and repeats them, instead of shuffling several
-    epochs together.
+    """Whether samples are drawn from one epoch, which is repeated if there are too few.
+
+    Other trainers shuffle several epochs together.
     """
     windows: bool = False
-    """Whether samples are neighbouring windows of the dataset that share no token, as datatrove
-    reads a .ds file. Such a trainer has no splits, and treats a single dataset as a blend."""
+    """Whether samples are neighbouring windows of the dataset that have no token in common.
+
+    This is how datatrove reads a .ds file. Such a trainer has no splits, and treats a single
+    dataset as a blend.
+    """
+
+    # Blends.
     shuffles_blend: bool = False
-    """Whether a blend has as many samples as its datasets together, and is shuffled once and then
-    repeated.
+    """Whether a blend has as many samples as its datasets together, in a shuffled order.
+
+    If more samples are requested, these are repeated in the same order.
     """
     sample_requests: Literal["any", "always", "train"] = "any"
-    """Which splits have a number of samples: any may, all must (the default is one epoch), or only
-    train can.
+    """Which splits have a number of samples.
+
+    - `any`: any split may have one; otherwise it is one epoch.
+    - `always`: every split has one; its default is the number of samples in one epoch.
+    - `train`: only train can have one.
     """
     blend_margin: Literal["surplus", "ceil", "floor", "none"] = "surplus"
-    """How many more samples than its share a dataset of a blend gets."""
+    """How many more samples than its share are built of a dataset in a blend.
+
+    - `surplus`: those of a configured factor, rounded up.
+    - `ceil`, `floor`: those of a fixed factor, rounded up or down.
+    - `none`: the share alone, rounded up.
+    """
     blend_size: Literal["targets", "buffers", "requested"] = "targets"
-    """How long a weighted blend is: the sum of the datasets' shares, the same with margin, or what
-    was requested.
+    """How many samples a weighted blend has.
+
+    - `targets`: the sum of the samples that it plans to take of each dataset.
+    - `buffers`: the sum of the samples that are built of each dataset.
+    - `requested`: the number that was requested.
     """
     weights_normalized: Literal["numpy", "numpy twice", "sum, numpy"] = "numpy twice"
-    """How weights are made to add up to 1 (the last bit matters)."""
+    """How weights are divided by their sum, which decides their last bit.
+
+    - `numpy`: once, by the sum that numpy computes.
+    - `numpy twice`: so for the sizes of the datasets, and again for the blend.
+    - `sum, numpy`: by a plain sum for the sizes, and then by numpy's for the blend.
+    """
     unweighted_blends: bool = True
     """Whether a blend may have no weights."""
     per_split_blends: bool = True
-    """Whether splits may have blends of their own."""
+    """Whether each split may have a separate blend."""
     lone_weight_is_plain: bool = False
-    """Whether a blend of one dataset, given for a single split, is a plain dataset even if it has a
-    weight.
-    """
+    """Whether a blend of one dataset for a single split is a plain dataset, even with a weight."""
     per_split_size: Literal["targets", "buffers", "requested"] | None = None
-    """`blend_size` for splits with blends of their own; None if it is the same."""
+    """`blend_size` for splits with separate blends; None if it is the same."""
     wraps: Literal["never", "built", "read"] = "never"
-    """Where a dataset that is used up starts again: nowhere, in dataset_sample_index, or when
-    samples are read.
+    """Where a dataset whose samples are used up starts again.
+
+    - `never`: it does not.
+    - `built`: in dataset_sample_index.
+    - `read`: when samples are read.
     """
     names_dataset: bool = False
-    """Whether a blend's samples carry dataset_id."""
+    """Whether a blend's samples contain dataset_id."""
+
+    # Options.
     extra_token_only: bool = False
     """Whether samples always have the extra token."""
     shuffles_optionally: bool = False
     """Whether shuffling documents can be switched off."""
     sums_by_python: bool = False
-    """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated
-    from 3.12 on.
+    """Whether shares are divided by the built-in `sum` of the trainer's Python.
+
+    It corrects rounding errors from Python 3.12 on, so splits can depend on the version.
     """
     masks: tuple[str, ...] = ()
-    """Options that the trainer takes for masking at ends of documents."""
+    """Options of the trainer for masking at ends of documents."""
     continues_runs: bool = False
-    """Whether it reads any index files that have the right names, and the samples in their order.
-    Then a run can continue with another blend without repeating samples."""
+    """Whether a run can continue with another blend without repeating samples.
+
+    The trainer must read any index files that have the right names, and samples in their order.
+    """
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
@@ -142,36 +211,45 @@ class Preset:
         """Whether names of index files depend on the trainer's tokenizer."""
         return "tokenizer" in self.member_keys
 
+    @property
+    def index_names_have_versions(self) -> bool:
+        """Whether versions of a dataset have different names of index files.
+
+        They do if names contain a hash, which covers the dataset's path.
+        """
+        return "{hash}" in self.member_file
+
     def check_options(
         self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float
     ) -> None:
         """Check that the trainer has options with these values.
 
         Raises:
-            ConfigError: It has not.
+            ConfigError: It does not.
         """
         if self.extra_token_only and not add_extra_token:
-            raise self._cannot("add_extra_token=False", "add_extra_token=True")
+            raise self._unknown_option("add_extra_token=False", "add_extra_token=True")
         if not self.shuffles_optionally and not shuffle_documents:
-            raise self._cannot("shuffle_documents=False", "shuffle_documents=True")
+            raise self._unknown_option("shuffle_documents=False", "shuffle_documents=True")
         if self.blend_margin != "surplus" and surplus != _DEFAULT_SURPLUS:
-            raise self._cannot(
+            raise self._unknown_option(
                 f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant"
             )
 
     def compensates(self, python: str | None) -> bool:
-        """Return whether the trainer computes the sum of the shares with compensation.
+        """Return whether the trainer's `sum` corrects rounding errors when shares are added up.
 
         Args:
-            python: Version of the trainer's Python, such as "3.12"; None for an older one.
+            python: Version of the trainer's Python, such as "3.12"; None for one before 3.12.
 
         Raises:
-            ConfigError: This is not a version of Python 3, or the trainer does not depend on it.
+            ConfigError: This is not a version of Python 3, or the trainer's splits do not depend
+                on it.
         """
         if python is None:
             return False
         if not self.sums_by_python:
-            raise self._cannot(
+            raise self._unknown_option(
                 f"trainer_python={python!r}", "none: its splits are the same in every Python"
             )
         version = re.fullmatch(r"3\.(\d{1,3})(\.\d+)?", python, re.ASCII)
@@ -182,11 +260,21 @@ class Preset:
                 found=repr(python),
                 expected='such as "3.12"',
             )
-        return int(version[1]) >= _COMPENSATED_SINCE
+        minor = int(version[1])
+        return minor >= _FIRST_COMPENSATED_MINOR
+
+    def _unknown_option(self, found: str, expected: str) -> ConfigError:
+        """Return the error for an option that the trainer does not have."""
+        return ConfigError(
+            f"preset {self.name} has no such option",
+            found=found,
+            expected=expected,
+        )
 
     def normalized(self, weights: Sequence[float]) -> list[float]:
-        """Return weights that add up to 1, with the rounding with which the trainer computes the
-        datasets' sizes.
+        """Divide weights by their sum, as the trainer does to compute the sizes of datasets.
+
+        The rounding is the trainer's, too: the last bit of a weight can change a size by 1.
         """
         if self.weights_normalized != "sum, numpy":
             return normalize(weights)
@@ -194,41 +282,45 @@ class Preset:
         return [weight / total for weight in weights]
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
-        """Return the weights that the blend itself uses, from those that `normalized` returned."""
+        """Return the weights with which the trainer mixes datasets.
+
+        Args:
+            weights: Weights that `normalized` returned. Most trainers divide them by their sum
+                again, which may change their last bit.
+        """
         if self.weights_normalized == "numpy":
             return list(weights)
         return normalize(weights)
 
-    def member_sizes(self, size: int, weight: float, surplus: float) -> tuple[int, int]:
-        """Return (samples that the blend plans to take, samples that are built) of a dataset.
+    def member_sizes(self, size: int, weight: float, surplus: float) -> MemberSizes:
+        """Return how many samples a blend needs of one dataset.
 
         Args:
             size: Samples of the blend.
             weight: The dataset's weight, normalised.
-            surplus: Share of samples that are built in addition, for trainers with an option for
-                it.
+            surplus: Share of samples that are built in addition, if `blend_margin` is "surplus".
         """
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
-            return target, math.ceil(target * (1 + surplus))
+            return MemberSizes(target, math.ceil(target * (1 + surplus)))
         if self.blend_margin == "none":
             target = math.ceil(size * weight)
-            return target, target
+            return MemberSizes(target, target)
         if self.blend_margin == "ceil":
             with_margin = math.ceil(size * weight * _FIXED_MARGIN)
-            return with_margin, with_margin
-        return round(size * weight), int(size * weight * _FIXED_MARGIN)
+            return MemberSizes(with_margin, with_margin)
+        return MemberSizes(round(size * weight), int(size * weight * _FIXED_MARGIN))
 
     def weighted_size(
         self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool
     ) -> int:
-        """Return the samples of a blend with weights.
+        """Return how many samples a blend with weights has.
 
         Args:
             size: Samples that were requested.
             targets: Samples that the blend plans to take of each dataset.
             buffers: Samples that are built of each dataset.
-            per_split: Whether splits have blends of their own.
+            per_split: Whether splits have separate blends.
         """
         rule = self.blend_size
         if per_split and self.per_split_size is not None:
@@ -239,13 +331,6 @@ class Preset:
             return sum(buffers)
         return size
 
-    @property
-    def index_names_have_versions(self) -> bool:
-        """Whether names of index files contain a hash of the dataset's path, so that each version
-        has its own.
-        """
-        return "{hash}" in self.member_file
-
     def takes_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples can be requested; otherwise the split is one epoch."""
         return self.sample_requests != "train" or split == "train"
@@ -254,25 +339,19 @@ class Preset:
         """Return whether a number of samples must be requested for a blend with weights."""
         return self.takes_samples(split) and not self.shuffles_blend
 
-    def repeats(self, asked: int | None, samples: int) -> int:
-        """Return how often the shuffle index repeats the samples of an epoch.
+    def repeats(self, requested: int | None, samples: int) -> int:
+        """Return how many times the shuffle index repeats the samples of an epoch.
 
-        Source: nanotron `Nanoset`, which repeats them once more than necessary.
+        nanotron's `Nanoset` repeats them once more than necessary if the requested number is a
+        multiple of those of an epoch.
 
         Args:
-            asked: Samples that were requested; None is one epoch.
+            requested: Samples that are needed; None for one epoch.
             samples: Samples of an epoch.
         """
-        if not self.one_epoch or self.windows or asked is None:
+        if not self.one_epoch or self.windows or requested is None:
             return 1
-        return int(asked / samples) + 1
-
-    def _cannot(self, found: str, expected: str) -> ConfigError:
-        return ConfigError(
-            f"preset {self.name} has no such option",
-            found=found,
-            expected=expected,
-        )
+        return int(requested / samples) + 1
 
 
 _MEGATRON = Preset(
@@ -337,7 +416,7 @@ _NEMO = Preset(
     member_parts=("doc_idx.npy", "sample_idx.npy", "shuffle_idx.npy"),
     blend_kind="BlendableDataset",
     blend_keys=("class", "datasets", "split", "weights", "size"),
-    blend_file=_HASHED_SPLIT,  # NeMo stores no blends: only we read these files
+    blend_file=_HASHED_SPLIT,  # NeMo stores no blends; only nanoset reads these files
     blend_dtype="uint8",
     max_datasets=254,
     sample_form="nemo",
@@ -358,7 +437,7 @@ _NEMO = Preset(
     shuffles_optionally=True,
     sums_by_python=True,
     continues_runs=True,
-    masks=("eod_mask_loss",),  # it has the other options, too, but fails with them
+    masks=("eod_mask_loss",),  # NeMo has the other options, too, but fails with them
 )
 
 _NANOTRON_000 = Preset(
@@ -415,7 +494,7 @@ _NANOTRON_MAIN = replace(
     member_keys=("class", "path_prefix", "num_samples", "random_seed", "sequence_length"),
     blend_kind="Nanoset",
     blend_keys=("class", "datasets", "weights", "size"),
-    describes=False,  # it stores no index files: only we read these
+    describes=False,  # it stores no index files; only nanoset reads these
     windows=True,
     shuffles_blend=True,
     blend_margin="none",
@@ -433,7 +512,7 @@ _NANOTRON_MAIN_BYTES = replace(
     wraps="never",
 )
 
-_ALL = (
+_PRESETS = (
     _MEGATRON,
     _MEGATRON_010,
     _NEMO,
@@ -442,7 +521,7 @@ _ALL = (
     _NANOTRON_MAIN,
     _NANOTRON_MAIN_BYTES,
 )
-PRESETS = {preset.name: preset for preset in _ALL}
+PRESETS = {preset.name: preset for preset in _PRESETS}
 """Name → preset."""
 
 
@@ -450,7 +529,7 @@ def get_preset(name: str) -> Preset:
     """Return the preset with this name.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No preset has this name.
     """
     if name not in PRESETS:
         raise ConfigError(

@@ -75,7 +75,7 @@ class LengthReader:
         return self._access.fetch(idx_path(prefix))
 
     def suppose(self, prefix: str, lengths: NDArray[np.int32]) -> None:
-        """Set the lengths of a dataset that does not exist yet, so that splits of it can be planned.
+        """Set the lengths of a dataset that is not built yet, so that splits of it can be planned.
 
         Args:
             prefix: Path that the dataset will have, without .bin and .idx.

@@ -1,4 +1,14 @@
-"""Cut the sequences of a dataset into train, valid and test, and count the samples in their tokens."""
+"""Divide the sequences of a dataset into train, valid and test, and count samples.
+
+Trainers divide datasets by one of two rules, which round differently. For the shares 0.5, 0.3 and
+0.2 of 17 sequences:
+
+    bookends    round each border: 17 * 0.5 = 8.5 → 8, 17 * 0.8 = 13.6 → 14
+                train 0 to 8, valid 8 to 14, test 14 to 17
+    cuts        round each size: 8.5 → 8, 5.1 → 5, 3.4 → 3, which gives the cuts 8, 13, 16;
+                shift all of them by 1, so that the last one is 17
+                train 0 to 9, valid 9 to 14, test 14 to 17
+"""
 
 from __future__ import annotations
 
@@ -14,10 +24,11 @@ from nanoset_core.errors import ConfigError
 
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
+"""The splits in the order in which their shares are written."""
 Rows = tuple[int, int]
 """Sequences of a split: a half-open range (start, stop)."""
 Bookends = tuple[float, float]
-"""Part of the data that a split has: a half-open range (start, stop) between 0 and 1."""
+"""The data of a split as a half-open range (start, stop), where 0 to 1 is the whole dataset."""
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 """A number in the text of a split."""
 _SPACES = " \t\r\n"
@@ -39,18 +50,19 @@ def normalize(weights: Sequence[float]) -> list[float]:
 def parse_split(
     split: str, *, exactly_three: bool = False, compensated: bool = False
 ) -> tuple[float, float, float]:
-    """Parse the shares of train, valid and test from text such as "969,30,1", so that they add up
-    to 1.
+    """Return the shares of train, valid and test from a text such as "969,30,1".
+
+    The shares add up to 1: here they are 0.969, 0.03 and 0.001.
 
     Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`):
     it takes "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to
     the trainer are accepted.
 
     Args:
-        split: Decimal numbers, as `split_numbers` reads them. Missing ones are 0.
-        exactly_three: The text must be three numbers between "," or "/" (NeMo
+        split: Decimal numbers, as `split_numbers` reads them. Missing numbers are 0.
+        exactly_three: The text must be three numbers, separated by "," or "/" (NeMo
             `get_train_valid_test_split_`).
-        compensated: They are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
+        compensated: Divide the numbers by `compensated_sum`, as NeMo does on Python 3.12 and newer.
 
     Raises:
         ConfigError: There are more than three numbers, one is not a plain number, or all are 0.
@@ -66,12 +78,13 @@ def parse_split(
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
-    """Return the text of a split in which valid or test has no share, and a split before it has it
-    in addition.
+    """Return the text of a split in which valid or test has given its share to an earlier split.
+
+    For example, without valid "969,30,1" becomes "999,0,1".
 
     Args:
         split: As in `parse_split`.
-        name: The split that loses its share.
+        name: The split that gives its share away: valid or test.
         exactly_three: As in `parse_split`.
     """
     numbers = _three_numbers(split, exactly_three)
@@ -87,17 +100,23 @@ def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -
 
 
 def _three_numbers(split: str, exactly_three: bool) -> list[float]:
+    """Return the numbers of a split's text, with 0 in place of those that are not written."""
     numbers = split_numbers(split, exactly_three=exactly_three)
     missing = len(SPLITS) - len(numbers)
     return numbers + [0.0] * missing
 
 
 def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
-    """Return the numbers of a split's text as they are written: one to three, or exactly three.
+    """Return the numbers in a split's text, without normalising them.
 
-    A number is ASCII digits with at most one decimal point. Between two numbers is one "," "/" or
-    ";", with or without spaces around it. Signs, exponents, underscores, other digits and empty
-    parts are refused: Python's `float` accepts them, but Megatron-LM would read other numbers.
+    A number consists of ASCII digits with at most one decimal point. Numbers are separated by ",",
+    "/" or ";", with or without spaces around it. Signs, exponents, underscores, other digits and
+    empty parts are refused: Python's `float` accepts them, but Megatron-LM would read other
+    numbers.
+
+    Args:
+        split: One to three numbers.
+        exactly_three: There must be three numbers, all separated by "," or all by "/".
 
     Raises:
         ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
@@ -134,14 +153,16 @@ def sample_count(
 ) -> int:
     """Return how many samples a number of tokens gives; 0 if there are too few.
 
-    Megatron-LM counts with a short last sample in 32-bit floats, which miscounts above 2**24
-    tokens; this is exact.
+    For example, 21 tokens give 2 samples of 10 tokens and an extra one: 0 to 10 and 10 to 20.
+
+    Megatron-LM counts in 32-bit floats if the last sample may be short, and so miscounts above
+    2**24 tokens; this is exact.
 
     Args:
         tokens: Tokens of all documents together.
         sequence_length: Tokens of a sample, without the extra one.
-        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
-        drop_last_partial: False counts a last sample that is short.
+        add_extra_token: 1 if a sample also has the first token of the next sample; else 0.
+        drop_last_partial: False counts a last sample that is short, too.
     """
     usable = max(tokens - add_extra_token, 0)
     if drop_last_partial:
@@ -150,7 +171,7 @@ def sample_count(
 
 
 def plain_sum(values: Iterable[float]) -> float:
-    """Add values up one by one, as `sum` does in Python before 3.12."""
+    """Add up values one by one, as the built-in `sum` does in Python before 3.12."""
     total = 0.0
     for value in values:
         total += value
@@ -158,9 +179,9 @@ def plain_sum(values: Iterable[float]) -> float:
 
 
 def compensated_sum(values: Sequence[float]) -> float:
-    """Add values up as `sum` does in Python 3.12 and newer.
+    """Add up values as the built-in `sum` does in Python 3.12 and newer.
 
-    This is Neumaier's sum: the rounding errors of the additions are added up too, and corrected at
+    This is Neumaier's sum: the rounding errors of the additions are also added up, and corrected at
     the end.
     """
     total = 0.0
@@ -179,11 +200,13 @@ def compensated_sum(values: Sequence[float]) -> float:
 
 
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
-    """Return the part of the data that each split has, or None for a split without a share.
+    """Return the range of the data that each split has, or None for a split without a share.
 
-    Source: Megatron-LM `convert_split_vector_to_split_matrix`: sums of floats from left to right,
-        which begin with the
-    *integer* 0. It is printed as such in descriptions, which go into the trainer's hashes.
+    For example, the shares 0.9, 0.1 and 0 give (0, 0.9), (0.9, 1.0) and None.
+
+    Source: Megatron-LM `convert_split_vector_to_split_matrix`. It adds up the shares from left to
+    right, and starts with the *integer* 0: the trainer prints it as such into its descriptions, so
+    0.0 would change their hashes.
 
     Args:
         vector: Shares of train, valid and test, which add up to 1.
@@ -195,12 +218,12 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
 
 
 def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
-    """Return the sequences of a split, with borders that are rounded half to even.
+    """Return the sequences of one split, with each border rounded to the nearest integer.
 
-    Source: Megatron-LM `_build_megatron_dataset_splits`.
+    Halves are rounded to the even integer. Source: Megatron-LM `_build_megatron_dataset_splits`.
 
     Args:
-        bookends: The part of the data that the split has.
+        bookends: The range of the data that the split has.
         sequences: Number of sequences in the dataset.
     """
     start, stop = bookends
@@ -208,12 +231,14 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
 
 
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Return the sequences of every split: rounded sizes, added up, then shifted so that the last
-    cut is the end.
+    """Return the sequences of all splits, with each size rounded to the nearest integer.
+
+    If the rounded sizes do not add up to the number of sequences, all cuts after the first are
+    shifted, so that the last one is the end of the dataset. With very few sequences, this can put a
+    cut before an earlier one, or below 0.
 
     Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before
-        core 0.5. On very few
-    sequences a cut can be before an earlier one, or below 0.
+    core 0.5.
 
     Args:
         vector: Shares of train, valid and test, which add up to 1.
@@ -228,10 +253,13 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
 
 
 def _bad_split(split: str, reason: str) -> ConfigError:
+    """Return the error for a text that is not a split; `reason` says what is wrong with it."""
     return ConfigError(
         "the split is not three shares",
         where="split",
         found=f"{split!r}: {reason}",
-        expected='shares of train, valid and test as decimal numbers, not all 0, such as "969,30,1"',
-        remedy="write three numbers with commas between them, without signs and exponents: 0.00001, not 1e-05",
+        expected="shares of train, valid and test as decimal numbers, not all 0, "
+        'such as "969,30,1"',
+        remedy="write three numbers with commas between them, without signs and exponents: "
+        "0.00001, not 1e-05",
     )
