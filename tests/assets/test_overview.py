@@ -42,47 +42,70 @@ def edit(platform, old, new):
     platform.config_file.write_text(text.replace(old, new))
 
 
-@pytest.mark.parametrize("automation", ["own", "host", "none"])
-def test_stale_settings_are_shown_whoever_builds(built_platform, automation, monkeypatch):
-    clock = SimpleNamespace(time=lambda: 1_800_000_000.9)  # a cursor's whole second is not after it
-    monkeypatch.setattr(overview, "time", clock)
+@pytest.fixture(params=["own", "host", "none"])
+def tick(request, built_platform, monkeypatch):
+    """A function that evaluates the overview's sensor, whoever builds what is stale."""
+    # With fractions of a second: the whole second of a cursor is not after it.
+    monkeypatch.setattr(overview, "time", SimpleNamespace(time=lambda: 1_800_000_000.9))
     edit(built_platform, "raw: raw", "token_target: 20000\nraw: raw")
-    definitions = build_definitions(load_config(built_platform.config_file), automation=automation)
+    config = load_config(built_platform.config_file)
+    definitions = build_definitions(config, automation=request.param)
     sensor = definitions.get_repository_def().get_sensor_def(OVERVIEW)
 
-    def tick(cursor=None):
+    def evaluate(cursor=None):
         with dg.build_sensor_context(instance=built_platform.instance, cursor=cursor) as context:
             return sensor.evaluate_tick(context)
 
-    first = tick()
-    made, check = first.asset_events
+    return evaluate
+
+
+def test_the_first_tick_shows_the_numbers_of_the_project(built_platform, tick):
+    made, check = tick().asset_events
+
     assert (check.check_name, check.passed) == (CHECK, True)
     assert rows_of(made.metadata, "not_up_to_date") == []
     corpora = {row["name"]: row for row in rows_of(made.metadata, "corpora")}
-    tokens = {name: int(row["tokens"].replace(",", "")) for name, row in corpora.items()}
-    assert tokens.keys() == {"web", "code", "books"}
-    assert made.metadata["tokens"].value == sum(tokens.values())
-    assert made.metadata["target_reached"].value == round(sum(tokens.values()) / 20_000, 4)
+    assert corpora.keys() == {"web", "code", "books"}
     assert all(row["seconds"] for row in corpora.values())
+
+    n_tokens = sum(int(row["tokens"].replace(",", "")) for row in corpora.values())
+    assert made.metadata["tokens"].value == n_tokens
+    assert made.metadata["target_reached"].value == round(n_tokens / 20_000, 4)
+
     samples = {row["name"]: row["samples"] for row in rows_of(made.metadata, "made_of_them")}
-    assert (
-        samples["pretrain train"]
-        == f"{len(load_nanoset(built_platform.config.root_folder, 'pretrain', 'train')):,}"
-    )
-    told, looked, shown = first.cursor.split()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(project_look, "project_status", None)  # no output is looked at
-        patch.setattr("nanoset_core.stages.inventory.corpora.list_corpora", None)  # and no folder
-        again = tick(first.cursor)
-    assert (again.asset_events, again.skip_message) == ([], "no run, setting or corpus has changed")
+    train = load_nanoset(built_platform.config.root_folder, "pretrain", "train")
+    assert samples["pretrain train"] == f"{len(train):,}"
+
+
+def test_a_tick_soon_after_another_looks_at_nothing(tick, monkeypatch):
+    first = tick()
+    monkeypatch.setattr(project_look, "project_status", None)
+    monkeypatch.setattr("nanoset_core.stages.inventory.corpora.list_corpora", None)
+
+    again = tick(first.cursor)
+
+    assert again.asset_events == []
+    assert again.skip_message == "no run, setting or corpus has changed"
+
+
+def test_a_tick_some_time_after_another_looks_again(tick):
+    told, looked, shown = tick().cursor.split()
+
     later = tick(f"{told} {float(looked) - overview.LOOK_SECONDS} {shown}")
-    assert (later.asset_events, later.skip_message) == ([], "nothing has changed")
+
+    assert later.asset_events == []
+    assert later.skip_message == "nothing has changed"
+
+
+def test_changed_settings_are_shown_as_stale(built_platform, tick):
+    first = tick()
     edit(built_platform, "seed: 7", "seed: 8")
+
     made, check = tick(first.cursor).asset_events
+
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert (
-        check.description
-        == "4 outputs missing or stale; the first: nanoset pretrain train: seed: 7 → 8"
+    assert check.description == (
+        "4 outputs missing or stale; the first: nanoset pretrain train: seed: 7 → 8"
     )
     assert rows_of(made.metadata, "not_up_to_date")[0] == {
         "output": "nanoset pretrain train",
