@@ -79,7 +79,7 @@ def test_megatrons_flags(texts, name):
         (
             ["--tokenizer", FILES / "tekken.json", "--special-tokens", "add",
              "--tokenizer-hf-no-include-special-tokens"],
-            "say different things",
+            "contradict each other",
         ),
     ],
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
@@ -29,7 +29,7 @@ from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
-    from nanoset_core.formats.pbin.layout import IndexFacts
+    from nanoset_core.formats.pbin.layout import IndexFacts, PbinFile, PbinIndex
     from nanoset_core.storage.location import Location
 
     Facts: TypeAlias = Mapping[str, Any]
@@ -253,12 +253,12 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
     def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
-        on_fault = "drop" if drop_faulty else "raise"
-        made = create_raw_index(sources[0], target, on_fault=on_fault, listener=listener)  # type: ignore[arg-type]
+        on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
+        counts = create_raw_index(sources[0], target, on_fault=on_fault, listener=listener)
         return {
-            "documents": made.documents,
-            "lines": made.lines,
-            "first_dropped": made.first_dropped[:1],
+            "documents": counts.documents,
+            "lines": counts.lines,
+            "first_dropped": counts.first_dropped[:1],
         }
 
     index = text.with_name(f"{text.stem}.idx") if output is None else output
@@ -285,22 +285,28 @@ def describe(files: tuple[Location, ...]) -> None:
             mapped = None if access is None else access.open_bytes(local_path)
             file = open_pbin(local_path, mapped)
             index = load_index(file)
-            size = f"{len(file.tokens):,} tokens of {format_count(file.token_bytes, 'byte')}"
-            echo(f"{path}: {index.facts.documents:,} documents, {size}")
+            _print_description(path, file, index)
 
-            layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
-            if file.layout.name != "D":
-                layout += f"; the current Modalities cannot read it: {_REPAIR}"
-            echo(layout)
 
-            fault = _fault(index.facts)
-            if fault:
-                echo(fault)
-            if index.facts.documents:
-                lengths = f"a document has {describe_lengths(index.lengths)}"
-                if index.facts.empty_documents:
-                    lengths += f"; {index.facts.empty_documents:,} have none"
-                echo(lengths)
+def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
+    """Print what a .pbin holds, and what is wrong with it."""
+    facts = index.facts
+    token_size = format_count(file.token_bytes, "byte")
+    echo(f"{path}: {facts.documents:,} documents, {len(file.tokens):,} tokens of {token_size}")
+
+    layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
+    if file.layout.name != "D":
+        layout += f"; the current Modalities cannot read it: {_REPAIR}"
+    echo(layout)
+    fault = _fault(facts)
+    if fault:
+        echo(fault)
+
+    if facts.documents:
+        lengths = f"a document has {describe_lengths(index.lengths)}"
+        if facts.empty_documents:
+            lengths += f"; {facts.empty_documents:,} have none"
+        echo(lengths)
 
 
 def _fault(index: IndexFacts) -> str:
@@ -309,7 +315,8 @@ def _fault(index: IndexFacts) -> str:
         places = format_count(index.merge_faults, "place")
         return (
             f"the index has the fault of Modalities' merge in {places}: from there on, documents "
-            f"begin a multiple of 12 bytes too early. nanoset corrects this when it reads; {_REPAIR}"
+            "begin a multiple of 12 bytes too early. nanoset corrects this when it reads; "
+            f"{_REPAIR}"
         )
     if not index.is_contiguous:
         tokens = f"its documents have {index.tokens:,} of them"

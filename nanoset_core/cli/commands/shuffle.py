@@ -124,7 +124,7 @@ def command(
     from nanoset_core.tokenizers.end_token import end_token
     from nanoset_core.tokenizers.files import tokenizer_files
 
-    found = find_inputs(
+    shuffle_inputs = find_inputs(
         inputs,
         extension=extension,
         shuffle_only=shuffle_only,
@@ -133,10 +133,10 @@ def command(
     )
     # These names decide the order, and are written into lists in UTF-8.
     check_utf_8(output.name)
-    for source in found.sources:
+    for source in shuffle_inputs.sources:
         check_utf_8(source.name)
 
-    if tokenizer is not None and found.kind == "text" and options["preset"] == "default":
+    if tokenizer is not None and shuffle_inputs.kind == "text" and options["preset"] == "default":
         eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
         tokenizer=tokenizer,
@@ -145,23 +145,28 @@ def command(
         workers=workers or None,
         **options,  # type: ignore[arg-type]
     )
-    print_notices(found.notices)
+    print_notices(shuffle_inputs.notices)
     deprecation = engine_warning(settings.engine, "--engine")
     if deprecation is not None:
         print_notices([deprecation])
     if plan_only:
-        _print_preview(preview(found, settings), found)
+        _print_preview(preview(shuffle_inputs, settings), shuffle_inputs)
         return
 
     # Before the work, check that the JSON file can be written after it.
     if output_json is not None:
-        files_read = [*found.files, *tokenizer_files(tokenizer)]
+        files_read = [*shuffle_inputs.files, *tokenizer_files(tokenizer)]
         files_read += [path for path in (sampling, input_json) if path is not None]
         check_apart([output_json], files_read)
         complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
     with progress_bars() as (listener, _):
         result = shuffle(
-            found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite
+            shuffle_inputs,
+            output,
+            settings,
+            scratch=scratch,
+            listener=listener,
+            overwrite=overwrite,
         )
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)

@@ -103,8 +103,10 @@ def command(
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
 
     # An earlier call may have written lists of rejected lines into a folder of the input.
-    found = resolve_inputs(inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix))
-    jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
+    input_files = resolve_inputs(
+        inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix)
+    )
+    jobs = by_file(input_files, output_prefix) if per_file else [(input_files, output_prefix)]
 
     with progress_reported_to(lambda progress: echo(progress.name, err=True)):
         engine_choice(tokenizer, settings.engine)
@@ -112,7 +114,7 @@ def command(
         echo(f"documents end with {end}", err=True)
 
     # No more workers than there are ranges to tokenize.
-    input_bytes = sum(file.size for file in found.files)
+    input_bytes = sum(file.size for file in input_files.files)
     workers = min(settings.workers or available_processors(), 1 + input_bytes // MIN_RANGE_BYTES)
     results: list[Preprocessed] = []
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
@@ -127,7 +129,7 @@ def command(
                 executor=executor,
             )
 
-    print_notices([*found.notices, *_tokenizer_notices(settings, end)])
+    print_notices([*input_files.notices, *_tokenizer_notices(settings, end)])
     _print_results(results)
 
 
