@@ -15,14 +15,14 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 
 
-def held(name, tokens):
+def source_in_memory(name, tokens):
     """Return a source whose tokens are in memory, for tests that read no file."""
     source = TokenSource(name, Path(name), tokens.dtype.name, len(tokens))
     vars(source)["tokens"] = tokens
     return source
 
 
-def stored(folder, name, tokens):
+def source_in_file(folder, name, tokens):
     """Write tokens to a file, and return it as a source."""
     path = folder / f"{name}.bin"
     tokens.tofile(path)
@@ -40,7 +40,9 @@ def plan_of(sources, **changes):
     return plan_shuffle(sources, PlanSettings(**options))
 
 
-def write(plan, sources, folder, shards=None, *, force=False, made_from="these tokens", **options):
+def write_tars(
+    plan, sources, folder, shards=None, *, force=False, made_from="these tokens", **options
+):
     """Write some tars of a plan, or all if none is named, and return their facts."""
     numbers = range(plan.shards) if shards is None else shards
     return write_shards(
@@ -50,10 +52,10 @@ def write(plan, sources, folder, shards=None, *, force=False, made_from="these t
 
 def write_webdataset(plan, sources, folder, **options):
     """Write all tars and the lists that name them; return the facts of both."""
-    facts = write(plan, sources, folder, **options)
+    facts = write_tars(plan, sources, folder, **options)
     return facts, write_lists(plan, facts, folder, name="nanoset")
 
 
-def read_shard(path):
+def read_tar(path):
     """Return all contexts of a tar, shape (samples, length)."""
     return np.stack(list(iterate_shard(path)))

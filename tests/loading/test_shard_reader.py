@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.token_sources import plan_of, read_shard, stored, write_webdataset
+from helpers.token_sources import plan_of, read_tar, source_in_file, write_webdataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import iterate_members
@@ -23,7 +23,7 @@ CONTEXTS = 53
 
 def written(folder, tokens, **changes):
     """A folder with a webdataset of so many tokens."""
-    source = stored(folder, "web", np.arange(tokens, dtype=np.uint16))
+    source = source_in_file(folder, "web", np.arange(tokens, dtype=np.uint16))
     write_webdataset(plan_of([source], seed=1, **changes), [source], folder)
     return folder
 
@@ -265,7 +265,7 @@ def test_shards_that_are_not_whole(dataset, golden_tars):
     data = path.read_bytes()
     for kept in (0, 1, 511, 600, 1024, 5000, 10239):
         path.write_bytes(data[:kept])
-        for read in (lambda: read_shard(path), lambda: list(iterate_shards(dataset))):
+        for read in (lambda: read_tar(path), lambda: list(iterate_shards(dataset))):
             with pytest.raises(FormatError, match=r"shard-00000001\.tar, offset"):
                 read()
     path.write_bytes(data[:2048] + bytes(10240 - 2048))

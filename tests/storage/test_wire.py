@@ -15,7 +15,7 @@ import pytest
 
 from helpers.chosen_server import SERVER
 from helpers.s3_server import total_bytes
-from helpers.token_sources import plan_of, stored, write
+from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading import BlockFile
@@ -73,7 +73,7 @@ def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_
     monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.STORED_BYTES", most_kept)
     monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.STORED_BYTES", most_kept)
     tokens = np.random.default_rng(5).integers(0, 50_000, LENGTH * 600).astype(np.uint16)
-    here = stored(tmp_path, "web", tokens)
+    here = source_in_file(tmp_path, "web", tokens)
     place.put_file("web.bin", here.path)
     there = TokenSource(
         "web",
@@ -84,8 +84,8 @@ def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_
     )
     plan = plan_of([here], sequence_length=LENGTH, samples_per_shard=50)
     for shards in (range(6), range(6, 12)):
-        write(plan, [there], tmp_path / "out", shards, memory_bytes=1 << 30)
-    write(plan, [here], tmp_path / "local")
+        write_tars(plan, [there], tmp_path / "out", shards, memory_bytes=1 << 30)
+    write_tars(plan, [here], tmp_path / "local")
     for tar in (tmp_path / "local").glob("*.tar"):
         assert (
             hashlib.sha256((tmp_path / "out" / tar.name).read_bytes()).digest()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
-from helpers.token_sources import read_shard
+from helpers.token_sources import read_tar
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.formats.tars import tar_input
 from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers, iterate_members
@@ -134,7 +134,7 @@ def rows_of(found, folder, **options):
 def test_golden_tars_become_their_contexts(golden_tars, tmp_path, name, workers):
     tars = sorted((golden_tars / name).glob("*.tar"))
     found = survey_tars(tars)
-    expected = np.concatenate([read_shard(tar) for tar in tars])
+    expected = np.concatenate([read_tar(tar) for tar in tars])
     assert (found.tokens, found.sequence_length, found.dtype) == (
         expected.size,
         expected.shape[1],

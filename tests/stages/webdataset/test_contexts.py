@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.token_sources import held, stored
+from helpers.token_sources import source_in_file, source_in_memory
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.stages.webdataset import gathering
 from nanoset_core.stages.webdataset.contexts import ContextTable, SourceContexts
@@ -220,7 +220,7 @@ def test_rows_equal_the_streams_cut_one_by_one(
     files, dtypes, sequence_length, bos_id, tail, block_bytes, data
 ):
     sources = [
-        held(f"s{i}", (np.arange(sum(own)) + 1000 * i).astype(dtypes[i]))
+        source_in_memory(f"s{i}", (np.arange(sum(own)) + 1000 * i).astype(dtypes[i]))
         for i, own in enumerate(files)
     ]
     ends = [np.cumsum(own).tolist() for own in files]
@@ -253,7 +253,7 @@ def test_rows_equal_the_streams_cut_one_by_one(
 
 
 def test_rows_of_a_file_go_to_their_places(tmp_path):
-    source = stored(tmp_path, "web", np.arange(103, dtype=np.uint16))
+    source = source_in_file(tmp_path, "web", np.arange(103, dtype=np.uint16))
     table = ContextTable([("web", 103)], PlanSettings(sequence_length=10))
     found = gather([source], table, np.array([9, 0, 4]))
     assert found.dtype == np.uint16

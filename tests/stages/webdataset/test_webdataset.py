@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.token_sources import plan_of as small_plan
-from helpers.token_sources import read_shard, stored, write, write_webdataset
+from helpers.token_sources import read_tar, source_in_file, write_tars, write_webdataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import TarMember
 from nanoset_core.loading.shard_files import iterate_shards
@@ -28,7 +28,7 @@ NPY_SHA256 = [
 def sources(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("sources"), np.random.default_rng(5)
     return [
-        stored(folder, name, rng.integers(0, 50_000, tokens).astype(np.uint16))
+        source_in_file(folder, name, rng.integers(0, 50_000, tokens).astype(np.uint16))
         for name, tokens in (("web", LENGTH * 40 + 5), ("empty", 0), ("code", LENGTH * 17 + 32))
     ]
 
@@ -122,15 +122,15 @@ def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, mem
         folder, again = tmp_path / f"b{number}", ShufflePlan.from_json(plan.to_json())
         monkeypatch.setattr(tars, "TILE_BYTES", tile_bytes)
         for shard in order:
-            write(again, sources, folder, [shard])
+            write_tars(again, sources, folder, [shard])
         write_webdataset(again, sources, folder)
         assert digests(folder) == expected
 
 
 def test_npy_shards_have_known_bytes(tmp_path):
-    source = stored(tmp_path, "web", np.arange(65 * 6, dtype=np.uint16))
+    source = source_in_file(tmp_path, "web", np.arange(65 * 6, dtype=np.uint16))
     plan = small_plan([source], sequence_length=65, seed=7)
-    assert [facts.sha256 for facts in write(plan, [source], tmp_path)] == NPY_SHA256
+    assert [facts.sha256 for facts in write_tars(plan, [source], tmp_path)] == NPY_SHA256
 
 
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
@@ -140,7 +140,7 @@ def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden_tars, member):
     assert {name: fact.sha256 for name, fact in files.items()} == digests(tmp_path)
     assert all((tmp_path / name).stat().st_size == fact.size for name, fact in files.items())
     for shard in facts:
-        contexts = read_shard(tmp_path / f"{shard.stem}.tar")
+        contexts = read_tar(tmp_path / f"{shard.stem}.tar")
         assert shard.size_bytes == files[f"{shard.stem}.tar"].size
         assert shard.size_bytes % 10240 == 0
         assert shard.sequences == len(contexts)
@@ -189,7 +189,7 @@ def test_a_shard_is_invisible_until_it_is_whole(tmp_path, sources, monkeypatch):
 
     monkeypatch.setattr(tars, "end_of_archive", look)
     for _ in range(2):
-        write(plan, sources, tmp_path, [0], force=True)
+        write_tars(plan, sources, tmp_path, [0], force=True)
     assert [name.startswith(".tmp-shard-00000000.tar-") for name in seen[0]] == [True]
     assert len(seen[1]) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [".shards", "shard-00000000.tar"]

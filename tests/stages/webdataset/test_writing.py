@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from helpers.token_sources import plan_of, stored, write
+from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.execution.resources import free_memory
 from nanoset_core.stages.webdataset import buckets, sizing, writing
@@ -26,7 +26,7 @@ MEBI = 1 << 20
 def sources(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("sources"), np.random.default_rng(5)
     return [
-        stored(folder, name, rng.integers(0, 50_000, tokens).astype(np.uint16))
+        source_in_file(folder, name, rng.integers(0, 50_000, tokens).astype(np.uint16))
         for name, tokens in (("web", LENGTH * 400 + 5), ("empty", 0), ("code", LENGTH * 170 + 32))
     ]
 
@@ -70,13 +70,13 @@ CASES = {
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_engines_write_the_same_shards(tmp_path, sources, changes):
     plan = plan_of(sources, **({"sequence_length": LENGTH, "samples_per_shard": 16} | changes))
-    expected = write(plan, sources, tmp_path / "mmap", engine="mmap")
+    expected = write_tars(plan, sources, tmp_path / "mmap", engine="mmap")
     assert sum(facts.pad_tokens for facts in expected) == plan.pad_tokens
     assert sum(facts.tokens for facts in expected) == plan.tokens
     for engine in ENGINES[1:] if changes else ENGINES:  # the plainest plan with two processes
         folder, workers = tmp_path / f"{engine}-again", 1 if changes else 2
         assert (
-            write(
+            write_tars(
                 plan,
                 sources,
                 folder,
@@ -93,13 +93,13 @@ def test_engines_write_the_same_shards(tmp_path, sources, changes):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_there_is_left_alone(tmp_path, sources, plan, engine):
     options = {"engine": engine, "memory_bytes": least(plan)}
-    some = write(plan, sources, tmp_path, [1, 2, 7, 30], **options)
+    some = write_tars(plan, sources, tmp_path, [1, 2, 7, 30], **options)
     assert [facts.shard for facts in some] == [1, 2, 7, 30]
     before = inodes(tmp_path)
     assert len(before) == 4
     (tmp_path / "shard-00000002.tar").write_bytes(b"cut off")
     news = []
-    facts = write(plan, sources, tmp_path, listener=news.append, **options)
+    facts = write_tars(plan, sources, tmp_path, listener=news.append, **options)
     assert [fact.shard for fact in facts] == list(range(plan.shards))
     assert facts[7] == some[2]
     assert [one.done for one in news] == sorted(
@@ -113,22 +113,22 @@ def test_what_is_there_is_left_alone(tmp_path, sources, plan, engine):
     after = inodes(tmp_path)
     for name in ("shard-00000001.tar", "shard-00000007.tar", "shard-00000030.tar"):
         assert after[name] == before[name]
-    assert write(plan, sources, tmp_path, **options) == facts
+    assert write_tars(plan, sources, tmp_path, **options) == facts
     assert inodes(tmp_path) == after
-    assert write(plan, sources, tmp_path, force=True, **options) == facts
+    assert write_tars(plan, sources, tmp_path, force=True, **options) == facts
     assert inodes(tmp_path) != after
 
 
 def test_shards_of_something_else_and_those_whose_markers_are_damaged_are_made_again(tmp_path):
     for seed in (1, 2):
-        source = stored(tmp_path, "web", np.arange(seed, seed + 1000, dtype=np.uint16))
+        source = source_in_file(tmp_path, "web", np.arange(seed, seed + 1000, dtype=np.uint16))
         plan = plan_of([source], samples_per_shard=50, seed=seed)
-        facts = write(plan, [source], tmp_path / "out", made_from=f"of {seed}")
+        facts = write_tars(plan, [source], tmp_path / "out", made_from=f"of {seed}")
         assert digests(tmp_path / "out") == {f"{fact.stem}.tar": fact.sha256 for fact in facts}
     before = digests(tmp_path / "out")
     for path, text in zip(sorted((tmp_path / "out/.shards").iterdir()), (b"", b"{"), strict=True):
         path.write_bytes(text)
-    assert write(plan, [source], tmp_path / "out", made_from="of 2") == facts
+    assert write_tars(plan, [source], tmp_path / "out", made_from="of 2") == facts
     assert digests(tmp_path / "out") == before
 
 
@@ -137,12 +137,12 @@ def test_shards_of_something_else_and_those_whose_markers_are_damaged_are_made_a
 )
 def test_memory_stays_within_the_budget(tmp_path, engine, samples):
     tokens = np.random.default_rng(0).integers(0, 50_000, 96 * MEBI // 2, dtype=np.uint16)
-    source = stored(tmp_path, "web", tokens)
+    source = source_in_file(tmp_path, "web", tokens)
     plan = plan_of([source], sequence_length=2048, samples_per_shard=samples)
     choice = choose_engine(plan, engine=engine, memory_bytes=64 * MEBI)
     tracemalloc.start()
     try:
-        write(plan, [source], tmp_path / "out", engine=engine, memory_bytes=64 * MEBI)
+        write_tars(plan, [source], tmp_path / "out", engine=engine, memory_bytes=64 * MEBI)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -151,12 +151,12 @@ def test_memory_stays_within_the_budget(tmp_path, engine, samples):
 
 def test_what_cannot_be_written(tmp_path, sources, plan):
     with pytest.raises(ConfigError, match="does not hold one shard"):
-        write(plan, sources, tmp_path, range(3), engine="buckets", memory_bytes=MEBI)
+        write_tars(plan, sources, tmp_path, range(3), engine="buckets", memory_bytes=MEBI)
     with pytest.raises(SampleIndexError, match="no such shard"):
-        write(plan, sources, tmp_path, [plan.shards])
+        write_tars(plan, sources, tmp_path, [plan.shards])
     with pytest.raises(StaleError, match="not those of the plan"):
-        write(plan, sources[:1], tmp_path, [0])
-    assert write(plan, sources, tmp_path, []) == []
+        write_tars(plan, sources[:1], tmp_path, [0])
+    assert write_tars(plan, sources, tmp_path, []) == []
     with pytest.raises(StaleError, match="a source has changed"):
         len(TokenSource("web", sources[0].path, "uint16", 5).tokens)
     assert list(tmp_path.glob("*.tar")) == []
@@ -173,7 +173,7 @@ def test_a_disk_that_fills_up_with_shards(tmp_path, sources, plan, engine, monke
 
     monkeypatch.setattr(writing, "write_markers", full)
     with pytest.raises(StorageError, match="the disk is full") as caught:
-        write(plan, sources, tmp_path, engine=engine, memory_bytes=least(plan))
+        write_tars(plan, sources, tmp_path, engine=engine, memory_bytes=least(plan))
     assert "what is finished is kept" in str(caught.value)
     assert hidden(tmp_path) == []
 
@@ -191,10 +191,10 @@ class Twice:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_task_may_be_run_twice(tmp_path, sources, plan, engine):
-    wanted = write(plan, sources, tmp_path / "once")
+    wanted = write_tars(plan, sources, tmp_path / "once")
     for force in (False, True):
         options = {"engine": engine, "memory_bytes": least(plan), "executor": Twice()}
-        assert write(plan, sources, tmp_path / "twice", force=force, **options) == wanted
+        assert write_tars(plan, sources, tmp_path / "twice", force=force, **options) == wanted
     assert digests(tmp_path / "twice") == digests(tmp_path / "once")
     assert hidden(tmp_path / "twice") == []
 
@@ -203,12 +203,12 @@ def test_a_dataset_made_anew_in_its_place_is_read_anew(tmp_path):
     """By workers that live longer than one build."""
     rng, made = np.random.default_rng(3), []
     for name in ("first", "second"):
-        stored(tmp_path, "new", rng.integers(0, 50_000, LENGTH * 40).astype(np.uint16))
+        source_in_file(tmp_path, "new", rng.integers(0, 50_000, LENGTH * 40).astype(np.uint16))
         (tmp_path / "new.bin").rename(tmp_path / "s.bin")
         found = [TokenSource.of_file("s", tmp_path / "s.bin", "uint16")]
         plan = plan_of(found, sequence_length=LENGTH, samples_per_shard=16)
-        write(plan, found, tmp_path / name, executor=Twice())
-        write(plan, found, tmp_path / f"{name}-here")
+        write_tars(plan, found, tmp_path / name, executor=Twice())
+        write_tars(plan, found, tmp_path / f"{name}-here")
         assert digests(tmp_path / name) == digests(tmp_path / f"{name}-here")
         made.append(digests(tmp_path / name))
     assert made[0] != made[1]
@@ -222,7 +222,7 @@ def test_a_disk_that_fills_up_with_spill_files(tmp_path, sources, plan, monkeypa
     scratch = tmp_path / "scratch"
     with pytest.raises(StorageError, match="the disk is full"):
         options = {"engine": "buckets", "memory_bytes": least(plan), "scratch": scratch}
-        write(plan, sources, tmp_path / "out", range(9), **options)
+        write_tars(plan, sources, tmp_path / "out", range(9), **options)
     assert list(scratch.iterdir()) == []
     assert digests(tmp_path / "out") == {}
 
@@ -232,7 +232,7 @@ def test_too_little_room_is_told_before_work_begins(tmp_path, sources, plan, mon
     usage = type(buckets.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(buckets.shutil, "disk_usage", lambda path: usage(100, 99, 1))
     with pytest.raises(StorageError, match="too little room for the buckets") as caught:
-        write(plan, sources, tmp_path, **options)
+        write_tars(plan, sources, tmp_path, **options)
     assert f"expected: {choose_engine(plan, **options).scratch_bytes:,} bytes" in str(caught.value)
     assert hidden(tmp_path) == []
 
@@ -245,7 +245,7 @@ def test_scratch_is_what_was_stated_and_shrinks(tmp_path, sources, plan, monkeyp
 
     monkeypatch.setattr(writing, "write_markers", measured)
     choice = choose_engine(plan, engine="buckets", memory_bytes=least(plan))
-    write(plan, sources, tmp_path, engine="buckets", memory_bytes=least(plan))
+    write_tars(plan, sources, tmp_path, engine="buckets", memory_bytes=least(plan))
     assert sizes[0] == choice.scratch_bytes == plan.contexts * row
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] <= 3 * 16 * row
@@ -259,14 +259,14 @@ def test_a_spill_file_that_something_else_wrote_to(tmp_path, sources, plan, monk
 
     monkeypatch.setattr(writing, "write_buckets", write_and_spoil)
     with pytest.raises(FormatError, match="does not hold the rows that were written"):
-        write(plan, sources, tmp_path, range(9), engine="buckets", memory_bytes=least(plan))
+        write_tars(plan, sources, tmp_path, range(9), engine="buckets", memory_bytes=least(plan))
     assert hidden(tmp_path) == []
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from helpers.token_sources import plan_of, write
+from helpers.token_sources import plan_of, write_tars
 from nanoset_core.stages.webdataset import buckets, sizing, writing
 from nanoset_core.stages.webdataset.sources import TokenSource
 
@@ -287,7 +287,7 @@ if moment == "shards":
 if moment == "buckets":
     buckets.ROW_BYTES = 1 << 16  # many steps
     killed_at(buckets, "sweep", 3)
-write(plan, [source], folder / "out", engine=engine, memory_bytes=sizing.least_bytes(plan) + 30_000)
+write_tars(plan, [source], folder / "out", engine=engine, memory_bytes=sizing.least_bytes(plan) + 30_000)
 """
 
 
@@ -295,7 +295,7 @@ write(plan, [source], folder / "out", engine=engine, memory_bytes=sizing.least_b
     ("engine", "moment"), [*((engine, "shards") for engine in ENGINES), ("buckets", "buckets")]
 )
 def test_a_killed_run_goes_on_to_the_same_shards(tmp_path, engine, moment, pytestconfig):
-    source = stored(
+    source = source_in_file(
         tmp_path, "web", np.random.default_rng(1).integers(0, 9999, 100_000).astype(np.uint16)
     )
 
@@ -312,7 +312,7 @@ def test_a_killed_run_goes_on_to_the_same_shards(tmp_path, engine, moment, pytes
     assert run("never") == 0
     assert hidden(out) == []
     assert all(inodes(out)[f"{name}.tar"] == left[f"{name}.tar"] for name in marked)
-    write(plan_of([source], samples_per_shard=100, seed=1), [source], tmp_path / "whole")
+    write_tars(plan_of([source], samples_per_shard=100, seed=1), [source], tmp_path / "whole")
     assert digests(out) == digests(tmp_path / "whole")
 
 
@@ -347,8 +347,8 @@ def test_the_deprecated_engine_is_auto(sources, plan):
 
 
 def test_the_deprecated_engine_writes_the_same_tars(tmp_path, sources, plan):
-    write(plan, sources, tmp_path / "tiled", engine="tiled")
-    write(plan, sources, tmp_path / "auto", engine="auto")
+    write_tars(plan, sources, tmp_path / "tiled", engine="tiled")
+    write_tars(plan, sources, tmp_path / "auto", engine="auto")
     assert digests(tmp_path / "tiled") == digests(tmp_path / "auto")
 
 
