@@ -1,181 +1,113 @@
 """Compute the weights of a mixture: a tree of corpora with shares, floors, caps and targets.
 
-Trainers know only flat weights. A mixture is written as a tree, whose parts are corpora or groups
-of parts:
+Trainers know only flat weights. In nanoset.yaml a mixture is a tree, whose parts are corpora or
+groups of parts:
 
     mix:
       english: {share: 0.6, mix: {web: 3, books: {share: 1, max_epochs: 2}}}
       math: {tokens: 20e9}
       code: {share: 0.3}
 
-All amounts here are shares of the samples of train, from 0 to 1. The tree is worked out in two
-passes:
+All amounts here are shares of the samples of train, from 0 to 1. They are computed in two passes:
 
-1. From the corpora up: which amounts can each part have? A target (`tokens`, `epochs`) fixes the
-   amount of a part, and `max_epochs` limits it.
-2. From the root down: the amount of a group, less the targets within it, is divided among its other
-   parts in proportion to their shares. If that is outside of a part's bounds, the part gets its
-   bound, and the others share the rest.
+1. From the corpora to the root: which amounts can each part have? A target (`tokens`, `epochs`)
+   fixes the amount of a part, and `max_epochs` limits it.
+2. From the root to the corpora: the amount of a group, less the targets within it, is divided among
+   its other parts in proportion to their shares. If that is outside of a part's bounds, the part
+   gets its bound, and the others share the rest (`bounded_division.py`).
+
+If train takes 100e9 tokens in the example, and books have 5e9:
+
+1. math has the target 0.2. books can have at most 0.1, which is two epochs.
+2. The root leaves 0.8 for english and code, whose shares are 2 to 1: 0.533 and 0.267. english is
+   divided 3 to 1, which would be 0.4 and 0.133. That is too much for books: they get 0.1, and web
+   gets the rest, 0.433.
+
+The weights are 0.433 for web, 0.1 for books, 0.2 for math and 0.267 for code.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from nanoset_core.errors import InputError
-from nanoset_core.records.settings import Range
+from nanoset_core.sampling.bounded_division import Bounds, divide_within_bounds
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.epoch_limits import most_samples
+from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.split_data import LengthReader, SplitData
-from nanoset_core.sampling.splits import SPLITS, plain_sum
+from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
 _TOLERANCE = 1e-9
-"""Difference of amounts up to which they are the same: less than a sample of any run."""
+"""Amounts that differ by less are equal: it is less than a sample of any run."""
 _ROUNDING_SAMPLES = 0.001
 """Samples by which amounts in epochs are lowered, since trainers round samples up."""
-_TOO_MUCH = (
-    "raise max_share or max_epochs, add text or parts, or ask for less of it, or for fewer samples"
+_TOO_MUCH_REMEDY = (
+    "raise max_share or max_epochs, add text or parts, or request less of it, or fewer samples"
 )
-_TOO_LITTLE = "lower tokens, epochs or min_share within it, ask for more of it, or for more samples"
+_TOO_LITTLE_REMEDY = (
+    "lower tokens, epochs or min_share within it, request more of it, or more samples"
+)
 
 MixPath = tuple[str, ...]
-"""Names from the root of a tree to a part."""
-Share = Annotated[float, Range(1e-9, 1e9)]
-Part = Annotated[float, Range(0, 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class MixPart:
-    """A corpus or view, by its name; or, with `mix`, a group of them, by any name."""
-
-    share: Share | None = None
-    """Its weight among its siblings. They divide what `tokens` and `epochs` leave of their parent.
-    A number in place of the keys is the share. Without shares, siblings are read in proportion to
-    their tokens."""
-    tokens: Annotated[float, Range(1, 1e15)] | None = None
-    """Tokens that train takes of it, in place of a share."""
-    epochs: Annotated[float, Range(0.001, 1e6)] | None = None
-    """How often train reads it, in place of a share."""
-    max_epochs: Annotated[float, Range(0.001, 1e6)] | None = None
-    """How often train may read each of its corpora."""
-    min_share: Part | None = None
-    """Its smallest share of its parent."""
-    max_share: Part | None = None
-    """Its largest share of its parent."""
-    mix: Mapping[str, MixPart | Share] | None = None
-    """The parts of the group."""
-
-    @property
-    def parts(self) -> dict[str, MixPart]:
-        """Its parts by name; a corpus has none."""
-        parts = {}
-        for name, part in (self.mix or {}).items():
-            parts[name] = MixPart(part) if isinstance(part, float) else part
-        return parts
-
-    @property
-    def is_given(self) -> bool:
-        """Whether its amount does not depend on its siblings: it, or each of its parts, has
-        `tokens` or `epochs`.
-        """
-        if self.tokens is not None or self.epochs is not None:
-            return True
-        if self.share is not None or self.min_share is not None or self.max_share is not None:
-            return False
-        return bool(self.mix) and all(part.is_given for part in self.parts.values())
-
-    @property
-    def corpora(self) -> tuple[str, ...]:
-        """Corpora and views, in the order written."""
-        corpora: list[str] = []
-        for name, part in self.parts.items():
-            if part.mix is None:
-                corpora.append(name)
-            else:
-                corpora += part.corpora
-        return tuple(corpora)
-
-    def epoch_limits(self, limit: float | None = None) -> dict[str, float]:
-        """Return corpus or view → how often train may read it; those without a limit are left out.
-
-        Args:
-            limit: The limit of the group that the part is in.
-        """
-        limits: dict[str, float] = {}
-        limit = _inner_limit(self, limit)
-        for name, part in self.parts.items():
-            part_limit = _inner_limit(part, limit)
-            if part.mix is not None:
-                limits |= part.epoch_limits(limit)
-            elif part_limit is not None:
-                limits[name] = part_limit
-        return limits
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain types, without keys that are not set."""
-        values = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                values[field.name] = value
-        if self.mix:
-            values["mix"] = {name: part.to_json() for name, part in self.parts.items()}
-        return values
+"""Names from the root of a tree to a part; empty for the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixRow:
-    """What a part of a mixture gets."""
+    """The amount of one part of a mixture, as plans and tables show it."""
 
     name: str
-    """Its name in the mixture."""
+    """Name of the part in the mixture."""
     depth: int
     """Number of groups around it."""
     asked: float | None
-    """Amount that its share alone would give it, in what its group has; None if it has tokens or
-    epochs.
-    """
+    """Amount that its share alone would give it, without bounds; None if it has tokens or epochs."""
     given: float
     """Amount that it gets."""
     tokens: int | None
     """Tokens that train takes of it; None if no number of samples is requested."""
     epochs: float | None
-    """How often train reads it, a group on average."""
+    """How often train reads it; for a group, the average. None if no number of samples is
+    requested.
+    """
     decided_by: str
-    """Key that decides its amount; "size" if this is its tokens, in proportion to those of its
-    siblings.
+    """Key that decides its amount; "size" if the amount is in proportion to the tokens of siblings,
+    and "its parts" if parts within a group decide it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A mixture of datasets of known sizes."""
+    """The weights of a mixture, and how they come about."""
 
     weights: tuple[float, ...]
     """Weight of each corpus, in the order written; their sum is 1."""
     rows: tuple[MixRow, ...]
-    """Each part, followed by the parts within it."""
+    """The parts in the order written, each followed by the parts within it."""
 
 
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
-    """Work out a mixture for the train split, or, if that has no share of the data, for the next
-    one that has.
+    """Compute the weights of a mixture for the datasets of a nanoset.
+
+    The sizes of the datasets are those of train, or, if train has no share of the data, of the next
+    split that has.
 
     Args:
         mix: The whole tree.
-        config: Configuration whose datasets are those of the tree's corpora, in the order written.
-        reader: Shared by nanosets that are planned with the same datasets.
+        config: Configuration of the nanoset. Its datasets are those of the tree's corpora, in the
+            order written.
+        reader: Reads the datasets' `.idx` files; share it between nanosets that are planned
+            together.
 
     Raises:
         InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each
             other.
         ConfigError: The split starts outside of a dataset.
     """
-    share_by_split = dict(zip(SPLITS, config.shares(), strict=True))
-    split = next(split for split, share in share_by_split.items() if share > 0)
+    split = _first_split(config)
     tokens_by_prefix = SplitData(config, split, reader or LengthReader()).tokens_by_prefix()
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
@@ -189,9 +121,17 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     samples = config.samples(split)
     if samples is not None:
         samples -= config.consumed_samples
-    paths = _corpus_paths(mix, ())
-    prefix_by_path = dict(zip(paths, tokens_by_prefix, strict=True))
+    corpus_paths = _corpus_paths(mix, ())
+    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix, strict=True))
     return _Mixer(config, prefix_by_path, tokens_by_prefix, samples).mix(mix)
+
+
+def _first_split(config: NanosetConfig) -> SplitName:
+    """Return the first split that has a share of the data."""
+    for split, share in zip(SPLITS, config.shares(), strict=True):
+        if share > 0:
+            return split
+    raise AssertionError("the shares of splits add up to 1")
 
 
 def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
@@ -204,37 +144,32 @@ def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
     return paths
 
 
-def _inner_limit(part: MixPart, limit: float | None) -> float | None:
-    """Return how often corpora within a part may be read, if `limit` is that of the group around
-    it.
-    """
-    return limit if part.max_epochs is None else part.max_epochs
-
-
 @dataclass(frozen=True, slots=True)
 class _Node:
     """A part of the tree, with the amounts that it can have."""
 
     path: MixPath
     part: MixPart
+    """The settings of the part."""
     tokens: int
     """Tokens of one epoch."""
     children: tuple[_Node, ...]
+    """The parts of a group; empty for a corpus."""
     min_amount: float
-    """Smallest amount, because of targets within it."""
+    """Smallest amount, so that targets within the part can be reached."""
     max_amount: float
-    """Largest amount, because corpora may be read only so often."""
+    """Largest amount, so that no corpus is read more often than its `max_epochs`."""
     target: float | None = None
     """Amount that does not depend on its siblings, if it has one."""
 
     @property
     def where(self) -> str:
-        """Its key in the settings of a nanoset."""
+        """The key of the part in the settings of a nanoset, such as "mix.english.books"."""
         return ".".join(("mix", *self.path))
 
     @property
     def corpora(self) -> list[_Node]:
-        """The nodes of its corpora."""
+        """The nodes of all corpora within the part; for a corpus, itself."""
         if not self.children:
             return [self]
         corpora = []
@@ -243,15 +178,8 @@ class _Node:
         return corpora
 
 
-class _Bounds(NamedTuple):
-    """Amounts that a part can have within its parent."""
-
-    floor: float
-    cap: float
-
-
 class _Allotment(NamedTuple):
-    """The amount of a part."""
+    """The amount that a part gets."""
 
     node: _Node
     parent_amount: float
@@ -261,7 +189,14 @@ class _Allotment(NamedTuple):
 
 
 class _Mixer:
-    """Works a tree out."""
+    """Divides the samples of train among the parts of a tree.
+
+    Args:
+        config: Configuration of the nanoset.
+        prefix_by_path: Path of each corpus in the tree → prefix of its dataset.
+        tokens_by_prefix: Prefix → tokens that the split has of the dataset.
+        samples: Samples of the split that are still to be read; None if no number is requested.
+    """
 
     def __init__(
         self,
@@ -270,14 +205,6 @@ class _Mixer:
         tokens_by_prefix: Mapping[str, int],
         samples: int | None,
     ) -> None:
-        """Take the datasets of the corpora.
-
-        Args:
-            config: Configuration of the nanoset.
-            prefix_by_path: MixPath of each corpus in the tree → prefix of its dataset.
-            tokens_by_prefix: Prefix → tokens that the split has of it.
-            samples: Samples of the split that are still to be read; None if no number is requested.
-        """
         self.config = config
         self.prefix_by_path = prefix_by_path
         self.tokens_by_prefix = tokens_by_prefix
@@ -285,32 +212,42 @@ class _Mixer:
 
     def mix(self, mix: MixPart) -> Mixture:
         """Return the mixture of a whole tree."""
+        # First pass, from the corpora to the root; second pass, from the root to the corpora.
         root = self._node(mix, (), None)
         allotments = self._divide(root, 1.0)
+
         amounts = [allotment.amount for allotment in allotments if not allotment.node.children]
         total = plain_sum(amounts)
         weights = tuple(amount / total for amount in amounts)
         rows = tuple(self._row(allotment) for allotment in allotments)
         return Mixture(weights, rows)
 
-    def _node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
+    def _node(self, part: MixPart, path: MixPath, outer_limit: float | None) -> _Node:
         """Return a part with the amounts that it can have.
 
         Args:
             part: The part.
             path: Its path in the tree.
-            limit: How often corpora of the group around it may be read.
+            outer_limit: How often train may read corpora of the group around it.
+
+        Raises:
+            InputError: Its target is not among these amounts.
         """
-        limit = _inner_limit(part, limit)
-        node = self._group(part, path, limit) if part.parts else self._corpus(part, path, limit)
+        limit = part.inner_limit(outer_limit)
+        if part.parts:
+            node = self._group_node(part, path, limit)
+        else:
+            node = self._corpus_node(part, path, limit)
         if not part.is_given:
             return node
 
+        # A target is the only amount that the part can have.
         target = self._target(node)
-        _check(node, "its tokens or epochs are", target, node.min_amount, node.max_amount)
+        _check_amount(node, "its tokens or epochs are", target, node.min_amount, node.max_amount)
         return _Node(path, part, node.tokens, node.children, target, target, target)
 
-    def _group(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
+    def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
+        """Return a group with the amounts that follow from its parts."""
         children = []
         for name, child in part.parts.items():
             children.append(self._node(child, (*path, name), limit))
@@ -319,7 +256,8 @@ class _Mixer:
         max_amount = plain_sum(child.max_amount for child in children)
         return _Node(path, part, tokens, tuple(children), min_amount, min(max_amount, 1.0))
 
-    def _corpus(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
+    def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
+        """Return a corpus with the amounts that its limit of epochs allows."""
         prefix = self.prefix_by_path[path]
         tokens = self.tokens_by_prefix[prefix]
         max_amount = 1.0
@@ -330,7 +268,7 @@ class _Mixer:
         return _Node(path, part, tokens, (), 0.0, max_amount)
 
     def _target(self, node: _Node) -> float:
-        """Return the amount of a part that does not depend on its siblings."""
+        """Return the fixed amount of a part that has one."""
         part = node.part
         if part.tokens is not None:
             return part.tokens / self.config.step / (self.samples or 1)
@@ -342,8 +280,12 @@ class _Mixer:
         return plain_sum(child.target or 0.0 for child in node.children)
 
     def _amount_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return the amount that is a number of epochs of a corpus, less the samples that were
-        taken before.
+        """Return the amount that is left of a number of epochs of a corpus.
+
+        Args:
+            tokens: Tokens of one epoch.
+            epochs: Number of epochs.
+            samples_before: Samples of these epochs that earlier phases of the run took.
         """
         samples = most_samples(tokens, epochs, self.config) - samples_before
         return max(samples - _ROUNDING_SAMPLES, 0.0) / (self.samples or 1)
@@ -352,19 +294,44 @@ class _Mixer:
         """Divide the amount of a part among the parts within it.
 
         Returns:
-            The parts in the order written, each followed by the parts within it.
+            The parts in the order written, each followed by the parts within it; none for a corpus.
+
+        Raises:
+            InputError: The amounts are impossible, or a part gets nothing.
         """
-        # What targets leave is divided among the other parts.
+        allotments = []
+        for allotment in self._divide_among_children(node, amount):
+            child = allotment.node
+            if allotment.amount <= _TOLERANCE:
+                raise InputError(
+                    "nothing is left for a part of the mixture",
+                    where=child.where,
+                    found=f"{node.where} has {100 * amount:.4g}% of train",
+                    remedy="lower the others, or leave it out",
+                )
+            allotments.append(allotment)
+            allotments += self._divide(child, allotment.amount)
+        return allotments
+
+    def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:
+        """Return the amounts of the children of a part, in the order written.
+
+        Raises:
+            InputError: No amounts of the children add up to that of the part.
+        """
+        if not node.children:
+            return []
+
+        # What targets leave is divided among the other children.
         rest = amount - plain_sum(child.target or 0.0 for child in node.children)
         free = [child for child in node.children if child.target is None]
         weights = [_weight(child) for child in free]
         bounds = [_bounds(child, amount) for child in free]
-        if node.children:
-            _check_rest(node, free, bounds, rest)
-        amount_by_path = {}
-        asked_by_path = {}
+        _check_rest(node, free, bounds, rest)
+        amount_by_path: dict[MixPath, float] = {}
+        asked_by_path: dict[MixPath, float] = {}
         if free:
-            amounts = _amounts_within_bounds(weights, bounds, rest)
+            amounts = divide_within_bounds(weights, bounds, rest)
             weight_sum = plain_sum(weights)
             for child, weight, child_amount in zip(free, weights, amounts, strict=True):
                 amount_by_path[child.path] = child_amount
@@ -373,20 +340,12 @@ class _Mixer:
         allotments = []
         for child in node.children:
             child_amount = amount_by_path.get(child.path, child.target or 0.0)
-            if child_amount <= _TOLERANCE:
-                raise InputError(
-                    "nothing is left for a part of the mixture",
-                    where=child.where,
-                    found=f"{node.where} has {100 * amount:.4g}% of train",
-                    remedy="lower the others, or leave it out",
-                )
-            allotments.append(
-                _Allotment(child, amount, asked_by_path.get(child.path), child_amount)
-            )
-            allotments += self._divide(child, child_amount)
+            asked = asked_by_path.get(child.path)
+            allotments.append(_Allotment(child, amount, asked, child_amount))
         return allotments
 
     def _row(self, allotment: _Allotment) -> MixRow:
+        """Return what is shown of a part."""
         node = allotment.node
         tokens = None
         epochs = None
@@ -406,52 +365,71 @@ class _Mixer:
 
 
 def _weight(node: _Node) -> float:
-    """Return what a part's amount is in proportion to."""
+    """Return the number in proportion to which a part shares with its siblings."""
     return float(node.tokens) if node.part.share is None else node.part.share
 
 
-def _bounds(node: _Node, parent_amount: float) -> _Bounds:
-    """Return the amounts that a part can have, by its own keys and by what is within it."""
+def _bounds(node: _Node, parent_amount: float) -> Bounds:
+    """Return the smallest and largest amount that a part can have within its parent.
+
+    They follow from its `min_share` and `max_share`, and from the parts within it.
+    """
     min_share = node.part.min_share or 0.0
     max_share = 1.0 if node.part.max_share is None else node.part.max_share
     floor = max(min_share * parent_amount, node.min_amount)
     cap = min(max_share * parent_amount, node.max_amount)
-    return _Bounds(floor, cap)
+    return Bounds(floor, cap)
 
 
-def _check_rest(node: _Node, free: Sequence[_Node], bounds: Sequence[_Bounds], rest: float) -> None:
+def _check_rest(node: _Node, free: Sequence[_Node], bounds: Sequence[Bounds], rest: float) -> None:
     """Check that what targets leave of a group can be divided among its other parts.
 
+    Args:
+        node: The group.
+        free: Its parts without a target.
+        bounds: The bounds of each of these parts.
+        rest: The amount that targets leave.
+
     Raises:
-        InputError: It cannot.
+        InputError: The amount is less than the floors of these parts, or more than their caps.
     """
     for child, bound in zip(free, bounds, strict=True):
-        _check(child, "floors within are", bound.floor, 0.0, bound.cap)
-    what = "its parts without tokens and epochs share" if free else "no part is left for"
+        _check_amount(child, "floors within are", bound.floor, 0.0, bound.cap)
+
+    description = "its parts without tokens and epochs share" if free else "no part is left for"
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
-    _check(node, what, rest, floor_sum, cap_sum)
+    _check_amount(node, description, rest, floor_sum, cap_sum)
 
 
-def _check(node: _Node, what: str, amount: float, minimum: float, maximum: float) -> None:
-    """Check that a part can have an amount; `what` says what this amount is.
+def _check_amount(
+    node: _Node, description: str, amount: float, minimum: float, maximum: float
+) -> None:
+    """Check that a part can have an amount.
+
+    Args:
+        node: The part.
+        description: What the amount is, for the message: it is followed by "12% of train".
+        amount: The amount.
+        minimum: Smallest possible amount.
+        maximum: Largest possible amount.
 
     Raises:
-        InputError: It cannot.
+        InputError: The amount is not possible.
     """
     if minimum - _TOLERANCE <= amount <= maximum + _TOLERANCE:
         return
     raise InputError(
         "the mixture is impossible",
         where=node.where,
-        found=f"{what} {100 * amount:.4g}% of train",
+        found=f"{description} {100 * amount:.4g}% of train",
         expected=f"{100 * minimum:.4g}% to {100 * maximum:.4g}%",
-        remedy=_TOO_MUCH if amount > maximum else _TOO_LITTLE,
+        remedy=_TOO_MUCH_REMEDY if amount > maximum else _TOO_LITTLE_REMEDY,
     )
 
 
 def _decided_by(allotment: _Allotment) -> str:
-    """Return the key that decides the amount of a part."""
+    """Return the key that decides the amount of a part, for `MixRow.decided_by`."""
     node = allotment.node
     part = node.part
     amount = allotment.amount
@@ -459,6 +437,8 @@ def _decided_by(allotment: _Allotment) -> str:
         if part.tokens is not None:
             return "tokens"
         return "its parts" if part.epochs is None else "epochs"
+
+    # An amount at a bound equals it exactly, since `_bounds` computes it in the same way.
     if part.min_share and amount == part.min_share * allotment.parent_amount:
         return "min_share"
     if part.max_share is not None and amount == part.max_share * allotment.parent_amount:
@@ -468,47 +448,3 @@ def _decided_by(allotment: _Allotment) -> str:
     if amount == node.min_amount:
         return "its parts"
     return "size" if part.share is None else "share"
-
-
-def _amounts_within_bounds(
-    weights: Sequence[float], bounds: Sequence[_Bounds], total: float
-) -> list[float]:
-    """Return amounts that add up to a total, in proportion to weights except for those at their
-    bounds.
-
-    Each amount is level * weight, or the bound if that is outside. The sum of the amounts grows
-    with the level, in straight lines between the levels at which one of them reaches a bound.
-
-    Args:
-        weights: Weight of each amount.
-        bounds: Smallest and largest value of each amount.
-        total: Their sum, which must be possible.
-    """
-
-    def amounts_at(level: float) -> list[float]:
-        pairs = zip(weights, bounds, strict=True)
-        return [min(max(level * weight, bound.floor), bound.cap) for weight, bound in pairs]
-
-    def sum_at(level: float) -> float:
-        return plain_sum(amounts_at(level))
-
-    # The last level, of those at which an amount reaches a bound, that is not too high.
-    bends = set()
-    for weight, bound in zip(weights, bounds, strict=True):
-        bends.add(bound.floor / weight)
-        bends.add(bound.cap / weight)
-    levels = sorted(bends)
-    n_not_too_high = bisect_right(levels, total, key=sum_at)
-    level = levels[max(n_not_too_high - 1, 0)]
-
-    # From there on, only the amounts between their bounds grow: they divide what the others leave.
-    free_weights = []
-    bounded_amounts = []
-    for weight, bound, amount in zip(weights, bounds, amounts_at(level), strict=True):
-        if bound.floor / weight <= level < bound.cap / weight:
-            free_weights.append(weight)
-        else:
-            bounded_amounts.append(amount)
-    if free_weights:
-        level = (total - plain_sum(bounded_amounts)) / plain_sum(free_weights)
-    return amounts_at(level)

@@ -9,7 +9,8 @@ from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.records.parsing import parse
 from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.coverage import coverage
-from nanoset_core.sampling.mixture import MixPart, mixture_of
+from nanoset_core.sampling.mix_tree import MixPart
+from nanoset_core.sampling.mixture import mixture_of
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors, unweighted

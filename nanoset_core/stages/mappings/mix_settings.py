@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.records.parsing import FrozenDict
-from nanoset_core.sampling.mixture import MixPart, Share
+from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.splits import plain_sum
 
 Mix = Mapping[str, MixPart | Share]

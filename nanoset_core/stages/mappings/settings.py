@@ -16,7 +16,7 @@ from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
 from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.sampling.epoch_policies import Policy
-from nanoset_core.sampling.mixture import MixPart
+from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import TrainerSpec

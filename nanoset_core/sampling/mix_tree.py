@@ -1,0 +1,107 @@
+"""The settings of a mixture: a tree of corpora with shares, floors, caps and targets.
+
+`mixture.py` computes the weights that follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from nanoset_core.records.settings import Range
+
+Share = Annotated[float, Range(1e-9, 1e9)]
+"""A weight; only its ratio to the weights of siblings matters."""
+Fraction = Annotated[float, Range(0, 1)]
+"""A part of a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixPart:
+    """A corpus or view, by its name; or, with `mix`, a group of them, by any name."""
+
+    share: Share | None = None
+    """Its weight among its siblings. They divide what `tokens` and `epochs` leave of their parent.
+    A number in place of the keys is the share. Without shares, siblings are read in proportion to
+    their tokens."""
+    tokens: Annotated[float, Range(1, 1e15)] | None = None
+    """Tokens that train takes of it, in place of a share."""
+    epochs: Annotated[float, Range(0.001, 1e6)] | None = None
+    """How often train reads it, in place of a share."""
+    max_epochs: Annotated[float, Range(0.001, 1e6)] | None = None
+    """How often train may read each of its corpora."""
+    min_share: Fraction | None = None
+    """Its smallest share of its parent."""
+    max_share: Fraction | None = None
+    """Its largest share of its parent."""
+    mix: Mapping[str, MixPart | Share] | None = None
+    """The parts of the group."""
+
+    @property
+    def parts(self) -> dict[str, MixPart]:
+        """The parts of a group by name; empty for a corpus."""
+        parts = {}
+        for name, part in (self.mix or {}).items():
+            parts[name] = MixPart(part) if isinstance(part, float) else part
+        return parts
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the part has a fixed amount, which does not depend on its siblings.
+
+        It does if the part itself has `tokens` or `epochs`, or if all parts of a group do and the
+        group has no share of its parent.
+        """
+        if self.tokens is not None or self.epochs is not None:
+            return True
+        if self.share is not None or self.min_share is not None or self.max_share is not None:
+            return False
+        return bool(self.mix) and all(part.is_given for part in self.parts.values())
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """Names of all corpora and views within the group, in the order written."""
+        corpora: list[str] = []
+        for name, part in self.parts.items():
+            if part.mix is None:
+                corpora.append(name)
+            else:
+                corpora += part.corpora
+        return tuple(corpora)
+
+    def inner_limit(self, outer_limit: float | None) -> float | None:
+        """Return how often train may read each corpus within the part; None for no limit.
+
+        Args:
+            outer_limit: The limit of the group around it. `max_epochs` overrides it.
+        """
+        return outer_limit if self.max_epochs is None else self.max_epochs
+
+    def epoch_limits(self, outer_limit: float | None = None) -> dict[str, float]:
+        """Return corpus or view → how often train may read it; those without a limit are left out.
+
+        Args:
+            outer_limit: The limit of the group around this one.
+        """
+        limit = self.inner_limit(outer_limit)
+        limits: dict[str, float] = {}
+        for name, part in self.parts.items():
+            if part.mix is not None:
+                limits |= part.epoch_limits(limit)
+                continue
+            corpus_limit = part.inner_limit(limit)
+            if corpus_limit is not None:
+                limits[name] = corpus_limit
+        return limits
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the part as plain types, without the keys that are not set."""
+        values = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                values[field.name] = value
+        if self.mix:
+            values["mix"] = {name: part.to_json() for name, part in self.parts.items()}
+        return values
