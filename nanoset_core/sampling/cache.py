@@ -40,9 +40,11 @@ from nanoset_core.storage.regular_files import array_of, read_regular
 _VERSION = 1
 """Version of the sidecar."""
 _THREADS = min(2, os.cpu_count() or 1)
+"""Threads that build the index arrays of a dataset."""
 _PIECE_BYTES = 1 << 24
+"""Bytes of a file that are written and hashed at once."""
 _DESCRIPTION = "description"
-"""The part of a set that is text. It completes the set for a trainer, so that it is written last."""
+"""The part of a set that is text. It is written last, since it completes the set for a trainer."""
 _UNREADABLE = (
     FileNotFoundError,
     NotADirectoryError,
@@ -90,7 +92,8 @@ def member_set(
         made_from["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
         made_from["note"] = (
-            "the order of the whole run, which goes on where earlier phases stopped: the trainer would build another"
+            "the order of the whole run, which goes on where earlier phases stopped: "
+            "the trainer would build another"
         )
     return FileSet(
         folder=Path(cache_dir),

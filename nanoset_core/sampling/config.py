@@ -1,5 +1,6 @@
-"""The configuration of a nanoset, from which splits are planned, index files are built and samples
-are read.
+"""The configuration of a nanoset: its datasets, splits, sizes and seed, and the trainer's rules.
+
+Splits are planned, index files built, and samples read from it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
-"""One dataset; datasets with weights; or datasets without weights."""
+"""The data of a split: one dataset, or several with weights, or several without weights.
+
+A dataset is named by its prefix, the path without .bin and .idx.
+"""
 DEFAULT_SEED = 1234
 """Default seed of every shuffle; that of Megatron-LM's --seed."""
 DEFAULT_SPLIT = "969,30,1"
 """Default shares of train, valid and test; those of Megatron-LM's --split."""
 
 DOCUMENTS = "inter_document_masking"
+"""The option with which samples contain the borders of their documents."""
 MASKS = (
     "reset_position_ids",
     "reset_attention_mask",
@@ -34,17 +39,20 @@ MASKS = (
 )
 """Options that change what a sample contains, but no index file."""
 END_MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
-"""Those of them that need the id of the end-of-document token."""
+"""The options among `MASKS` that need the id of the end-of-document token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order the earlier phases of a run read a dataset, and how far they came."""
+    """The order in which the earlier phases of a run read a dataset, and where they stopped.
+
+    A later phase continues this order, so that no sample is repeated too early (`orders.py`).
+    """
 
     taken: int
-    """Samples that they took of it."""
+    """Samples of the dataset that the earlier phases took."""
     rows: Rows
-    """Sequences of the split: a half-open range."""
+    """Sequences of the dataset that belong to train: a half-open range."""
     epochs: int
     """Epochs that the first of these phases shuffled, as the trainer itself does."""
     separate_last_epoch: bool
@@ -53,10 +61,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class NanosetConfig:
-    """Data, split, size and seed of a nanoset, as the trainer of `preset` understands them.
+    """The settings of a nanoset, in the terms of the trainer that `preset` names.
 
     Raises:
-        ConfigError: A value is impossible, or the preset has no such option.
+        ConfigError: A value is impossible, or the trainer does not have an option.
     """
 
     data_path: Blend | None = None
@@ -71,8 +79,8 @@ class NanosetConfig:
     `split`.
     """
     split: str = DEFAULT_SPLIT
-    """Shares of train, valid and test in the sequences of every dataset; presets with windows have
-    only train.
+    """Shares of train, valid and test in the sequences of every dataset. With presets that have no
+    splits (`windows`), everything is train.
     """
     train_split_samples: int | None = None
     """Minimum number of samples of train; None is one epoch."""
@@ -93,26 +101,26 @@ class NanosetConfig:
     drop_last_partial_validation_sequence: bool = True
     """Whether valid leaves out its last, short sample."""
     surplus: float = 0.005
-    """Share of samples that are built of each dataset of a weighted blend, in addition to those it
-    plans to take.
+    """Samples that are built of each dataset of a weighted blend in addition to those that it plans
+    to take, as a share of these.
     """
     trainer_paths: Mapping[str, str] = field(default_factory=dict)
-    """Prefix → path under which the trainer will find the dataset, which is part of descriptions
-    and hashes.
+    """Prefix → path of the dataset on the machine that trains, which is part of descriptions and
+    hashes. Datasets that are no key have the same path there.
     """
     shuffle_documents: bool = True
-    """False keeps the order of documents, if the trainer has that option (preset nemo)."""
+    """Whether documents are shuffled; only preset nemo can keep their order."""
     compensated_sums: bool = False
-    """Whether the trainer's Python is 3.12 or newer, so that shares are divided by its compensated
-    sum (nemo).
+    """Whether the trainer's Python is 3.12 or newer, whose `sum` corrects rounding errors. It
+    decides the last bits of the shares (preset nemo).
     """
     orders: Mapping[str, Order] = field(default_factory=dict)
-    """Prefix → order in which earlier phases of the run read a dataset of train; empty in a run's
+    """Prefix → order in which earlier phases of the run read this dataset of train. Empty in the
     first phase.
     """
     consumed_samples: int = 0
-    """Position in train at which this phase starts, if its trainer requests the samples of the
-    whole run.
+    """Position in train at which this phase starts, if the trainer counts the samples of the whole
+    run. The positions before it are not read.
     """
     eod_token: int | None = None
     """Id of the end-of-document token; required by the options in `END_MASKS`."""
@@ -121,8 +129,8 @@ class NanosetConfig:
     contains.
     """
     allow_ambiguous_pad_tokens: bool = False
-    """Whether a pad_token that is also the eod_token is used (preset megatron; core 0.11 to 0.15
-    always use it).
+    """Whether a pad_token is used even if it is also the eod_token (preset megatron). Core 0.11 to
+    0.15 always use it.
     """
     reset_position_ids: bool = False
     """Whether positions restart after an end of document."""
@@ -135,8 +143,8 @@ class NanosetConfig:
     sequence_length).
     """
     inter_document_masking: bool = False
-    """Whether samples contain the borders of documents (cu_seqlens, max_seqlen), and positions in
-    each document.
+    """Whether samples contain the borders of their documents (cu_seqlens, max_seqlen), and
+    positions that restart in each document.
     """
 
     def __post_init__(self) -> None:
@@ -149,22 +157,24 @@ class NanosetConfig:
             surplus=self.surplus,
         )
         if self.compensated_sums:
-            # raises an error if the trainer's splits don't depend on its Python
+            # Raises an error if the trainer's splits do not depend on its Python.
             rules.compensates("3.12")
         if self.blend_per_split is None:
-            self.shares()  # raises an error if `split` is wrong
+            # Raises an error if `split` is not the text of three shares.
+            self.shares()
 
         needs_eod = any(getattr(self, mask) for mask in END_MASKS)
         if needs_eod and self.eod_token is None:
             raise ConfigError(
                 "the end-of-document token is not known",
                 where="eod_token",
-                expected="its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set",
+                expected="its id, since reset_position_ids, reset_attention_mask or eod_mask_loss "
+                "is set",
             )
 
     @property
     def rules(self) -> Preset:
-        """The preset itself."""
+        """The rules of the trainer that `preset` names."""
         return get_preset(self.preset)
 
     def shares(self) -> tuple[float, float, float]:
@@ -206,7 +216,7 @@ class NanosetConfig:
         return self.pad_token
 
     def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
-        """Return how many samples a number of tokens gives, as `sample_count`."""
+        """Return how many samples a number of tokens gives; see `sample_count`."""
         return sample_count(tokens, self.step, self.overlap, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
@@ -218,7 +228,7 @@ class NanosetConfig:
         return self.test_split_samples
 
     def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
-        """Return a copy with other numbers of samples; a split that is not a key gets one epoch."""
+        """Return a copy with other numbers of samples; a split that is no key gets one epoch."""
         return replace(
             self,
             train_split_samples=samples.get("train"),
@@ -227,14 +237,15 @@ class NanosetConfig:
         )
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """Return a copy with only these of the options `MASKS`.
+        """Return a copy in which some of the options `MASKS` are true, and all others false.
 
         Args:
-            masks: Options to set; all others are reset.
+            masks: Options that are true.
             eod_token: Id of the end-of-document token; None keeps that of the configuration.
 
         Raises:
-            ConfigError: The preset has no such options, or they need an end-of-document token.
+            ConfigError: The trainer does not have an option, or one needs another option or an
+                end-of-document token.
         """
         has_masks = self.rules.sample_form not in ("text", "input_ids")
         if not has_masks and not set(masks) <= set(self.rules.masks):
@@ -255,7 +266,12 @@ class NanosetConfig:
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
-        """Return (prefixes, their weights or None) of a split's data, or None if it has no data."""
+        """Return the datasets of a split.
+
+        Returns:
+            The prefixes, and their weights, or None if they have no weights; None if the split has
+            no data.
+        """
         data = self.data_path
         if self.blend_per_split is not None:
             data = self.blend_per_split[SPLITS.index(split)]
@@ -268,13 +284,14 @@ class NanosetConfig:
         return list(data), None
 
     def trainer_path(self, prefix: str) -> str:
-        """Return the path under which the trainer will find the dataset with this prefix."""
+        """Return the path of a dataset, without .bin and .idx, on the machine that trains."""
         return self.trainer_paths.get(prefix, prefix)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types, for `from_json`."""
+        """Return the configuration as plain types, which `from_json` reads."""
         values = asdict(self)
-        # Options that did not exist in earlier versions, whose digests must stay.
+        # Options that earlier versions of nanoset did not have: without them, the digests of
+        # nanosets that do not use them stay the same.
         for name in ("compensated_sums", "orders", "consumed_samples", DOCUMENTS):
             if not values[name]:
                 del values[name]
@@ -282,12 +299,16 @@ class NanosetConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
-        """Return the configuration of `to_json`."""
+        """Return a configuration from the values that `to_json` returned."""
         return cls(**values)
 
     def _check_numbers(self) -> None:
-        """Check numbers, and convert them to plain integers: numpy's would be printed otherwise in
-        descriptions.
+        """Check the numbers, and convert them to plain integers.
+
+        Descriptions, which the trainer hashes, would otherwise print numpy's integers differently.
+
+        Raises:
+            ConfigError: A number is not an integer, or out of range.
         """
         ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
         for split in SPLITS:
@@ -317,7 +338,11 @@ class NanosetConfig:
             )
 
     def _set_data(self) -> None:
-        """Check the data, and freeze all mappings."""
+        """Convert the data to plain types, and all mappings to ones that cannot change.
+
+        Raises:
+            ConfigError: The data are not given, given twice, or not a blend.
+        """
         if (self.data_path is None) == (self.blend_per_split is None):
             raise ConfigError(
                 "give data_path or blend_per_split",
@@ -339,21 +364,21 @@ class NanosetConfig:
 
 
 def check_masks(masks: Collection[str]) -> None:
-    """Check that none of the options `MASKS` has no effect without another one.
+    """Check that each of some options `MASKS` has an effect.
 
     Raises:
-        ConfigError: One of them has none.
+        ConfigError: One of them has no effect without another one.
     """
     if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
         raise ConfigError(
-            "samples without an attention mask have none to stop at an end of document",
+            "samples have no attention mask that could be reset at ends of documents",
             where="reset_attention_mask",
             remedy="set create_attention_mask too",
         )
 
 
 def order_from_json(values: Mapping[str, Any]) -> Order:
-    """Return the order whose fields `dataclasses.asdict` returned, after they were stored as JSON."""
+    """Return an order from the fields of `dataclasses.asdict`, after they were stored as JSON."""
     return Order(
         taken=values["taken"],
         rows=tuple(values["rows"]),
@@ -363,6 +388,7 @@ def order_from_json(values: Mapping[str, Any]) -> Order:
 
 
 def _order(order: Order | Mapping[str, Any]) -> Order:
+    """Return an order, which may be given by its fields."""
     return order if isinstance(order, Order) else order_from_json(order)
 
 
@@ -371,6 +397,11 @@ PlainBlend = str | FrozenDict[str, float] | tuple[str, ...]
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
+    """Return the blends of train, valid and test in plain types.
+
+    Raises:
+        ConfigError: There are not three, none has data, or one is not a blend.
+    """
     blends = list(blend_per_split)
     has_data = any(blend is not None for blend in blends)
     if len(blends) != len(SPLITS) or not has_data:
@@ -378,7 +409,7 @@ def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend |
             "not a blend per split",
             where="blend_per_split",
             found=blends,
-            expected="three entries, for train, valid and test, None where a split has no data",
+            expected="three entries, for train, valid and test; None for a split without data",
         )
     plain_blends: list[Any] = []
     for split, blend in zip(SPLITS, blends, strict=True):
@@ -390,7 +421,15 @@ def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend |
 
 
 def _plain_blend(where: str, blend: Blend) -> PlainBlend:
-    """Return a blend in plain types, or raise ConfigError if it is none; `where` names its key."""
+    """Return a blend in plain types.
+
+    Args:
+        where: Name of the setting, for messages.
+        blend: The blend as it was given.
+
+    Raises:
+        ConfigError: It is not a blend, or a weight is not a number above 0.
+    """
     is_single = isinstance(blend, str | os.PathLike)
     prefixes: list[Any] = []
     if is_single:
@@ -405,24 +444,26 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
             expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
         )
 
-    names = [str(os.fspath(prefix)) for prefix in prefixes]
+    paths = [str(os.fspath(prefix)) for prefix in prefixes]
     if is_single:
-        return names[0]
+        return paths[0]
     if not isinstance(blend, Mapping):
-        return tuple(names)
+        return tuple(paths)
+
     weights = {}
-    for name, weight in zip(names, blend.values(), strict=True):
+    for path, weight in zip(paths, blend.values(), strict=True):
         is_number = isinstance(weight, Real) and not isinstance(weight, bool)
         if not is_number or not 0 < weight < math.inf:
             raise ConfigError(
                 "a weight must be a number above 0",
-                where=f"{where}, {name}",
+                where=f"{where}, {path}",
                 found=repr(weight),
                 remedy="leave out a dataset that is not to be used",
             )
-        weights[name] = float(weight)
+        weights[path] = float(weight)
     return FrozenDict(weights)
 
 
 def _is_prefix(value: object) -> bool:
+    """Return whether a value is a path that is not empty."""
     return isinstance(value, str | os.PathLike) and bool(os.fspath(value))

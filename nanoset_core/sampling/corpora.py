@@ -1,23 +1,29 @@
 """Count what a split reads of each corpus, whichever datasets of the blend contain its documents.
 
-A blend may read a corpus through several datasets: that of the corpus itself, and ones that were
-chosen or packed from it. These are its *members*. A document may be in several of them, or in a
-view several times. All numbers here follow from one definition:
+A blend may read a corpus through several datasets: that of the corpus itself, and views and packs
+that were made from it. These datasets are the *members* of the corpus. A document may be in several
+members, and several times in one of them. All numbers here follow from one definition:
 
-    The **epochs of a document** are the sum over all members of: its copies among the rows that the
-    split has of the member, times the epochs that the split takes of these rows.
+    epochs of a document = sum over all members of
+        copies of the document among the sequences that the split has of the member
+        * epochs that the split takes of these sequences
 
-The epochs of a member's rows are the samples taken over the samples of one epoch. If that is not a
-whole number, the shuffle decides which documents are read once more, so that the epochs of a
-document are an expected value. From them follow
+For example, a split takes 2 epochs of the corpus "web", and 3 epochs of a view with its best tenth.
+Documents of the view are read 2 + 3 = 5 times, and all others 2 times. With 1,000 tokens of web,
+100 of them in the view, that gives
 
-- the epochs of a corpus: the mean over the tokens that the members contain, each document counted once;
-- its unique tokens: those that are read at least once. A copy of a document in a member is read with the probability
-  that `share_read` returns, independently of other copies;
-- its repeated tokens: all other tokens that are taken.
+    epochs             (100 * 5 + 900 * 2) / 1,000 = 2.3: the mean over all tokens of the corpus
+    unique tokens      1,000: those that are read at least once
+    repeated tokens    2,300 - 1,000 = 1,300: all others that are taken
 
-Tokens with equal numbers of copies in all members are counted together, as a *part*: a corpus of a
-billion documents in two datasets has at most three parts, unless a view repeats documents.
+The epochs of a member are the samples taken over the samples of one epoch. If that is not a whole
+number, the shuffle decides which documents are read once more. Then the epochs of a document are an
+expected value, and a copy of a document is read with the probability that `share_read` returns,
+independently of other copies.
+
+Tokens with equal numbers of copies in all members are counted together, as a *part*. The example
+has two parts: a corpus of a billion documents in two datasets has at most three, unless a view
+repeats documents.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import Rows
 
 _ROUNDING = 1e-9
-"""Difference of epochs below which two numbers are the same."""
+"""Numbers of epochs that differ by less are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class CorpusPart:
     """Tokens of a corpus that have equal numbers of copies in all its members."""
 
     copies: tuple[int, ...]
-    """Copies in each member, in the order of the members; at least one has a copy."""
+    """Number of copies in each member, in the order of the members; not all are 0."""
     tokens: int
     """How many tokens these are, each counted once."""
 
@@ -54,24 +60,26 @@ class CorpusParts:
     members: tuple[str, ...]
     """Names of the datasets through which the split reads it."""
     prefixes: tuple[str, ...]
-    """Prefixes of the members' datasets."""
+    """Paths of these datasets without .bin and .idx."""
     parts: tuple[CorpusPart, ...]
+    """The tokens, grouped by their copies in the members."""
 
     @property
     def tokens(self) -> int:
-        """Tokens that the members contain, each document counted once."""
+        """Tokens that the members contain, where each document counts once."""
         return sum(part.tokens for part in self.parts)
 
     @property
     def is_shared(self) -> bool:
-        """Whether a document has several copies: in several members, or in one that repeats it."""
+        """Whether a document is in several members, or several times in one."""
         return any(sum(part.copies) > 1 for part in self.parts)
 
 
 def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
-    """Return how often a dataset is read.
+    """Return how often a dataset is read if a number of samples is taken of it.
 
-    This is counted in samples of one epoch, or in tokens if these are too few for a sample.
+    These are the samples over those of one epoch; or, if the dataset is too small for a sample,
+    their tokens over those of the dataset.
 
     Args:
         samples: Samples that are taken.
@@ -87,7 +95,10 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return the datasets of a split as corpora of their own, named by their files."""
+    """Return a corpus for each dataset of a split, named by its file.
+
+    This is for datasets that have no documents in common, or of which nothing is known.
+    """
     corpora = []
     for member in plan.members:
         name = os.path.basename(member.prefix)
@@ -102,35 +113,37 @@ class CorpusReader(Protocol):
     """Finds which datasets contain documents of the same corpora."""
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the corpora of datasets; `rows_by_prefix` maps each to the sequences of it that
-        count.
+        """Return the corpora that some datasets contain.
+
+        Args:
+            rows_by_prefix: Prefix of each dataset → the sequences that count, as a half-open range.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusCoverage:
-    """What a split reads of one corpus, through all members together."""
+    """What a split reads of one corpus, through all its members together."""
 
     corpus: str
     members: tuple[str, ...]
     """Names of the datasets through which it is read."""
     tokens_available: int
-    """Tokens that the members contain in the split, each document counted once."""
+    """Tokens of the corpus in the split, where each document counts once."""
     tokens: int
     """Tokens that the split takes, without padding."""
     unique_tokens: int
-    """Tokens taken that the run has not read before, neither in this split nor in an earlier phase."""
+    """Tokens that are taken for the first time, in this split and all earlier phases of the run."""
     repeated_tokens: int
     """All other tokens taken."""
     padding: int
     """Tokens of padding in the samples taken."""
     epochs: float
-    """Mean number of times that its documents are read, earlier phases of the run included."""
+    """How often its tokens are read on average, including earlier phases of the run."""
     most_epochs: float
-    """Number of times that the documents are read that are read most often."""
+    """How often those documents are read that are read most often."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types."""
+        """Return the fields as plain types."""
         values = asdict(self)
         values["members"] = list(self.members)
         return values
@@ -138,33 +151,34 @@ class CorpusCoverage:
 
 @dataclass(frozen=True, slots=True)
 class MemberReads:
-    """Samples that a run takes of one dataset."""
+    """The samples that a run takes of one dataset, and how they are shuffled."""
 
     tokens: int
-    """Tokens of its rows."""
+    """Tokens of the sequences that the split has of it."""
     before: int
     """Samples that earlier phases of the run took."""
     taken: int
     """Samples that the split takes."""
     epochs: int
-    """Epochs that the run's first phase shuffles."""
+    """Epochs that the first phase of the run shuffles."""
     separate_last_epoch: bool
-    """Whether the last of these is shuffled on its own."""
+    """Whether the last of these epochs is shuffled on its own."""
     distinct_samples: int | None = None
-    """Samples of it that can differ at most, if the trainer repeats one shuffled epoch of the
-    blend.
+    """Largest number of different samples that can be taken, if the trainer repeats one shuffled
+    epoch of the blend; otherwise None.
     """
 
     @staticmethod
     def of(plan: SplitPlan, config: NanosetConfig, member: MemberPlan, taken: int) -> MemberReads:
-        """Return the reads of a member of a split.
+        """Return the reads of one dataset of a split.
 
         Args:
             plan: Plan of the split.
             config: Configuration of the nanoset.
-            member: The member.
-            taken: Samples that the split takes of it.
+            member: Plan of the dataset.
+            taken: Samples that the split takes of the dataset.
         """
+        # One epoch of the blend divides its samples among the datasets by their weights.
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
             prefixes = [each.prefix for each in plan.members]
@@ -185,26 +199,26 @@ class MemberReads:
         )
 
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
-        """Return the tokens of a number of samples over the tokens of one epoch."""
+        """Return the tokens of some samples, divided by the tokens of one epoch."""
         if not self.tokens:
             return 0.0
         return samples * config.step / self.tokens
 
     def share_read(self, samples: int, config: NanosetConfig) -> float:
-        """Return the share of its tokens that the first samples of the run contain.
+        """Return the share of the dataset's tokens that the first samples of a run contain.
 
-        It is exact for a whole number of epochs that are shuffled one by one. If epochs are
-        shuffled together, it is the probability that at least one copy of a token is among the
-        samples.
+        If each epoch is shuffled on its own, the share grows in proportion to the samples of the
+        first epoch. If epochs are shuffled together, it is the probability that at least one of the
+        copies of a token, one for each epoch, is among the samples.
 
         Args:
-            samples: Number of these samples.
+            samples: How many of the dataset's samples the run has taken.
             config: Configuration of the nanoset.
         """
         if samples <= 0 or not self.tokens:
             return 0.0
 
-        # Epochs that are shuffled one by one: the first samples differ.
+        # Epochs that are shuffled one by one: no token is repeated within the first epoch.
         epochs_together = self.epochs
         if self.separate_last_epoch:
             epochs_together -= 1
@@ -216,8 +230,8 @@ class MemberReads:
                 n_distinct = min(n_distinct, self.distinct_samples)
             return min(self.share_of_tokens(n_distinct, config), 1.0)
 
-        # Epochs that are shuffled together: a token has as many copies, each among the samples or
-        # not.
+        # Epochs that are shuffled together: the token has a copy in each of them, and each copy is
+        # among the samples or not.
         samples_together = config.samples_in(epochs_together * self.tokens)
         if samples >= samples_together:
             return 1.0
@@ -230,9 +244,11 @@ def corpus_coverage(
 ) -> list[CorpusCoverage]:
     """Return what a split reads of each corpus.
 
+    Corpora that only earlier phases of the run have read are left out.
+
     Args:
-        corpora: Corpora of the split's datasets, and of those that earlier phases of the run read.
-        reads: Prefix → samples that are taken of each of these datasets.
+        corpora: Corpora of the split's datasets, and of those that earlier phases have read.
+        reads: Prefix of each of these datasets → the samples that are taken of it.
         config: Configuration of the nanoset.
     """
     rows = []
@@ -248,13 +264,18 @@ def corpus_coverage(
 def _coverage_of(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> CorpusCoverage:
-    # For each member: the epochs that the run has read at the end of the split, the tokens that the
-    # split takes over those of one epoch, and the share of its tokens that the run has read at the
-    # start and at the end of the split.
-    epochs = []
-    shares_taken = []
-    shares_before = []
-    shares_after = []
+    """Return what a split reads of one corpus.
+
+    Args:
+        corpus: The corpus.
+        members: The samples that are taken of each member, in the order of the members.
+        config: Configuration of the nanoset.
+    """
+    # All of these lists have one entry for each member.
+    epochs = []  # epochs read in the whole run, up to the end of the split
+    shares_taken = []  # tokens that the split takes, over those of one epoch
+    shares_before = []  # share of the tokens that the run has read at the start of the split
+    shares_after = []  # the same at its end
     for member in members:
         samples_of_run = member.before + member.taken
         epochs.append(epochs_drawn(samples_of_run, member.tokens, config))
@@ -275,17 +296,15 @@ def _coverage_of(
         epochs_of_tokens += part.tokens * part_epochs
         most_epochs = max(most_epochs, part_epochs)
 
+    # Round to whole tokens; the rest of the samples is padding.
     samples = sum(member.taken for member in members)
     tokens = round(taken)
     unique_tokens = min(round(unique), tokens)
-    available = corpus.tokens
-    mean_epochs = 0.0
-    if available:
-        mean_epochs = epochs_of_tokens / available
+    mean_epochs = epochs_of_tokens / corpus.tokens if corpus.tokens else 0.0
     return CorpusCoverage(
         corpus=corpus.corpus,
         members=corpus.members,
-        tokens_available=available,
+        tokens_available=corpus.tokens,
         tokens=tokens,
         unique_tokens=unique_tokens,
         repeated_tokens=tokens - unique_tokens,
@@ -296,14 +315,22 @@ def _coverage_of(
 
 
 def _weighted(part: CorpusPart, values: Sequence[float]) -> float:
-    """Return the sum of a value of each member, such as its epochs, times the copies of the part in
-    that member.
+    """Return the sum of the members' values, each times the copies of the part in the member.
+
+    Args:
+        part: The part.
+        values: A value of each member, such as its epochs.
     """
     return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
 
 
 def _probability(part: CorpusPart, shares_read: Sequence[float]) -> float:
-    """Return the probability that a token of a part is read at least once."""
+    """Return the probability that a token of a part is read at least once.
+
+    Args:
+        part: The part.
+        shares_read: Share of each member's tokens that is read.
+    """
     probability_unread = 1.0
     for copies, share in zip(part.copies, shares_read, strict=True):
         probability_unread *= (1.0 - share) ** copies
@@ -312,50 +339,76 @@ def _probability(part: CorpusPart, shares_read: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SharedLimit:
-    """A limit on the epochs of documents that several members contain, or one member several times."""
+    """A limit on the epochs of documents of which the datasets have several copies."""
 
     prefix: str
-    """Prefix of the member that has the limit."""
+    """Prefix of the dataset for which the limit is configured."""
     corpus: str
+    """The corpus that contains the documents."""
     holders: tuple[str, ...]
-    """Names of the members that contain the documents."""
+    """Names of the datasets that contain the documents."""
     copies: Mapping[str, int]
-    """Prefix → copies of these documents."""
+    """Prefix of each of these datasets → copies of a document in it."""
     limit: float
     """How often they may be read."""
 
     def times(self, epochs: Mapping[str, float]) -> float:
-        """Return how often these documents are read; `epochs` maps the prefix of each dataset to
-        its epochs.
+        """Return how often these documents are read.
+
+        Args:
+            epochs: Prefix of each dataset → its epochs.
         """
         return math.fsum(copies * epochs[prefix] for prefix, copies in self.copies.items())
 
     def is_exceeded(self, epochs: Mapping[str, float], tolerance: float = _ROUNDING) -> bool:
-        """Return whether these documents are read too often; `epochs` as in `times`."""
+        """Return whether these documents are read more often than the limit allows.
+
+        Args:
+            epochs: Prefix of each dataset → its epochs.
+            tolerance: Epochs above the limit that are ignored.
+        """
         return self.times(epochs) > self.limit + tolerance
 
 
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
-    """Return the limits on documents with several copies.
+    """Return the limits on documents of which the datasets have several copies.
 
-    A limit of a member holds for all its documents, so that each part of a corpus may have several
-    limits.
+    The limit of a dataset holds for all its documents. So a part of a corpus has a limit for each
+    of its datasets that has one.
 
     Args:
         corpora: Corpora of the datasets of a split.
-        limits: Prefix → how often a dataset may be read; one that is no key has no limit.
+        limits: Prefix → how often the dataset may be read; other datasets have no limit.
     """
     shared = []
     for corpus in corpora:
         if not corpus.is_shared:
             continue
         for part in corpus.parts:
-            holders = [number for number, copies in enumerate(part.copies) if copies]
-            names = tuple(corpus.members[number] for number in holders)
-            copies_by_prefix = {corpus.prefixes[number]: part.copies[number] for number in holders}
-            for prefix in copies_by_prefix:
-                if prefix in limits:
-                    shared.append(
-                        SharedLimit(prefix, corpus.corpus, names, copies_by_prefix, limits[prefix])
-                    )
+            shared += _limits_of_part(corpus, part, limits)
+    return shared
+
+
+def _limits_of_part(
+    corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
+) -> list[SharedLimit]:
+    """Return the limits on the documents of one part, one for each of its datasets that has one."""
+    names = []
+    copies_by_prefix = {}
+    for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
+        if copies:
+            names.append(name)
+            copies_by_prefix[prefix] = copies
+
+    shared = []
+    for prefix in copies_by_prefix:
+        if prefix in limits:
+            limit = SharedLimit(
+                prefix=prefix,
+                corpus=corpus.corpus,
+                holders=tuple(names),
+                copies=copies_by_prefix,
+                limit=limits[prefix],
+            )
+            shared.append(limit)
     return shared

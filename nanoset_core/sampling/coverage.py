@@ -1,6 +1,4 @@
-"""Compute what a planned split takes of each dataset: shares, epochs, and the tokens that no sample
-contains.
-"""
+"""Compute what a planned split takes of each dataset: shares, epochs and unread tokens."""
 
 from __future__ import annotations
 
@@ -18,16 +16,17 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import plain_sum
 
 _EXACT_SAMPLES = 1 << 20
-"""Samples of a blend up to which it is computed to count them: less than half a second, whatever
-the weights.
+"""Blends with at most this many samples are computed, in less than half a second, to count the
+samples of each dataset; larger ones are only estimated.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MemberCoverage:
-    """One dataset's part in the samples of a split."""
+    """What a split takes of one dataset."""
 
     prefix: str
+    """Path of the dataset without .bin and .idx."""
     sequences: int
     """Sequences of the dataset that belong to the split."""
     tokens: int
@@ -37,25 +36,28 @@ class MemberCoverage:
     share: float
     """Share of the split's samples that are taken of it, from 0 to 1."""
     samples_asked: int
-    """Samples that the blend plans to take; of a plain dataset, those that were requested, or all."""
+    """Samples that the blend plans to take; for a plain dataset, those requested, or all."""
     samples_given: int
-    """Samples that are taken of it; an estimate before a blend of over a million samples is built."""
+    """Samples that are taken. Before a blend of over a million samples is built, this is an
+    estimate.
+    """
     samples_built: int
-    """Samples that its index files contain; what is not taken is surplus."""
+    """Samples in its index files; those that are not taken are surplus."""
     tokens_taken: int
-    """Tokens of the samples that are taken of it, including padding if documents were packed into samples."""
+    """Tokens of the samples that are taken, including the padding of packed samples."""
     epochs: float
-    """Samples taken over samples of one epoch; if an epoch has no sample, tokens over tokens."""
+    """How often the dataset is read, as `epochs_drawn` counts it."""
     max_epochs: float | None
-    """How often it may be read, if there is a limit."""
+    """How often it may be read; None for no limit."""
     tokens_unseen: int | None
     """Tokens that no taken sample contains, up to one token for each sample; None if that depends
-    on how epochs were shuffled."""
+    on how epochs were shuffled.
+    """
     before: int = 0
-    """Samples that earlier phases of the run took of it; they count in `epochs`."""
+    """Samples that earlier phases of the run took; they count in `epochs`, too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types."""
+        """Return the fields as plain types, and the surplus."""
         values = asdict(self)
         values["surplus"] = self.samples_built - self.samples_given
         if not self.before:
@@ -126,7 +128,7 @@ def coverage(
 
 
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
-    """Return the samples that a split takes of each dataset; of a large blend, estimated by weight."""
+    """Return how many samples a split takes of each dataset; for a large blend, an estimate."""
     lengths = [member.samples_given for member in plan.members]
     if plan.blend is None:
         requested = config.samples(plan.split)
@@ -139,7 +141,10 @@ def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
 
 
 def _samples_by_weight(blend: BlendPlan) -> list[int]:
-    """Divide the samples of a blend by its weights: rounded down, the rest to those that lost most."""
+    """Divide the samples of a blend in proportion to its weights, without computing the blend.
+
+    Numbers are rounded down; the datasets that lose most by that get one of the remaining samples.
+    """
     weights = np.array(blend.weights, np.float64)  # (n_datasets,)
     due = weights / weights.sum() * blend.size
     counts = np.floor(due).astype(np.int64)
@@ -152,17 +157,21 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 def _tokens_unseen(
     member: MemberPlan, taken: int, config: NanosetConfig, samples_in_epoch: int | None
 ) -> int | None:
-    """Return the tokens of a dataset that no sample contains, or None if that depends on how epochs
-    were shuffled.
+    """Return how many tokens of a dataset no sample contains.
 
     Args:
-        member: Plan of the dataset's part of the split.
+        member: Plan of the dataset.
         taken: Samples that the split takes.
         config: Configuration of the nanoset.
         samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats that.
+
+    Returns:
+        The number of tokens, or None if that depends on how epochs were shuffled.
     """
     length = config.step
     extra = config.overlap
+
+    # Count the samples that the run has taken.
     if samples_in_epoch is not None:
         is_repeated = samples_in_epoch > member.samples_given
         if is_repeated and taken < samples_in_epoch:

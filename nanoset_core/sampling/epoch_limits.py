@@ -1,8 +1,8 @@
-"""Find what a split would read more often than it may.
+"""Find the datasets that a split would read more often than they may be read.
 
-A limit on a dataset holds for each of its documents. If other datasets of the blend contain a
-document, too, as a view of a corpus does, all readings of it count. `corpora.py` defines how often
-a document is read.
+The limit of a dataset holds for each of its documents. If other datasets of the blend contain the
+document, too, as a view of a corpus does, it counts how often they are read, too. `corpora.py`
+defines how often a document is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,22 +25,25 @@ from nanoset_core.sampling.splits import SplitName
 
 @dataclass(frozen=True, slots=True)
 class ExceededLimit:
-    """A dataset that a split would read more often than it may."""
+    """A dataset that a split would read more often than it may be read."""
 
     prefix: str
+    """Path of the dataset without .bin and .idx."""
     split: SplitName
     epochs: float
-    """How often it would be read; of documents with several copies, those that would be read most
-    often.
+    """How often it would be read. If documents have several copies, how often those would be read
+    that are read most often.
     """
     limit: float
     """How often it may be read."""
     holders: tuple[str, ...] = ()
-    """If documents have several copies: names of the datasets that contain those read most often."""
+    """Names of the datasets that contain the documents that are read most often, if these documents
+    have several copies; otherwise empty.
+    """
 
     @property
     def text(self) -> str:
-        """What would be read how often, in one clause."""
+        """What would be read how often, as a clause of a message."""
         times = f"{self.epochs:.2f} times in {self.split} (at most {self.limit:g})"
         if not self.holders:
             return f"{Path(self.prefix).name} {times}"
@@ -49,7 +53,7 @@ class ExceededLimit:
 
 
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
-    """Return how many samples may be built of a dataset.
+    """Return how many samples may be taken of a dataset without exceeding its limit.
 
     Args:
         tokens: Tokens of one epoch.
@@ -62,8 +66,17 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
 
 
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
-    """Return how often a dataset has to be read for a number of samples: the inverse of
-    `most_samples`.
+    """Return how often a dataset must be read for a number of samples.
+
+    This is the inverse of `most_samples`.
+
+    Args:
+        samples: Number of samples.
+        tokens: Tokens of one epoch.
+        config: Configuration of the nanoset.
+
+    Returns:
+        Epochs; infinite if an epoch has no sample and the trainer does not join epochs.
     """
     if samples <= 0 or not tokens:
         return 0.0
@@ -89,14 +102,18 @@ class EpochLimits:
     """Limits on how often datasets are read, and what is needed to check them."""
 
     by_prefix: Mapping[str, float]
-    """Prefix → how often the dataset may be read; one that is no key has no limit."""
+    """Prefix → how often the dataset may be read; other datasets have no limit."""
     reader: LengthReader
+    """Reads the datasets' `.idx` files."""
     corpora: CorpusReader | None
-    """Finds documents that several datasets contain; None if each dataset is a corpus of its own."""
+    """Finds documents that several datasets contain; None if datasets have none in common."""
 
     def shared(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
-        """Return the limits on documents with several copies in the datasets of a split and of
-        earlier phases.
+        """Return the limits on documents of which the datasets have several copies.
+
+        Args:
+            plan: Plan of the split. For train, the datasets of earlier phases count, too.
+            config: Configuration with which it was planned.
         """
         if self.corpora is None or not self.by_prefix:
             return []
@@ -107,8 +124,9 @@ class EpochLimits:
         return shared_limits(self.corpora.parts(rows), self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
-        """Return the limits that a split would break, with the margin that the trainer adds to each
-        dataset.
+        """Return the limits that a split would exceed.
+
+        The samples of a dataset include the margin that the trainer adds.
         """
         if config.samples(split) is None:
             return []  # one epoch, whatever the limit
@@ -153,7 +171,7 @@ def documents_read_too_often(
         config: Configuration of the nanoset.
         split: The split.
         limits: Prefix → how often a dataset may be read.
-        reader: Shared by splits that are planned together.
+        reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
         corpora: Finds documents that several datasets contain.
     """
     plan = plan_split(config, split, reader)
@@ -168,6 +186,39 @@ def _samples_drawn(member: MemberPlan) -> int:
     return member.samples_given if member.samples_target is None else member.samples_target
 
 
+class _EpochCounts(NamedTuple):
+    """How often a run reads datasets, counted in three ways; the keys are prefixes."""
+
+    built: dict[str, float]
+    """Epochs in the index files, which include the margin that the trainer adds."""
+    drawn: dict[str, float]
+    """Epochs of the samples that are taken."""
+    rounding: dict[str, float]
+    """Epochs by which `drawn` may be too high, since numbers of samples are rounded up."""
+
+
+def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
+    """Return how often a run reads the datasets of a split, including earlier phases of the run."""
+    earlier = {}
+    if plan.split == "train":
+        earlier = epochs_of_earlier_phases(config, reader)
+    counts = _EpochCounts(
+        built=dict(earlier), drawn=dict(earlier), rounding=dict.fromkeys(earlier, 0.0)
+    )
+
+    # Datasets of the split replace those of earlier phases: their numbers include the latter.
+    for member in plan.members:
+        tokens = member.tokens
+        before = member.taken_before - member.begin
+        requested = member.samples_requested
+        if requested is None:
+            requested = member.samples_given
+        counts.built[member.prefix] = epochs_needed(requested + before, tokens, config)
+        counts.drawn[member.prefix] = epochs_drawn(_samples_drawn(member) + before, tokens, config)
+        counts.rounding[member.prefix] = 2 * config.step / max(tokens, 1)
+    return counts
+
+
 def _shared_exceeded(
     plan: SplitPlan,
     config: NanosetConfig,
@@ -176,45 +227,38 @@ def _shared_exceeded(
     *,
     has_margin: bool = True,
 ) -> list[ExceededLimit]:
-    """Return for each dataset with a broken limit the documents that would be read most often.
+    """Return, for each dataset whose limit is exceeded, the documents that are read most often.
 
     Args:
         plan: Plan of the split.
         config: Configuration of the nanoset.
         shared: The limits on documents with several copies.
         reader: Reads the datasets' `.idx` files.
-        has_margin: Whether the samples count that are built of a dataset, or only those that the
-            blend takes.
+        has_margin: True checks the samples that are built of a dataset, False those that the blend
+            takes.
     """
     if not shared:
         return []
 
-    # Prefix → epochs that are built, epochs that are drawn, and the epochs by which these may be
-    # rounded up.
-    built = {}
-    if plan.split == "train":
-        built = epochs_of_earlier_phases(config, reader)
-    drawn = dict(built)
-    rounding = dict.fromkeys(built, 0.0)
-    for member in plan.members:
-        before = member.taken_before - member.begin
-        requested = member.samples_requested
-        if requested is None:
-            requested = member.samples_given
-        built[member.prefix] = epochs_needed(requested + before, member.tokens, config)
-        drawn[member.prefix] = epochs_drawn(_samples_drawn(member) + before, member.tokens, config)
-        rounding[member.prefix] = 2 * config.step / max(member.tokens, 1)
-
-    worst: dict[str, ExceededLimit] = {}
+    counts = _count_epochs(plan, config, reader)
+    worst_by_prefix: dict[str, ExceededLimit] = {}
     for limit in shared:
         if has_margin:
-            is_exceeded = limit.is_exceeded(built)
+            is_exceeded = limit.is_exceeded(counts.built)
         else:
-            is_exceeded = limit.is_exceeded(drawn, tolerance=limit.times(rounding))
-        times = limit.times(drawn)
-        known = worst.get(limit.prefix)
-        if is_exceeded and (known is None or times > known.epochs):
-            worst[limit.prefix] = ExceededLimit(
-                limit.prefix, plan.split, times, limit.limit, limit.holders
+            tolerance = limit.times(counts.rounding)
+            is_exceeded = limit.is_exceeded(counts.drawn, tolerance=tolerance)
+        if not is_exceeded:
+            continue
+
+        epochs = limit.times(counts.drawn)
+        worst = worst_by_prefix.get(limit.prefix)
+        if worst is None or epochs > worst.epochs:
+            worst_by_prefix[limit.prefix] = ExceededLimit(
+                prefix=limit.prefix,
+                split=plan.split,
+                epochs=epochs,
+                limit=limit.limit,
+                holders=limit.holders,
             )
-    return list(worst.values())
+    return list(worst_by_prefix.values())

@@ -1,8 +1,7 @@
-"""What happens if a nanoset would read a dataset more often than it may: nothing, an error, or
-another configuration.
+"""Apply the policy for datasets that a nanoset would read more often than it may.
 
-No trainer has such a rule. So the result is an ordinary configuration, with fewer samples or other
-weights, which the trainer gets as it is.
+No trainer has limits on epochs. So the result of a policy is an error, or an ordinary configuration
+with fewer samples or other weights, with which any trainer can be started.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
+"""What to do if a limit would be broken; `apply_epoch_limits` explains each."""
 
 
 class LimitedConfig(NamedTuple):
@@ -42,19 +42,21 @@ def apply_epoch_limits(
     Args:
         config: Configuration with the number of samples of every split that matters.
         limits: Prefix → how often a dataset may be read; one that is no key has no limit.
-        policy: What to do about a limit that would be broken. `raise` an InputError; `repeat`
-            documents all the same;
-            `stop`: request as many samples as the limits allow; `redistribute`: a dataset gives
-                what it may, and the
-            others of the blend give the rest, in proportion.
-        reader: Shared by splits that are planned together.
-        corpora: Finds documents that several datasets contain; None if each dataset is a corpus of
-            its own.
+        policy: What to do if a limit would be broken.
+
+            - `raise`: raise an InputError.
+            - `repeat`: repeat the documents; the configuration is not changed.
+            - `stop`: request only as many samples as the limits allow.
+            - `redistribute`: lower the weight of a dataset that has a limit, and raise those of the
+              others in proportion.
+        reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
+        corpora: Finds documents that several datasets contain; None if no dataset shares documents
+            with another one.
 
     Raises:
         InputError: A limit would be broken and the policy is `raise`, or the limits leave too few
             samples.
-        ConfigError: There are no weights to `redistribute`, or as `plan_split`.
+        ConfigError: There are no weights to redistribute, or for a reason of `plan_split`.
     """
     epoch_limits = EpochLimits(limits, reader or LengthReader(), corpora)
     exceeded: list[ExceededLimit] = []
@@ -73,18 +75,20 @@ def apply_epoch_limits(
 
 
 def _read_too_often(exceeded: list[ExceededLimit]) -> InputError:
+    """Return the error for limits that would be broken."""
     texts = dict.fromkeys(limit.text for limit in exceeded)
     return InputError(
         "a corpus would be read more often than max_epochs allows",
         found="; ".join(texts),
-        expected="with the margin that the trainer adds to each corpus's samples, no more than max_epochs",
-        remedy="ask for fewer samples, lower its weight, raise max_epochs, or let on_exhaustion be repeat, stop or "
-        "redistribute",
+        expected="no more than max_epochs, including the margin that the trainer adds "
+        "to each corpus's samples",
+        remedy="request fewer samples, lower its weight, raise max_epochs, "
+        "or set on_exhaustion to repeat, stop or redistribute",
     )
 
 
 def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return the configuration with as many samples of each split as keep every limit."""
+    """Return the configuration with the largest number of samples that keeps every limit."""
     samples: dict[SplitName, int | None] = {}
     for split in SPLITS:
         requested = config.samples(split)
@@ -97,8 +101,16 @@ def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
 def _allowed_samples(
     config: NanosetConfig, split: SplitName, requested: int, limits: EpochLimits
 ) -> int:
-    """Return the largest number of samples of a split, at most those requested, that keeps every
-    limit.
+    """Return the largest number of samples of a split that keeps every limit.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split.
+        requested: Samples that are requested: the largest possible result.
+        limits: The limits.
+
+    Raises:
+        InputError: Not even one sample keeps the limits.
     """
 
     def fits(samples: int) -> bool:
@@ -110,7 +122,7 @@ def _allowed_samples(
     if samples == 0:
         raise InputError(
             f"the limits on epochs leave no sample of the {split} split",
-            found=f"{requested:,} samples asked for",
+            found=f"{requested:,} samples requested",
             remedy="raise max_epochs, or give the split a larger share",
         )
     return samples
