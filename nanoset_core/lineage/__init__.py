@@ -1,1 +1,1 @@
-"""Lineage: from a sample back to the document, file and line that it came from, and the other way."""
+"""Follow samples back to the documents, files and lines that they came from, and back again."""

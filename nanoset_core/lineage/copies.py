@@ -1,4 +1,13 @@
-"""Documents with the same tokens as some that are named by id: copies under other ids."""
+"""Find copies of documents: documents with the same tokens under another id.
+
+When a document has to be taken down, its text may also be in the raw data under other ids. A copy
+has exactly the tokens of the named document. To find copies without reading all tokens, the search
+narrows the documents in three steps:
+
+1. Keep the documents with as many tokens as a named one. The tables of documents list the counts.
+2. If `held_out` stored hashes of documents, keep those with the hash of a named document.
+3. Read the tokens of the remaining documents and compare their digests.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +34,9 @@ from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.tables import document_groups
 
 MAX_COMPARED = 1_000_000
-"""Documents of one corpus whose tokens are compared, on a disk."""
+"""The tokens of at most this many documents of a corpus are compared."""
 MAX_COMPARED_REMOTELY = 20_000
-"""Documents of one corpus whose tokens are compared, in a bucket, where each may take a request."""
+"""The same limit for a corpus in a bucket, where each document may take a request."""
 MIN_TOKENS = 2
 """Shorter documents, such as an end token alone, are often equal by chance."""
 
@@ -39,29 +48,33 @@ class Copy(NamedTuple):
     file: str
     """Relative to the corpus's folder."""
     line: int
-    """1-based; of a table the row."""
+    """Number of its line, or of its row in a table, from 1."""
     id: str | None
+    """The copy's own id, if it has one."""
     tokens: int
+    """How many tokens it has."""
     of: str
     """Id of the first named document with these tokens."""
 
 
 class Copies(NamedTuple):
-    """What a search for copies found."""
+    """The result of a search for copies."""
 
     documents: Sequence[Copy]
-    """By corpus, then by number in the corpus."""
+    """Ordered by corpus, then by number in the corpus."""
     not_searched: Mapping[str, str]
     """Corpus that could not be read → the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Corpus:
-    """The current dataset of a corpus."""
+    """A corpus whose current dataset is open."""
 
     name: str
     dataset: Manifest
+    """Manifest of its current dataset."""
     sequences: MMapIndexedDataset
+    """The tokens."""
     is_named: bool
     """Whether ids name documents of this corpus."""
 
@@ -72,36 +85,39 @@ class _Corpus:
         itemsize = self.sequences.dtype.itemsize
         first_byte = np.array([start * itemsize])
         stop_byte = np.array([stop * itemsize])
+        # Of a dataset in a bucket, this downloads the bytes of this document alone.
         all_tokens = self.sequences.tokens_for(first_byte, stop_byte)
         return all_tokens[start:stop]
 
     def token_digest(self, document: int) -> bytes:
-        """Return a digest of the tokens of a document, whatever the dtype of its dataset."""
+        """Return a digest of a document's tokens, which does not depend on the dataset's dtype."""
         return hashlib.sha256(self.tokens(document).astype("<i8").tobytes()).digest()
 
 
 class _NamedDocument(NamedTuple):
-    """A document of a corpus that an id names."""
+    """A document of a corpus that the user named by its id."""
 
     number: int
-    """In the corpus."""
+    """Number in the corpus."""
     tokens: int
-    """How many it has."""
+    """How many tokens it has."""
     identity: str
+    """Its id."""
 
 
 class _NamedTokens:
-    """The tokens of the named documents."""
+    """Lengths, digests and hashes of the named documents, to compare other documents with."""
 
     def __init__(self) -> None:
         self.lengths: set[int] = set()
+        """How many tokens the named documents have."""
         self.id_by_digest: dict[bytes, str] = {}
         """Digest of tokens → id of the first named document with these tokens."""
         self._hashes_by_dtype: dict[np.dtype, set[int]] = {}
-        """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` keeps them."""
+        """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` stores them."""
 
     def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
-        """Add a document of a corpus, unless it is too short."""
+        """Add a named document of a corpus, unless it is too short."""
         if document.tokens < MIN_TOKENS:
             return
         self.lengths.add(document.tokens)
@@ -110,8 +126,16 @@ class _NamedTokens:
         self._hashes_by_dtype.setdefault(corpus.sequences.dtype, set()).add(token_hash)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes of all documents, uint64, shape (n_hashes,); None if some are in
-        another dtype.
+        """Return the hashes of all named documents, if all have a hash for this dtype.
+
+        A hash depends on the dtype of the tokens, so that datasets of different dtypes cannot be
+        compared by hashes.
+
+        Args:
+            dtype: Dtype of the dataset that is searched.
+
+        Returns:
+            Shape (n_hashes,), ascending; None if some documents are in datasets of another dtype.
         """
         if self._hashes_by_dtype.keys() != {dtype}:
             return None
@@ -125,39 +149,38 @@ def find_copies(
     *,
     ignored_ids: Sequence[str] = (),
 ) -> Copies:
-    """Return the documents with the same tokens as one of some named documents, without these
-    themselves.
+    """Find the documents whose tokens equal those of a document that is named by its id.
 
-    The current datasets of all corpora are searched. Documents of equal length are compared by
-    their tokens. If `held_out` keeps hashes of the documents of a shard, only those with an equal
-    hash are read.
+    The current datasets of all corpora are searched. The named documents themselves are not among
+    the results.
 
     Args:
         project: The project.
         ids: Ids of the named documents.
-        corpora: The corpora whose documents are named; default: all. The copies of these in other
-            corpora are found too, also those with the same id.
-        ignored_ids: Ids of documents that are no copies to report, such as those that are taken
-            down already.
+        corpora: The ids name documents of these corpora; by default of all. Copies in other corpora
+            are found, too, even those with the same id.
+        ignored_ids: Ids of documents that are not reported as copies, such as those that have been
+            taken down already.
+
+    Returns:
+        The copies, and the corpora that could not be searched.
     """
     searched, not_searched = _current_corpora(project, corpora)
 
-    # The named documents: their lengths, hashes, and digests of their tokens.
+    # Read the tokens of the named documents, and note which documents are not to be reported.
     named = _NamedTokens()
     ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
     for corpus in searched:
         try:
             for document in _documents_with(project, corpus, ids):
                 named.add(corpus, document)
-            ignored = [
-                document.number
-                for document in _documents_with(project, corpus, [*ids, *ignored_ids])
-            ]
-            ignored_by_corpus[corpus.name] = np.array(ignored, np.int64)
+            ignored = _documents_with(project, corpus, [*ids, *ignored_ids])
+            ignored_numbers = [document.number for document in ignored]
+            ignored_by_corpus[corpus.name] = np.array(ignored_numbers, np.int64)
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
 
-    # All other documents of such a length, compared with them.
+    # Compare all other documents with them. One corpus that cannot be read does not end the search.
     copies: list[Copy] = []
     for corpus in searched:
         if corpus.name in not_searched or not named.lengths:
@@ -172,26 +195,36 @@ def find_copies(
 def _current_corpora(
     project: Project, named_corpora: Collection[str]
 ) -> tuple[list[_Corpus], dict[str, str]]:
-    """Return the corpora with a current dataset, and corpus → why it cannot be read."""
+    """Open the current datasets of all corpora.
+
+    Args:
+        project: The project.
+        named_corpora: Ids name documents of these corpora; if there are none, of all corpora.
+
+    Returns:
+        The corpora that were opened; and corpus → why it cannot be read.
+    """
     outputs = project.outputs
     corpora: list[_Corpus] = []
     not_readable: dict[str, str] = {}
     for name in sorted(outputs.access.names(outputs.folder / DATASET.layout.folder)):
         try:
             dataset = outputs.current(DATASET.layout.folder, name)
-            if dataset is not None:
-                is_named = not named_corpora or name in named_corpora
-                corpora.append(
-                    _Corpus(name, dataset, open_dataset(dataset, is_sampled=True), is_named)
-                )
+            if dataset is None:
+                continue
+            sequences = open_dataset(dataset, is_sampled=True)
         except (NanosetError, OSError) as error:
             not_readable[name] = one_line(error)
+            continue
+        is_named = not named_corpora or name in named_corpora
+        corpora.append(_Corpus(name, dataset, sequences, is_named))
     return corpora, not_readable
 
 
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
-    """Return the documents of a corpus that some ids name; none if ids do not name documents of
-    this corpus.
+    """Return the documents of a corpus that have one of some ids.
+
+    There are none if the user named documents of other corpora only.
     """
     import pyarrow as pa
 
@@ -201,27 +234,28 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     documents: list[_NamedDocument] = []
     for group in document_groups(project, corpus.name, corpus.dataset):
         table = group.read(["id", "tokens"])
-        column = table.column("id").cast(pa.large_string()).combine_chunks()
-        # (n_named,) rows of the group
-        rows = np.flatnonzero(id_set.mask(column, hash_texts(column)))
+        id_column = table.column("id").cast(pa.large_string()).combine_chunks()
+        is_named = id_set.mask(id_column, hash_texts(id_column))  # (n_rows,) of the row group
+        rows = np.flatnonzero(is_named)
         named = table.take(pa.array(rows))
-        columns = zip(
-            rows.tolist(), named["tokens"].to_pylist(), named["id"].to_pylist(), strict=True
-        )
-        for row, tokens, identity in columns:
-            documents.append(_NamedDocument(group.first + row, tokens, identity))
+
+        numbers = (group.first + rows).tolist()
+        token_counts = named["tokens"].to_pylist()
+        identities = named["id"].to_pylist()
+        for number, tokens, identity in zip(numbers, token_counts, identities, strict=True):
+            documents.append(_NamedDocument(number, tokens, identity))
     return documents
 
 
 def _copies_in(
     project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
 ) -> list[Copy]:
-    """Return the copies in a corpus.
+    """Return the copies of named documents in one corpus.
 
     Args:
         project: The project.
         corpus: The corpus to search.
-        ignored: Numbers of documents that are no copies to report, int64, shape (n_ignored,).
+        ignored: Numbers of documents that are not reported, int64, shape (n_ignored,).
         named: The tokens of the named documents.
 
     Raises:
@@ -231,17 +265,19 @@ def _copies_in(
     candidates = np.setdiff1d(_candidates(project, corpus, sharded, named), ignored)
     max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
     if len(candidates) > max_compared:
-        too_many = f"{len(candidates):,} documents have as many tokens, too many to compare"
         raise StorageError(
-            f"{too_many}: a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"
+            f"{len(candidates):,} documents have as many tokens, too many to compare: "
+            "a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"
         )
 
+    # Compare the tokens themselves: document → id of the named document that it is a copy of.
     id_by_number: dict[int, str] = {}
     for number in candidates.tolist():
         digest = corpus.token_digest(number)
         if digest in named.id_by_digest:
             id_by_number[number] = named.id_by_digest[digest]
 
+    # Look up the file and line of each copy.
     copies: list[Copy] = []
     for place in sharded.places(project, list(id_by_number)):
         number = place["document"]
@@ -261,10 +297,18 @@ def _copies_in(
 def _candidates(
     project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
 ) -> NDArray[np.int64]:
-    """Return the numbers of the documents that may have the tokens of a named one, int64,
-    ascending.
+    """Return the documents whose length, and hash if there is one, is that of a named document.
+
+    Args:
+        project: The project.
+        corpus: The corpus to search.
+        sharded: The shards of its dataset.
+        named: The tokens of the named documents.
+
+    Returns:
+        Numbers in the corpus, int64, shape (n_candidates,), ascending.
     """
-    # Documents of equal length.
+    # Keep the documents with as many tokens as a named one.
     lengths = np.array(sorted(named.lengths), np.int32)
     parts = [np.empty(0, np.int64)]
     for group in document_groups(project, corpus.name, corpus.dataset):
@@ -272,10 +316,10 @@ def _candidates(
         parts.append(group.first + np.flatnonzero(np.isin(tokens, lengths)))
     candidates = np.concatenate(parts)
 
-    # Of shards whose hashes `held_out` keeps, those with an equal hash: this spares reading most of
-    # their tokens. Hashes depend on the dtype of the dataset.
-    hashes = named.hashes(corpus.sequences.dtype)
-    if hashes is None:
+    # Of shards with stored hashes, keep the documents with the hash of a named one. Then the tokens
+    # of most others need not be read.
+    named_hashes = named.hashes(corpus.sequences.dtype)
+    if named_hashes is None:
         return candidates
     parts = [np.empty(0, np.int64)]
     for shard, (first, stop) in enumerate(pairwise(sharded.firsts.tolist())):
@@ -283,6 +327,8 @@ def _candidates(
         if len(in_shard):
             shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
             if shard_hashes is not None:
-                in_shard = in_shard[np.isin(shard_hashes[in_shard - first], hashes)]
+                # (n_in_shard,)
+                has_named_hash = np.isin(shard_hashes[in_shard - first], named_hashes)
+                in_shard = in_shard[has_named_hash]
         parts.append(in_shard)
     return np.concatenate(parts)

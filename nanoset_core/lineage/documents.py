@@ -1,9 +1,12 @@
 """Find the file and line that a document came from, and the document of a line.
 
-The dataset of a corpus is its shards, concatenated, and the `documents.parquet` of each shard has
-one row for each document. The manifest of the set of shards, or of each shard if there are few,
-says how many documents a shard has. From these counts follows which shard holds a document, and of
-that shard's table only the row group with the row is read.
+The dataset of a corpus consists of its shards, concatenated. Each shard has a table of its
+documents, `documents.parquet`, with a row for each document. With shards of 3, 2 and 4 documents,
+document 4 of the corpus is row 1 of shard 1.
+
+The number of documents in each shard is in the manifest of the set of shards, or in the manifests
+of the shards themselves. So a document's shard is known without opening a table, and of that
+shard's table only the row group with the row is read.
 """
 
 from __future__ import annotations
@@ -40,28 +43,31 @@ from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.files import TokenizerPath
 
 _TABLES_AT_ONCE = 4
-"""Tables that are in memory at once; each takes some ten megabytes."""
+"""How many tables are in memory at once; each takes some ten megabytes."""
 _SHARDS_AT_ONCE = 128
-"""Shards in a bucket whose files are requested at once."""
+"""From how many shards in a bucket files are requested at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class InspectionContext:
-    """A project's outputs, and its settings if these are known."""
+    """The outputs to search, and the settings of the project if they are known."""
 
     outputs: OutputRoot
-    """Small blocks are read of its files."""
+    """The outputs, opened for reading small parts of their files."""
     config: ProjectConfig | None
     """The project's settings; if None, no raw text is read."""
     tokenizer_file: TokenizerPath | None
     """The tokenizer's file; if None, no tokens are decoded."""
     datasets: Datasets = field(compare=False, repr=False)
-    """Opens each dataset once."""
+    """The datasets that were opened, so that each is opened once."""
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
-        """Open a project, or an output root alone: then no raw text is read, and nothing is
-        decoded.
+        """Open the outputs of a project, or those below an output root.
+
+        Args:
+            project_or_root: A project; or an output root alone, without whose settings no raw text
+                is read, and no tokens are decoded.
         """
         if isinstance(project_or_root, Project):
             config = project_or_root.config
@@ -81,7 +87,7 @@ class InspectionContext:
         )
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the inventory that a corpus's dataset was made from, or None if it was removed."""
+        """Return the inventory that a corpus's dataset was made from, or None if it was deleted."""
         digest = dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(
             self.outputs.folder / INVENTORY.layout.folder / dataset.name / digest
@@ -100,15 +106,15 @@ class DocumentOrigin:
     document: int
     """Number in the corpus, from 0: its row in the tables of documents, columns and attributes."""
     file: str
-    """Relative to the corpus's folder."""
+    """Path of its file, relative to the corpus's folder."""
     line: int
-    """1-based; in a Parquet or Arrow file the row."""
+    """Number of its line, or of its row in a Parquet or Arrow file, from 1."""
     byte_offset: int
-    """Of the line in the decompressed file; -1 for a row of a table."""
+    """First byte of the line in the decompressed file; -1 for a row of a table."""
     id: str | None
     """The document's own id, if it has one."""
     tokens: int
-    """Special ones included."""
+    """How many tokens it has, special ones included."""
     shard: str
     """Digest of the shard that holds it."""
     view: str | None = None
@@ -123,23 +129,23 @@ class DocumentOrigin:
 
 
 class ShardRow(NamedTuple):
-    """Where the row of a document is."""
+    """The row that describes a document in the table of a shard."""
 
     shard: int
     """Position of the shard in `Lineage.shards`."""
     row: int
-    """Row of the shard's table of documents."""
+    """Row of the shard's table of documents, from 0."""
 
 
 class Lineage:
-    """The documents of a dataset by number, by id and by line.
+    """Finds the documents of a dataset by number, by id and by line.
 
-    Numbers are those of the corpus or view. Documents of a packed dataset have the numbers that
-    they had in the dataset that was packed.
+    Documents are numbered as in the corpus or view. Packs have no numbers of their own: their
+    documents have the numbers of the dataset that was packed.
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        """Open the documents of a dataset.
+        """Look up the shards of a dataset.
 
         Raises:
             MissingError: Its shards, or a dataset that it was made from, were deleted.
@@ -147,19 +153,22 @@ class Lineage:
         outputs = dataset.outputs
         self._numbered = dataset.unpacked
         self.dataset = dataset.corpus.manifest
-        """Of the corpus."""
+        """Manifest of the corpus's dataset, even if `dataset` is a view or packs."""
         self.corpus = self.dataset.name
+        """Name of the corpus."""
         self.tokenized = shards_of(outputs, self.dataset)
         """Manifest of the set of shards."""
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
-        """Digests, in the order of the documents."""
+        """Digests of the shards, in the order of the documents."""
         self.numbers = LineNumbers.of(self.tokenized.facts)
+        """Converts line numbers within pieces of a file to line numbers within the file."""
         self.access = outputs.access
+        """Reads files of the outputs, from a disk or a bucket."""
         self._folder = outputs.folder / SHARDS / self.corpus
         counts = self.tokenized.facts.get(BY_SHARD, ())
         self._begins: list[int] = list(accumulate(counts, initial=0))
-        """First documents of the shards whose counts are known so far, and the stop of the last of
-        these shards.
+        """Number of the first document of each shard whose count is known so far, and the number
+        after the last document of these shards. Counts are read when they are needed.
         """
 
     def folder(self, shard: int) -> Path:
@@ -167,24 +176,28 @@ class Lineage:
         return self._folder / self.shards[shard]
 
     def place(self, document: int) -> ShardRow:
-        """Return the shard and the row of its table that hold a document of the corpus.
+        """Return the shard and the row of its table that describe a document of the corpus.
+
+        Args:
+            document: Number in the corpus.
 
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        if document >= 0:
-            # Ask as many shards for their counts as it takes to get to the document.
-            while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
-                self.first_document(len(self._begins))
-            if document < self._begins[-1]:
-                # Shards without documents begin where the next one does: the last one that begins
-                # here has it.
-                shard = bisect_right(self._begins, document) - 1
-                return ShardRow(shard, document - self._begins[shard])
-        raise self._no_such_document(document, self.dataset)
+        # Read the counts of shards up to the one that has the document.
+        while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
+            self.first_document(len(self._begins))
+        if not 0 <= document < self._begins[-1]:
+            raise self._no_such_document(document, self.dataset)
+
+        # A shard without documents has the same first document as the shard after it: the last
+        # shard with this first document has it.
+        shard = bisect_right(self._begins, document) - 1
+        return ShardRow(shard, document - self._begins[shard])
 
     @staticmethod
     def _no_such_document(document: int, dataset: Manifest) -> SampleIndexError:
+        """Return the error for a number that is not that of a document of a dataset."""
         return SampleIndexError(
             "no such document",
             where=dataset.url(),
@@ -198,14 +211,15 @@ class Lineage:
         return DocumentRows(path, self._document_count(shard))
 
     def tables(self, shards: Sequence[int]) -> Iterator[tuple[int, DocumentRows]]:
-        """Yield some shards, each with its table."""
+        """Yield each of some shards with its table of documents."""
         for group in self._groups(shards):
             tables = self.access.each(self.table, group)
             yield from zip(group, tables, strict=True)
 
     def first_document(self, shard: int) -> int:
-        """Return the number of a shard's first document."""
+        """Return the number of a shard's first document, from the counts of the shards before."""
         if len(self._begins) <= shard:
+            # Counts of several shards are read at once.
             for group in self._groups(range(len(self._begins) - 1, len(self.shards))):
                 for count in self.access.each(self._document_count, group):
                     self._begins.append(self._begins[-1] + count)
@@ -214,10 +228,10 @@ class Lineage:
         return self._begins[shard]
 
     def _groups(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield shards in groups whose files are read at once.
+        """Yield shards in groups whose files are requested at once.
 
-        One by one if they are on this machine, where nothing is gained, and if there may be no room
-        for the copies of several.
+        In a bucket, this hides how long each request takes. Shards are alone in their group if they
+        are on a disk, where nothing is gained, and if the room for copies is limited.
         """
         has_room = self.access.has_copies and self.access.capacity is None
         size = _SHARDS_AT_ONCE if has_room else 1
@@ -225,11 +239,15 @@ class Lineage:
             yield shards[start : start + size]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from, in the order of the request; each row group is read
-        once.
+        """Return where documents came from.
+
+        Request many documents together: then each row group is read once.
 
         Args:
             documents: Numbers in the dataset, or in the dataset that was packed.
+
+        Returns:
+            The origins, in the order of the request.
 
         Raises:
             SampleIndexError: The dataset has no such document.
@@ -258,16 +276,18 @@ class Lineage:
             place = self.place(document)
             rows_by_shard.setdefault(place.shard, {})[document] = place.row
 
-        # A bucket is asked for many tables at once, of which only few are in memory.
+        # From a bucket, many tables are downloaded at once, but only few are in memory.
         reading = Semaphore(_TABLES_AT_ONCE)
 
         def read(shard: int) -> list[DocumentOrigin]:
-            rows = rows_by_shard[shard]
+            """Return the origins of the documents that are requested from one shard."""
+            row_by_document = rows_by_shard[shard]
             table = self.table(shard)
             with reading:
-                values = table.read(list(rows.values()))
+                rows = table.read(list(row_by_document.values()))
             return [
-                self._origin(shard, number, row) for number, row in zip(rows, values, strict=True)
+                self._origin(shard, document, row)
+                for document, row in zip(row_by_document, rows, strict=True)
             ]
 
         if self.access.has_copies:
@@ -281,27 +301,28 @@ class Lineage:
         return [origin_by_document[document] for document in documents]
 
     def find_number(self, number: int) -> Iterator[DocumentOrigin]:
-        """Yield the document with a number in the corpus, as often as the dataset has it."""
+        """Yield the document with a number in the corpus, once for each copy in the dataset."""
         if 0 <= number < self.dataset.facts["documents"]:
             yield from self._copies(self._corpus_origins([number])[0])
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
-        """Yield the documents with an id; the ids of all shards are read."""
+        """Yield the documents with an id, for which the ids of all shards are read."""
         yield from self._search(range(len(self.shards)), {"id": identity})
 
     def find_line(
         self, file: str, line: int, shards: Sequence[int] | None = None
     ) -> Iterator[DocumentOrigin]:
-        """Yield the document of a line or row.
+        """Yield the document of a line or row, once for each copy in the dataset.
 
         Args:
-            file: Relative to the corpus's folder.
-            line: 1-based.
-            shards: The shards that may hold it, if these are known.
+            file: Path of the file, relative to the corpus's folder.
+            line: Number of the line or row, from 1.
+            shards: The shards that may have the document; None if that is not known.
         """
         if shards is None:
             shards = range(len(self.shards))
-        # A file that was cut without being read has lines that are numbered within its pieces.
+        # If a file was cut into pieces without being read, tables number its lines within each
+        # piece. Then several lines of the file may have the number that is searched.
         place = self.numbers.in_piece(file, line)
         line_in_table = line if place is None else place[1]
         for origin in self._search(shards, {"file": file, "line": line_in_table}):
@@ -311,14 +332,22 @@ class Lineage:
     def _search(
         self, shards: Sequence[int], values: Mapping[str, object]
     ) -> Iterator[DocumentOrigin]:
-        """Yield the documents whose rows have some values: column → value."""
+        """Yield the documents of some shards whose rows have some values.
+
+        Args:
+            shards: The shards to search.
+            values: Column → value.
+        """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):
                 document = self.first_document(shard) + row
                 yield from self._copies(self._origin(shard, document, row_values))
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
-        """Yield a document of the corpus once for each copy in the dataset; a corpus has one."""
+        """Yield a document of the corpus once for each copy in the dataset.
+
+        A corpus has one copy of each document, and a view none, one or several.
+        """
         view = self._numbered
         if view.is_whole_corpus:
             yield origin
@@ -327,7 +356,13 @@ class Lineage:
             yield replace(origin, view=view.name, view_document=number)
 
     def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
-        """Return the origin of a document from the values of its row."""
+        """Return where a document came from.
+
+        Args:
+            shard: The shard that has it.
+            document: Number in the corpus.
+            values: Column → value in its row of the shard's table.
+        """
         return DocumentOrigin(
             corpus=self.corpus,
             document=document,
@@ -340,7 +375,7 @@ class Lineage:
         )
 
     def _document_count(self, shard: int) -> int:
-        """Return how many documents a shard has; asks its manifest unless the count is known."""
+        """Return how many documents a shard has, if need be from its manifest."""
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
         path = self.access.fetch(self.folder(shard) / MANIFEST)
@@ -348,8 +383,8 @@ class Lineage:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MissingError(
-                "the manifest of a shard of the dataset is gone or damaged",
+                "the manifest of a shard of the dataset is missing or damaged",
                 where=self.access.url(path),
                 found=repr(error),
-                remedy="run `nanoset build`: it makes it again",
+                remedy="run `nanoset build`: it rebuilds the shard",
             ) from error

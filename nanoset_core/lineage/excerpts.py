@@ -1,4 +1,8 @@
-"""Text to look at: decoded from tokens, and cut from the raw files that the tokens came from."""
+"""Show people the text of some tokens: decoded, and as it is in the raw file today.
+
+A raw file may have been edited since it was tokenized. So the line that a document came from is
+tokenized again, and its text is only shown as the text of the tokens if it gives the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -22,43 +26,48 @@ from nanoset_core.tokenizers.files import TokenizerPath, stat_signature
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 MAX_CHARACTERS = 160
-"""Of a text that is shown."""
+"""Longer excerpts are cut."""
 _MAX_DECODED_TOKENS = 96
-"""Enough for these characters."""
+"""Tokens that are decoded for an excerpt; these give enough characters."""
 _MAX_TOKENIZED_CHARACTERS = 4 << 20
-"""Longer texts are not tokenized again for an excerpt."""
+"""Longer texts are not tokenized again, because it would take too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceExcerpt:
-    """The raw text at the place of some tokens."""
+    """The raw text that some tokens came from, as it is in the raw file now."""
 
     state: SourceState
-    """`unchanged`: the line gives the same tokens; `unknown`: it was not tokenized again."""
+    """`unchanged`: the line gives the same tokens; `changed`: it does not; `gone`: the file was
+    deleted; `unknown`: the line was not tokenized again.
+    """
     text: str | None
-    """The start of the raw text of the tokens; None if it was changed, or not read."""
+    """The start of the text of the tokens; None if it was changed, or not read."""
     note: str
-    """The reason for the state, or why nothing was read."""
+    """Why the excerpt has this state."""
 
 
 class LocatedTokens(NamedTuple):
-    """A text as tokens."""
+    """The tokens of a text, and where each of them begins in it."""
 
     ids: NDArray[np.int64]
-    """Shape (n_tokens,)."""
+    """Token ids, shape (n_tokens,)."""
     begins: list[int]
-    """Position in the text of the character at which each token begins."""
+    """Index of the first character of each token."""
 
 
 class Retokenizer(NamedTuple):
-    """Tokenizes texts by the reference engine, under the options that a dataset was made with."""
+    """Tokenizes texts with the tokenizer and options that a dataset was made with."""
 
     reference: ReferenceEngine
+    """Hugging Face's tokenizers: the engine that knows where each token begins."""
     framing: Framing
+    """The special tokens around each document."""
 
     def locate(self, text: str) -> LocatedTokens:
-        """Return the tokens of a document with this text, and where in the text they begin."""
+        """Return the tokens that a document with this text has, special tokens included."""
         ids, begins = self.reference.locate(text)
+        # A text without tokens gets no special tokens either, unless the options say so.
         before: tuple[int, ...] = ()
         after: tuple[int, ...] = ()
         if ids or self.framing.empty == "sequence":
@@ -68,51 +77,69 @@ class Retokenizer(NamedTuple):
         return LocatedTokens(np.array([*before, *ids, *after], np.int64), all_begins)
 
     def decode(self, tokens: NDArray[Any]) -> str:
-        """Return the text of tokens, special ones spelled out."""
+        """Return the text of some tokens, with special tokens spelled out."""
         return decode_tokens(self.reference.tokenizer, tokens.tolist(), self.reference.file)
 
 
 def retokenizer(
     tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]
 ) -> Retokenizer | None:
-    """Return the retokenizer of a dataset with these options; None if this is not the tokenizer
-    that made it.
+    """Return an object that tokenizes texts again as a dataset was tokenized.
+
+    Args:
+        tokenizer_file: The project's tokenizer, if it is known.
+        options: The options in the recipe of a corpus's dataset.
+
+    Returns:
+        None if the dataset was made with another tokenizer.
     """
-    if (
-        tokenizer_file is None
-        or tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]
-    ):
+    if tokenizer_file is None:
         return None
-    framing = options["framing"]
+    if tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
+        return None
     engine = _loaded(tokenizer_file, stat_signature(tokenizer_file))
-    return Retokenizer(
-        engine, Framing(tuple(framing["before"]), tuple(framing["after"]), framing["empty"])
+    framing_options = options["framing"]
+    framing = Framing(
+        tuple(framing_options["before"]),
+        tuple(framing_options["after"]),
+        framing_options["empty"],
     )
+    return Retokenizer(engine, framing)
 
 
 @lru_cache(maxsize=2)
 def _loaded(file: TokenizerPath, _signature: object) -> ReferenceEngine:
-    """Load a tokenizer; the signature of the file is part of the key, so that a changed file is
-    loaded again.
+    """Load a tokenizer, or return it from the cache.
+
+    Args:
+        file: The tokenizer's file.
+        _signature: Its size and times. It is part of the cache's key, so that a file which was
+            changed is loaded again.
     """
     return reference_engine(file)
 
 
 class Excerpts:
-    """Excerpts for the documents of one dataset.
-
-    Args:
-        context: Its settings name the raw folder and the tokenizer.
-        dataset: Manifest of the corpus's dataset.
-    """
+    """Makes excerpts of the documents of one corpus."""
 
     def __init__(self, context: InspectionContext, dataset: Manifest) -> None:
+        """Load the tokenizer of a dataset, if the project still has it.
+
+        Args:
+            context: Its settings name the raw folder and the tokenizer.
+            dataset: Manifest of the corpus's dataset.
+        """
         self._config = context.config
         self._options = dataset.recipe["options"]
         self._retokenizer = retokenizer(context.tokenizer_file, self._options)
 
+    @property
+    def has_raw_text(self) -> bool:
+        """Whether the raw folder is known."""
+        return self._config is not None
+
     def decoded(self, tokens: NDArray[Any]) -> str | None:
-        """Return the start of some tokens as text; None without their tokenizer."""
+        """Return the first of some tokens as text, or None if their tokenizer is not known."""
         if self._retokenizer is None:
             return None
         text = self._retokenizer.decode(tokens[:_MAX_DECODED_TOKENS])
@@ -124,42 +151,63 @@ class Excerpts:
         tokens: NDArray[Any] | None,
         document_tokens: tuple[int, int],
     ) -> SourceExcerpt | None:
-        """Return what the raw file now has at some tokens of a document; None without the raw
-        folder.
+        """Return the text that some tokens of a document came from, read from its raw file now.
 
         Args:
             origin: The document.
-            tokens: All tokens of the document, shape (n_tokens,); None if these are not known.
-            document_tokens: Which of these are of interest: (start, stop).
+            tokens: All tokens of the document, shape (n_tokens,), to compare them with the raw
+                text; None if they are not known.
+            document_tokens: The range (start, stop) of them whose text is returned.
+
+        Returns:
+            None if the raw folder is not known.
         """
         if self._config is None:
             return None
         folder = self._config.corpus_folder(origin.corpus)
         text = next(read_texts(folder, [origin], self._options["text_key"]))
         if isinstance(text, MissingError):
-            return SourceExcerpt("gone", None, f"{folder / origin.file} is not there any more")
+            return SourceExcerpt("gone", None, f"{folder / origin.file} does not exist any more")
+        if isinstance(text, FormatError):
+            return SourceExcerpt("changed", None, f"{text.what}: {text.found}")
         if isinstance(text, NanosetError):
-            state: SourceState = "changed" if isinstance(text, FormatError) else "unknown"
-            return SourceExcerpt(state, None, f"{text.what}: {text.found}")
+            return SourceExcerpt("unknown", None, f"{text.what}: {text.found}")
+        return self._cut(text, tokens, document_tokens)
 
-        # Which characters the tokens are of is only known if the text gives these tokens.
+    def _cut(
+        self, text: str, tokens: NDArray[Any] | None, document_tokens: tuple[int, int]
+    ) -> SourceExcerpt:
+        """Return the part of a document's raw text that gives some of its tokens.
+
+        Args:
+            text: The whole text of the document, as it is in the raw file now.
+            tokens: All tokens of the document, shape (n_tokens,), if they are known.
+            document_tokens: The range (start, stop) of them whose text is returned.
+        """
+        # If the text cannot be compared, show how it begins.
         if self._retokenizer is None or tokens is None or len(text) > _MAX_TOKENIZED_CHARACTERS:
-            return SourceExcerpt("unknown", shorten(text, False), "from the document's beginning")
+            return SourceExcerpt("unknown", shorten(text), "from the document's beginning")
         try:
             located = self._retokenizer.locate(text)
         except EncodingError as error:
-            return SourceExcerpt("unknown", shorten(text, False), f"{error.what}: {error.found}")
+            return SourceExcerpt("unknown", shorten(text), f"{error.what}: {error.found}")
+
+        # Only a text that gives the same tokens tells which characters belong to which token.
         if not np.array_equal(located.ids, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
-        character_bounds = [*located.begins, len(text)]
+        character_bounds = [*located.begins, len(text)]  # (n_tokens + 1,)
         start, stop = document_tokens
         excerpt = text[character_bounds[start] : character_bounds[stop]]
-        return SourceExcerpt("unchanged", shorten(excerpt, False), "the line gives the same tokens")
+        return SourceExcerpt("unchanged", shorten(excerpt), "the line gives the same tokens")
 
 
-def shorten(text: str, has_more: bool) -> str:
-    """Return the first characters of a text, with an ellipsis if it has more, or if there is more
-    than the text.
+def shorten(text: str, has_more: bool = False) -> str:
+    """Cut a text to at most MAX_CHARACTERS characters and an ellipsis.
+
+    Args:
+        text: The text.
+        has_more: Whether the text is itself the start of a longer one, so that even a short text
+            ends with an ellipsis.
     """
     if len(text) <= MAX_CHARACTERS and not has_more:
         return text

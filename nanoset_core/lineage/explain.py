@@ -1,4 +1,11 @@
-"""Find the documents that a sample's tokens come from, in order."""
+"""Find the documents that a sample's tokens come from.
+
+A sample of a nanoset consists of parts of sequences, here called spans. The index arrays of the
+nanoset say which: sequence, first token and stop. A sequence is a document of a corpus or view, or
+contains several documents if it was packed. So the search follows
+
+    sample → spans of sequences → pieces of documents → file and line
+"""
 
 from __future__ import annotations
 
@@ -19,7 +26,7 @@ from nanoset_core.loading.blended_nanoset import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.dataset import Dataset
+from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +36,13 @@ class PieceOrigin:
     origin: DocumentOrigin
     """The document."""
     sample_tokens: tuple[int, int]
-    """(start, stop) within the sample."""
+    """Their range (start, stop) within the sample."""
     document_tokens: tuple[int, int]
-    """(start, stop) within the document."""
+    """Their range (start, stop) within the document."""
     text: str | None
-    """The first of these tokens, decoded; None without the tokenizer that made them."""
+    """The first of these tokens, decoded; None if their tokenizer is not known."""
     source: SourceExcerpt | None
-    """The same place in the raw file; None without the raw folder."""
+    """The same text in the raw file now; None if the raw folder is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +50,34 @@ class SampleOrigin:
     """Where the tokens of one sample come from."""
 
     name: str
-    """Of the nanoset."""
+    """Name of the nanoset."""
     split: str
     """Train, valid or test."""
     sample: int
-    """Its number, from 0."""
+    """Number of the sample in the split, from 0."""
     corpus: str
-    """Whose tokens it holds."""
+    """The dataset that its tokens are from: a corpus, view or packs."""
     corpus_sample: int
-    """Its number among that corpus's own samples, before they are blended."""
+    """Its number among the samples of that dataset, before they are blended."""
     tokens: int
-    """Tokens of the corpus in it."""
+    """How many tokens of the dataset it has."""
     pad_tokens: int
-    """Tokens that fill it up."""
+    """How many tokens of padding it has."""
     pieces: tuple[PieceOrigin, ...]
-    """In order; documents without tokens have none."""
+    """The documents in it, in order; those without tokens are left out."""
 
 
 class MemberSample(NamedTuple):
-    """A sample of a split, by the dataset of the blend that it is from."""
+    """A sample of a split, as a sample of one dataset of its blend."""
 
     row: int
     """Position in the request."""
     number: int
-    """Number among the dataset's own samples."""
+    """Number among the samples of the dataset."""
     spans: NDArray[np.int64]
-    """Sequence, first token in it and stop of each of its pieces, int64, shape (n_pieces, 3)."""
+    """The spans that it consists of: columns sequence, first token in it and stop, shape
+    (n_spans, 3).
+    """
 
 
 def explain_sample(
@@ -76,18 +85,18 @@ def explain_sample(
 ) -> SampleOrigin:
     """Return the documents that the tokens of a sample come from.
 
-    Only the shards that hold these documents are opened, and of their tables only the row groups
-    with their rows.
+    Only the shards of these documents are opened, and of their tables only a few row groups are
+    read, so that this is fast for corpora of any size.
 
     Args:
-        project_or_root: A project, or its output root alone; then no raw text is read, and nothing
-            decoded.
+        project_or_root: A project; or its output root alone, without whose settings no raw text is
+            read, and no tokens are decoded.
         name: Name of a nanoset.
         split: `train`, `valid` or `test`.
-        k: Number of the sample; negative ones count from the end.
+        k: Number of the sample; negative numbers count from the end.
 
     Raises:
-        MissingError: The nanoset or its shards are gone; see also `load_nanoset`.
+        MissingError: The nanoset or its shards were deleted; see also `load_nanoset`.
         StaleError: See `load_nanoset`.
         SampleIndexError: There is no such sample, or it was consumed by the run that the nanoset
             continues.
@@ -98,11 +107,14 @@ def explain_sample(
     first_sample = loaded.config.consumed_samples if split == "train" else 0
     if 0 <= operator.index(k) < first_sample:
         raise SampleIndexError(
-            "the run had consumed this sample before it went on with this nanoset",
+            "the run had consumed this sample before it continued with this nanoset",
             where=f"{name} {split}",
             found=k,
             expected=f"{first_sample} or more",
-            remedy="look in the nanoset that it was started with: `continue_from` in nanoset.yaml names its handoff",
+            remedy=(
+                "look in the nanoset that the run was started with: "
+                "`continue_from` in nanoset.yaml names its handoff"
+            ),
         )
     return explain_samples(context, loaded, name, split, [k])[0]
 
@@ -114,31 +126,36 @@ def explain_samples(
     split: str,
     samples: Sequence[int],
 ) -> list[SampleOrigin]:
-    """Return the documents in many samples of a split; the table of each shard is opened once.
+    """Return the documents in many samples of a split, as `explain_sample` does for one.
+
+    The table of each shard is opened once for all samples.
 
     Args:
         context: The project or output root.
         loaded: The split.
         name: Name of the nanoset.
         split: `train`, `valid` or `test`.
-        samples: Numbers of the samples; negative ones count from the end.
+        samples: Numbers of the samples; negative numbers count from the end.
 
     Returns:
-        The origins, in the order of the request. Errors are those of `explain_sample`.
+        The origins, in the order of the request.
     """
     numbers = [operator.index(sample) for sample in samples]
     origin_by_row: dict[int, SampleOrigin] = {}
     for nanoset, members in _samples_by_member(loaded, numbers).items():
-        # Look up the pieces of all samples of a dataset together.
+        # Look up the spans of all samples of a dataset together.
         dataset = context.datasets.at(nanoset.member.prefix, nanoset.dataset)
-        spans = [_filled(member.spans) for member in members]
-        offsets = [_offsets_in_sample(sample_spans) for sample_spans in spans]
-        origins = piece_origins(context, dataset, np.concatenate(spans), np.concatenate(offsets))
+        spans_by_sample = [_without_empty(member.spans) for member in members]
+        offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
+        spans = np.concatenate(spans_by_sample)  # (n_spans, 3)
+        offsets = np.concatenate(offsets_by_sample)  # (n_spans,)
+        pieces_by_span = piece_origins(context, dataset, spans, offsets)
 
+        # Distribute the pieces to the samples again.
         start = 0
-        for member, sample_spans in zip(members, spans, strict=True):
+        for member, sample_spans in zip(members, spans_by_sample, strict=True):
             stop = start + len(sample_spans)
-            pieces = tuple(chain.from_iterable(origins[start:stop]))
+            pieces = tuple(chain.from_iterable(pieces_by_span[start:stop]))
             tokens = n_tokens(pieces)
             origin_by_row[member.row] = SampleOrigin(
                 name=name,
@@ -155,7 +172,7 @@ def explain_samples(
 
 
 def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
-    """Return how many tokens some pieces have."""
+    """Return how many tokens some pieces have together."""
     total = 0
     for piece in pieces:
         start, stop = piece.sample_tokens
@@ -166,7 +183,15 @@ def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
 def _samples_by_member(
     loaded: Nanoset | BlendedNanoset, samples: Sequence[int]
 ) -> dict[Nanoset, list[MemberSample]]:
-    """Return dataset of the blend → the samples that are from it."""
+    """Group samples of a split by the dataset of the blend that they are from.
+
+    Args:
+        loaded: The split.
+        samples: Numbers of samples in it.
+
+    Returns:
+        Dataset of the blend → those of the samples that are from it.
+    """
     members: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
         if isinstance(loaded, Nanoset):
@@ -181,14 +206,22 @@ def _samples_by_member(
     return members
 
 
-def _filled(spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the spans that have tokens."""
-    return spans[spans[:, 2] > spans[:, 1]]
+def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the spans that have tokens; columns are sequence, first token in it and stop."""
+    has_tokens = spans[:, 2] > spans[:, 1]
+    return spans[has_tokens]
 
 
 def _offsets_in_sample(spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position in the sample at which each of its spans begins, int64, shape (n_spans,)."""
-    lengths = spans[:, 2] - spans[:, 1]
+    """Return where each span of one sample begins in it, if the first one begins at token 0.
+
+    Args:
+        spans: Sequence, first token in it and stop, shape (n_spans, 3), of one sample.
+
+    Returns:
+        Positions in the sample, shape (n_spans,).
+    """
+    lengths = spans[:, 2] - spans[:, 1]  # (n_spans,)
     offsets: NDArray[np.int64] = np.cumsum(lengths) - lengths
     return offsets
 
@@ -199,27 +232,21 @@ def piece_origins(
     spans: NDArray[np.int64],
     offsets: NDArray[np.int64] | int = 0,
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that tokens of a dataset's sequences come from.
+    """Return the documents that parts of a dataset's sequences come from.
 
     Args:
-        context: Without settings no raw text is read.
-        dataset: That has the sequences.
-        spans: Sequence, first token in it and stop, int64, shape (n_spans, 3), none of them empty.
-        offsets: Position in its sample at which each span begins, int64, shape (n_spans,); or that
-            of the first span, if all spans are of one sample.
+        context: The project or output root; without settings, no raw text is read.
+        dataset: The dataset that has the sequences.
+        spans: Sequence, first token in it and stop, shape (n_spans, 3). No span is empty.
+        offsets: Position in its sample at which each span begins, shape (n_spans,); or that of the
+            first span alone, if all spans are of one sample.
 
     Returns:
-        The origins of each span. A span of a packed dataset may hold pieces of several documents.
+        The documents of each span. A span of packs may have pieces of several documents.
     """
-    sequences = dataset.sequences
     if isinstance(offsets, int):
         offsets = offsets + _offsets_in_sample(spans)
-
-    # Fetch the tokens of all spans together: in a bucket, that takes few requests.
-    itemsize = sequences.dtype.itemsize
-    starts = sequences.sequence_pointers[spans[:, 0]] + spans[:, 1] * itemsize
-    stops = starts + (spans[:, 2] - spans[:, 1]) * itemsize
-    sequences.tokens_for(starts, stops)
+    _fetch_tokens(dataset, spans)
 
     # Look up the documents of all spans together: each row group is read once.
     pieces_by_span = dataset.pieces_in(spans)
@@ -228,36 +255,81 @@ def piece_origins(
     document_origins = iter(lineage.origins(documents))
 
     excerpts = Excerpts(context, lineage.dataset)
-    origins: list[tuple[PieceOrigin, ...]] = []
-    for (sequence, span_start, span_stop), pieces, offset in zip(
+    origins_by_span: list[tuple[PieceOrigin, ...]] = []
+    for (_, start, stop), pieces, offset in zip(
         spans.tolist(), pieces_by_span, offsets.tolist(), strict=True
     ):
-        span_origins: list[PieceOrigin] = []
-        for piece in pieces:
-            origin = next(document_origins)
+        span = _SampleSpan(start, stop, offset)
+        origins = [
+            _piece_origin(dataset, span, piece, next(document_origins), excerpts)
+            for piece in pieces
+        ]
+        origins_by_span.append(tuple(origins))
+    return origins_by_span
 
-            # All tokens of the document, if they are in this sequence, to compare them with the raw
-            # text.
-            all_tokens = None
-            is_whole = piece.first == 0 and piece.stop - piece.start == origin.tokens
-            if is_whole and context.config is not None:
-                all_tokens = sequences.get(sequence, piece.start, origin.tokens)
 
-            # The part of the piece in the span, by its position in the sequence, the document and
-            # the sample.
-            start = max(span_start, piece.start)
-            stop = min(span_stop, piece.stop)
-            to_document = piece.first - piece.start
-            to_sample = offset - span_start
-            document_tokens = (start + to_document, stop + to_document)
-            span_origins.append(
-                PieceOrigin(
-                    origin=origin,
-                    sample_tokens=(start + to_sample, stop + to_sample),
-                    document_tokens=document_tokens,
-                    text=excerpts.decoded(sequences.get(sequence, start, stop - start)),
-                    source=excerpts.source(origin, all_tokens, document_tokens),
-                )
-            )
-        origins.append(tuple(span_origins))
-    return origins
+class _SampleSpan(NamedTuple):
+    """Consecutive tokens of a sequence that are in a sample."""
+
+    start: int
+    """Position of the first token in the sequence."""
+    stop: int
+    """Position after the last token in the sequence."""
+    offset: int
+    """Position of the first token in the sample."""
+
+
+def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
+    """Download the tokens of all spans together, which takes few requests if they are in a bucket.
+
+    Args:
+        dataset: The dataset.
+        spans: Sequence, first token in it and stop, shape (n_spans, 3).
+    """
+    sequences = dataset.sequences
+    itemsize = sequences.dtype.itemsize
+    # (n_spans,) bytes of the .bin
+    start_bytes = sequences.sequence_pointers[spans[:, 0]] + spans[:, 1] * itemsize
+    stop_bytes = start_bytes + (spans[:, 2] - spans[:, 1]) * itemsize
+    sequences.tokens_for(start_bytes, stop_bytes)
+
+
+def _piece_origin(
+    dataset: Dataset,
+    span: _SampleSpan,
+    piece: DocumentPiece,
+    origin: DocumentOrigin,
+    excerpts: Excerpts,
+) -> PieceOrigin:
+    """Describe the tokens of a piece of a document that are in a span of a sample.
+
+    Args:
+        dataset: The dataset.
+        span: The span.
+        piece: A piece in the sequence of the span.
+        origin: Where its document came from.
+        excerpts: Makes the excerpts of its text.
+    """
+    sequences = dataset.sequences
+
+    # Positions in the sequence of the tokens that piece and span have in common.
+    start = max(span.start, piece.start)
+    stop = min(span.stop, piece.stop)
+    # Add these to a position in the sequence for the position in the document or sample.
+    to_document = piece.first - piece.start
+    to_sample = span.offset - span.start
+    document_tokens = (start + to_document, stop + to_document)
+
+    # All tokens of the document are compared with the raw text, if this sequence has all of them.
+    all_tokens = None
+    is_whole = piece.first == 0 and piece.stop - piece.start == origin.tokens
+    if is_whole and excerpts.has_raw_text:
+        all_tokens = sequences.get(piece.sequence, piece.start, origin.tokens)
+
+    return PieceOrigin(
+        origin=origin,
+        sample_tokens=(start + to_sample, stop + to_sample),
+        document_tokens=document_tokens,
+        text=excerpts.decoded(sequences.get(piece.sequence, start, stop - start)),
+        source=excerpts.source(origin, all_tokens, document_tokens),
+    )

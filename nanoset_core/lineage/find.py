@@ -1,4 +1,10 @@
-"""Find the samples of a nanoset or webdataset that hold a document, or why none does."""
+"""Find the samples of a nanoset or webdataset that contain a document, or the reason why none does.
+
+A user names the document by its id, by file and line, or by its number (`DocumentName`). It is
+looked up in the datasets that are searched, and then in their index arrays or in the plan of the
+tars. If there is no such document, the error says what became of it, if that can be found out: its
+line was rejected, a view does not include it, or it was erased.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +31,37 @@ from nanoset_core.text.rejects import Reject
 
 
 class DocumentName(NamedTuple):
-    """Names a document by its id, by file and line, or by its number; perhaps of one corpus."""
+    """How a user names a document: by its id, by file and line, or by its number."""
 
     identity: str | None = None
     """The document's id. Several documents may have it."""
     file: str | None = None
-    """Relative to the corpus's folder. In a project also as `explain` prints it, with the corpus or
-    its folder in front, or as a path or URL below the raw folder; and with `:line` if `line` is
-    None."""
+    """Path of its file, relative to the corpus's folder. In a project, it may also be the path that
+    `explain` prints, which begins with the corpus or its folder, or a path or URL below the raw
+    folder. If `line` is None, it ends with `:` and the line.
+    """
     line: int | None = None
-    """1-based; of a table the row."""
+    """Number of its line, or of its row in a table, from 1."""
     number: int | None = None
-    """In its corpus, from 0, even if the nanoset reads a dataset derived from the corpus."""
+    """Number in its corpus, from 0, even if the nanoset reads a view or packs of the corpus."""
     corpus: str | None = None
-    """Look in this one only."""
+    """Search this corpus or dataset only; None to search all."""
 
     def __str__(self) -> str:
         if self.identity is not None:
             return f"id {self.identity!r}"
-        return f"{self.file}:{self.line}" if self.file else f"document {self.number}"
+        if self.file:
+            return f"{self.file}:{self.line}"
+        return f"document {self.number}"
 
 
-class _MemberDocument(NamedTuple):
-    """A document of one of the datasets that are searched."""
+class _FoundDocument(NamedTuple):
+    """A document that was found in one of the datasets that are searched."""
 
     member: int
     """Number of the dataset."""
     origin: DocumentOrigin
+    """The document."""
 
 
 def find_document(
@@ -60,21 +70,24 @@ def find_document(
     split: str | None = None,
     **document: Any,
 ) -> list[DocumentPlaces]:
-    """Return which samples hold a document, named by its own id, by file and line, or by number.
+    """Return which samples contain a document that is named by id, by line or by number.
 
-    By number and by line only the table that holds it is read; by id the ids of every shard that
-    may hold it.
+    By number or line, only the table that has the document is read. By id, the ids of all shards
+    are read, and all documents with this id are returned.
 
     Args:
         project_or_root: A project, or its output root alone.
         name: Name of a nanoset or webdataset.
-        split: `train`, `valid` or `test` of a nanoset; None for a webdataset, whose appearances are
-            `TarAppearance`s.
+        split: `train`, `valid` or `test` of a nanoset; None for a webdataset.
         document: Fields of `DocumentName`.
+
+    Returns:
+        The places of each document with this name. For a webdataset, their appearances are
+        `TarAppearance`s.
 
     Raises:
         MissingError: There is no such nanoset, webdataset, corpus or document.
-        ConfigError: A document is not named in just one of these ways.
+        ConfigError: The document is not named in exactly one of these ways.
     """
     context = InspectionContext.of(project_or_root)
     searched = Tars.of(context, name) if split is None else Split.of(context, name, split)
@@ -84,12 +97,22 @@ def find_document(
 def find_in(
     context: InspectionContext, searched: Tars | Split, name: str, document: DocumentName
 ) -> list[DocumentPlaces]:
-    """Return which samples of a split or webdataset that is open hold a document; see
-    `find_document`.
+    """Return which samples of an open split or webdataset contain a document.
+
+    Args:
+        context: The project or output root.
+        searched: The split or webdataset.
+        name: Its name, for errors.
+        document: The document.
+
+    Raises:
+        MissingError, ConfigError: As `find_document`.
     """
     document = _checked(_with_line(document))
     datasets = searched.datasets
-    names = [dataset_name for dataset in datasets for dataset_name in dataset.names]
+    names: list[str] = []
+    for dataset in datasets:
+        names += dataset.names
     corpora = list(dict.fromkeys(names))
     if document.corpus is not None and document.corpus not in corpora:
         raise MissingError(
@@ -101,31 +124,34 @@ def find_in(
         )
 
     # A file that begins with a corpus or folder may mean a file of that corpus. If there is no such
-    # document, take the file as it was given: a corpus's folder may contain a folder of the
-    # corpus's name.
-    readings: list[DocumentName] = []
+    # document, take the path as it was given: a corpus's folder may contain a folder with the name
+    # of the corpus.
+    within_corpora: list[DocumentName] = []
     if context.config is not None and document.file is not None:
-        readings = list(_within_corpora(context.config, corpora, document))
-    for candidates in (readings, [document]):
-        found = [
-            member for candidate in candidates for member in _origins(datasets, candidate, context)
-        ]
+        within_corpora = list(_within_corpora(context.config, corpora, document))
+    for candidates in (within_corpora, [document]):
+        found: list[_FoundDocument] = []
+        for candidate in candidates:
+            found += _look_up(datasets, candidate, context)
         if found:
-            return [searched.places(member.member, member.origin) for member in found]
+            return [searched.places(member, origin) for member, origin in found]
 
-    candidates = [*readings, document]
-    remedy = _hint(context, datasets, candidates)
     raise MissingError(
         "no such document",
         where=", ".join(corpora),
         found=str(document),
-        expected="an id, a line of the raw files or a number in the corpus, of a document that is read here",
-        remedy=remedy,
+        expected=(
+            "an id, a line of the raw files or a number in the corpus, "
+            "of a document that is read here"
+        ),
+        remedy=_remedy(context, datasets, [*within_corpora, document]),
     )
 
 
 def _with_line(document: DocumentName) -> DocumentName:
-    """Return a document whose line was given as `file:line` with file and line apart.
+    """Divide the name `file:line` of a document into its file and its line.
+
+    A document that is named in another way is returned unchanged.
 
     Raises:
         ConfigError: A file is named without a line.
@@ -139,25 +165,25 @@ def _with_line(document: DocumentName) -> DocumentName:
             where="--file",
             found=document.file,
             expected="a file and a line, as in web/part-0.jsonl:5, or --line",
-            remedy="name the line too",
+            remedy="name the line, too",
         )
     return document._replace(file=parts[1], line=int(parts[2]))
 
 
 def _checked(document: DocumentName) -> DocumentName:
-    """Return a document that is named in just one way.
+    """Return the document, after checking that it is named in exactly one way.
 
     Raises:
-        ConfigError: It is named in no way, or in several.
+        ConfigError: It is named in several ways, or in none.
     """
     identity, file, line, number, _ = document
     n_ways = (identity is not None) + (file is not None) + (number is not None)
     if n_ways != 1 or (file is None) != (line is None):
         raise ConfigError(
-            "a document is named in one of three ways",
+            "a document has to be named in exactly one of three ways",
             found=f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}",
             expected="an id, or a file with a line, or a number",
-            remedy="give one of them",
+            remedy="name it in one of these ways",
         )
     return document
 
@@ -165,9 +191,17 @@ def _checked(document: DocumentName) -> DocumentName:
 def _within_corpora(
     config: ProjectConfig, corpora: Sequence[str], document: DocumentName
 ) -> Iterator[DocumentName]:
-    """Yield the documents that a file may name if it begins with a corpus, its folder, or a path to
-    these.
+    """Yield the documents that are meant if a path begins with a corpus or with its folder.
+
+    With a raw folder `/data/raw` and a corpus `web`, the paths `/data/raw/web/a.jsonl` and
+    `web/a.jsonl` may both mean the file `a.jsonl` of the corpus.
+
+    Args:
+        config: The project's settings, which name the raw folder.
+        corpora: Names of the corpora and datasets that are searched.
+        document: A document that is named by file and line.
     """
+    # Remove the raw folder from the start of the path.
     file = str(document.file)
     raw_folder = config.raw_folder
     parents = [str(raw_folder)]
@@ -185,19 +219,25 @@ def _within_corpora(
     if not rest:
         return
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
-    # Below the raw folder there are folders. Elsewhere, the name of a corpus takes precedence over
-    # its folder.
-    matching = [corpus for corpus in candidates if corpus == first and not is_below_raw]
+
+    # Below the raw folder, the next part of the path is a folder. Otherwise it may also be the name
+    # of a corpus, which takes precedence over the folder of another corpus.
+    matching: list[str] = []
+    if not is_below_raw:
+        matching = [corpus for corpus in candidates if corpus == first]
     if not matching:
         matching = [corpus for corpus in candidates if config.folder_name(corpus) == first]
     for corpus in matching:
         yield document._replace(corpus=corpus, file=rest)
 
 
-def _origins(
+def _look_up(
     datasets: Sequence[Dataset], document: DocumentName, context: InspectionContext
-) -> Iterator[_MemberDocument]:
-    """Yield the documents with a name in some datasets, each as often as a dataset has it."""
+) -> Iterator[_FoundDocument]:
+    """Yield the documents of some datasets that have a name.
+
+    A document that a view repeats is yielded once for each copy.
+    """
     for member, dataset in enumerate(datasets):
         if document.corpus not in (None, *dataset.names):
             continue
@@ -211,14 +251,23 @@ def _origins(
         elif document.number is not None:
             origins = lineage.find_number(document.number)
         for origin in origins:
-            yield _MemberDocument(member, origin)
+            yield _FoundDocument(member, origin)
 
 
 def _shards_with(
     context: InspectionContext, lineage: Lineage, file: str, line: int
 ) -> list[int] | None:
-    """Return the shards that may hold a line, by the inventory; None if that was removed, or is of
-    other shards.
+    """Return the shard that was made from a line, according to the inventory of the corpus.
+
+    Args:
+        context: The project or output root.
+        lineage: The documents of the dataset.
+        file: Path of the file, relative to the corpus's folder.
+        line: Number of the line or row, from 1.
+
+    Returns:
+        The one shard, or none if the inventory has no such line; None if the inventory was deleted,
+        or does not describe these shards, so that any shard may have it.
     """
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
@@ -227,25 +276,40 @@ def _shards_with(
     if len(ranges) != len(lineage.shards):
         return None
 
-    # The last piece of the file that begins at or before the line has it. Lines of pieces that were
-    # cut without being read are not known: they are compared by their byte.
+    # Shard k was made from range k. The line is in the last piece of the file that begins before it
+    # or with it. If pieces were cut without reading the file, their first lines are not known:
+    # then compare their first bytes.
     place = lineage.numbers.in_piece(file, line)
     shards: list[int] = []
     for shard, source_range in enumerate(ranges):
         for piece in source_range.pieces:
-            begins_before = piece.first_line <= line if place is None else piece.begin <= place[0]
+            if place is None:
+                begins_before = piece.first_line <= line
+            else:
+                begins_before = piece.begin <= place[0]
             if piece.path == file and begins_before:
                 shards.append(shard)
     return shards[-1:]
 
 
-def _hint(
+def _remedy(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> str:
-    """Return a remedy for a document that was not found: why it is missing, if that is known."""
+    """Explain why a document was not found, and what to do about it.
+
+    Args:
+        context: The project or output root.
+        datasets: The datasets that were searched.
+        documents: What the name that the user gave may mean.
+
+    Returns:
+        The remedy of an error.
+    """
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
         return f"nothing: the document was {erasure}"
+
+    # A line that was rejected is not a document.
     for dataset in datasets:
         lineage = Lineage(dataset)
         for document in documents:
@@ -254,8 +318,10 @@ def _hint(
             for reject in _rejects(context, lineage, document):
                 place = f"{dataset.name}/{reject.file}"
                 return (
-                    f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {place}"
+                    f"the line was rejected ({reject.reason}: {reject.detail}); "
+                    f"correct it in {place}"
                 )
+
     for dataset in datasets:
         reason = _left_out_by_view(context, dataset.unpacked, documents)
         if reason is not None:
@@ -266,15 +332,22 @@ def _hint(
 def _left_out_by_view(
     context: InspectionContext, view: Dataset, documents: Sequence[DocumentName]
 ) -> str | None:
-    """Return that the corpus of a view has a document which the view does not have; None if it has
-    none of them.
+    """Return why a view leaves out a document of its corpus.
+
+    Args:
+        context: The project or output root.
+        view: A corpus's dataset, or a view; it does not have the documents.
+        documents: The documents.
+
+    Returns:
+        None if its corpus has none of the documents either.
     """
     if view.is_whole_corpus:
         return None
     for document in documents:
+        # The user may have named the view in place of the corpus.
         in_any_corpus = document._replace(corpus=None)
-        for member in _origins([view.corpus], in_any_corpus, context):
-            origin = member.origin
+        for _, origin in _look_up([view.corpus], in_any_corpus, context):
             number = f"corpus {origin.corpus} has it as document {origin.document:,}"
             if not origin.tokens:
                 return f"{number}, but it has no tokens, so that no sample holds it"
@@ -285,7 +358,7 @@ def _left_out_by_view(
 def _erasure(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> Erasure | None:
-    """Return the purge that erased the document that one of some names means, or None."""
+    """Return the purge that erased one of some documents, or None if none was erased."""
     access = context.outputs.access
     names = {name for dataset in datasets for name in dataset.names}
     for document in documents:
@@ -303,7 +376,7 @@ def _erasure(
 def _rejects(
     context: InspectionContext, lineage: Lineage, document: DocumentName
 ) -> Iterator[Reject]:
-    """Yield why the line of a document was rejected, if it was."""
+    """Yield the reject of a document that is named by file and line, if its line was rejected."""
     if document.file is None or document.line is None:
         return
     shards = _shards_with(context, lineage, document.file, document.line)

@@ -1,4 +1,4 @@
-"""Search the index arrays of a split for the samples that hold a document.
+"""Search the index arrays of a split for the samples that contain a document.
 
 A document's tokens are in sequences of a dataset. From a sequence, the search follows the arrays of
 the split backwards:
@@ -33,7 +33,7 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece
 
 CHUNK = 1 << 20
-"""Entries of an array that are read at once."""
+"""How many entries of an array are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +41,40 @@ class Appearance:
     """Tokens of a document in one sample."""
 
     sample: int
-    """Position in the split."""
+    """Number of the sample in the split, from 0."""
     sample_tokens: tuple[int, int]
-    """(start, stop) within the sample."""
+    """Their range (start, stop) within the sample."""
     document_tokens: tuple[int, int]
-    """(start, stop) within the document."""
+    """Their range (start, stop) within the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlaces:
-    """Where a document is in a split or a webdataset."""
+    """The samples of a split or webdataset that contain a document."""
 
     origin: DocumentOrigin
     """The document."""
     appearances: tuple[Appearance, ...]
-    """By sample; none if it is never seen."""
+    """Its tokens in samples, ordered by sample; none if it is never seen."""
     tokens_seen: int
-    """Different tokens of the document that are in a sample."""
+    """How many of its tokens are in a sample; tokens that are in several samples count once."""
     reason: str | None
     """Why it, or a part of it, is never seen; None if all of it is seen."""
 
 
 class Spans(NamedTuple):
-    """Tokens of one sequence in samples; each array is int64 of shape (n_spans,)."""
+    """Runs of tokens of one sequence in samples; each array is int64, shape (n_spans,)."""
 
     samples: NDArray[np.int64]
-    """The sample: a row of the sample index, or a position in a dataset or split."""
+    """The sample of each span. Each step of the search numbers samples differently: as a row of the
+    sample index, as a position in a dataset, or as a position in the split.
+    """
     offsets: NDArray[np.int64]
     """Position in the sample at which the span begins."""
     starts: NDArray[np.int64]
-    """Position in the sequence at which it begins."""
+    """Position in the sequence of its first token."""
     stops: NDArray[np.int64]
-    """Position in the sequence at which it ends."""
+    """Position in the sequence after its last token."""
 
     @staticmethod
     def concatenate(parts: Sequence[Spans]) -> Spans:
@@ -91,61 +93,74 @@ class Spans(NamedTuple):
         return rows
 
     def clipped(self, start: int, stop: int) -> Spans:
-        """Return what the spans hold of tokens [start, stop) of the sequence."""
+        """Cut the spans to the tokens [start, stop) of the sequence; spans outside are left out."""
         starts = np.maximum(self.starts, start)
         stops = np.minimum(self.stops, stop)
-        clipped = Spans(self.samples, self.offsets + starts - self.starts, starts, stops)
-        return clipped.select(stops > starts)
+        offsets = self.offsets + starts - self.starts
+        has_tokens = stops > starts
+        return Spans(self.samples, offsets, starts, stops).select(has_tokens)
 
     def covered(self) -> int:
-        """Return how many different tokens of the sequence the spans hold."""
+        """Return how many tokens of the sequence are in a span, counting overlaps once."""
         return covered_tokens(list(zip(self.starts.tolist(), self.stops.tolist(), strict=True)))
 
 
 def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return how many different tokens some ranges [start, stop) hold."""
+    """Return how many tokens are in at least one of some ranges (start, stop).
+
+    For example, (0, 4) and (2, 6) cover 6 tokens.
+    """
     total = 0
-    reached = 0
+    covered_stop = 0  # all tokens of the ranges before this one have been counted
     for start, stop in sorted(ranges):
-        total += max(stop - max(start, reached), 0)
-        reached = max(reached, stop)
+        total += max(stop - max(start, covered_stop), 0)
+        covered_stop = max(covered_stop, stop)
     return total
 
 
 def unseen(seen: int, tokens: int) -> str:
-    """Return a clause that says how much of a document with so many tokens is never seen."""
+    """Return a clause that says how many tokens of a document are never seen.
+
+    Args:
+        seen: How many of its tokens are in samples.
+        tokens: How many tokens it has.
+    """
     if seen == 0:
         return "never seen"
     return f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
 
 
 class _PieceCounts(NamedTuple):
-    """How many different tokens of a piece of a document get through each step to the samples of a
-    split.
+    """How many tokens of a piece of a document remain after each step to the samples of a split.
+
+    Tokens that are in several samples count once.
     """
 
     tokens: int
-    """Of the piece."""
+    """Tokens of the piece."""
     document_tokens: int
-    """Of the whole document, which the message is about."""
+    """Tokens of the whole document, which the message is about."""
     in_sample_index: int
+    """Tokens in rows of the sample index."""
     drawn: int
-    """In samples of the dataset that are drawn."""
+    """Tokens in samples that the dataset contributes."""
     seen: int
-    """In samples of the split."""
+    """Tokens in samples of the split."""
 
 
 class Split(NamedTuple):
-    """A split of a nanoset, with the datasets that its samples are of."""
+    """An open split of a nanoset, with the datasets that its samples are taken from."""
 
     context: InspectionContext
+    """The project or output root."""
     name: str
-    """Of the nanoset."""
+    """Name of the nanoset."""
     loaded: Nanoset | BlendedNanoset
+    """The samples of the split."""
     members: tuple[Nanoset, ...]
-    """One for each dataset."""
+    """The samples of each dataset of its blend."""
     datasets: tuple[Dataset, ...]
-    """In the same order."""
+    """The datasets, in the same order."""
 
     @staticmethod
     def of(
@@ -154,16 +169,27 @@ class Split(NamedTuple):
         split: str,
         loaded: Nanoset | BlendedNanoset | None = None,
     ) -> Split:
-        """Open a split, or take one that is loaded already; errors are those of `load_nanoset`."""
+        """Open a split of a nanoset.
+
+        Args:
+            context: The project or output root.
+            name: Name of the nanoset.
+            split: `train`, `valid` or `test`.
+            loaded: Its samples, if they are loaded already.
+
+        Raises:
+            NanosetError: See `load_nanoset`.
+        """
         if loaded is None:
             loaded = load_nanoset(context.outputs, name, split)
+
         member_by_prefix = {member.member.prefix: member for member in _members(loaded)}
         members = tuple(member_by_prefix.values())
         datasets = [context.datasets.at(member.member.prefix, member.dataset) for member in members]
         return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return where a document is in the split, and why a part of it is nowhere.
+        """Return which samples contain a document, and why a part of it is in none.
 
         Args:
             number: Number of the document's dataset in `datasets`.
@@ -174,14 +200,18 @@ class Split(NamedTuple):
         appearances: list[Appearance] = []
         reasons: list[str] = []
         for piece in pieces:
+            # Follow the tokens of the piece through the index arrays to the samples of the split.
             in_sample_index = spans_of(member, piece.sequence).clipped(piece.start, piece.stop)
             drawn, seen = self._drawn(member, in_sample_index)
+
+            # Add `to_document` to a position in the sequence for the position in the document.
             to_document = piece.first - piece.start
             for sample, offset, start, stop in seen.rows():
                 sample_tokens = (offset, offset + stop - start)
                 document_tokens = (start + to_document, stop + to_document)
                 appearances.append(Appearance(sample, sample_tokens, document_tokens))
 
+            # If some tokens are in no sample, find out which step they did not get through.
             tokens = piece.stop - piece.start
             counts = _PieceCounts(
                 tokens=tokens,
@@ -193,13 +223,12 @@ class Split(NamedTuple):
             if counts.seen < tokens or not tokens:
                 reasons.append(self._reason(member, piece, counts))
 
-        n_held = sum(piece.stop - piece.start for piece in pieces)
+        n_in_dataset = sum(piece.stop - piece.start for piece in pieces)
         if not pieces:
             reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
-        elif n_held < origin.tokens:
-            reasons.append(
-                f"packing left out {origin.tokens - n_held:,} of its {origin.tokens:,} tokens"
-            )
+        elif n_in_dataset < origin.tokens:
+            n_left_out = origin.tokens - n_in_dataset
+            reasons.append(f"packing left out {n_left_out:,} of its {origin.tokens:,} tokens")
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
@@ -207,19 +236,32 @@ class Split(NamedTuple):
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
 
     def _drawn(self, member: Nanoset, spans: Spans) -> tuple[Spans, Spans]:
-        """Return spans of rows of the sample index by positions in the dataset, and by positions in
-        the split.
+        """Find the samples that spans of rows of the sample index become.
+
+        Args:
+            member: The samples of the dataset.
+            spans: Their `samples` are rows of the sample index.
+
+        Returns:
+            The spans in samples that the dataset contributes, and in samples of the split. Those of
+            a row that is not drawn are left out.
         """
         drawn = renumbered(spans, member.shuffle_index)
 
-        # A run that continues another one does not read the samples before its first one again.
+        # A run that continues an earlier one does not read the samples of the earlier one again.
         drawn = drawn.select(drawn.samples >= member.member.begin)
         if isinstance(self.loaded, Nanoset):
             return drawn, drawn
         return drawn, blended(self.loaded, self.loaded.datasets.index(member), drawn)
 
     def _reason(self, member: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
-        """Return why some tokens of a piece of a document are not in samples of the split."""
+        """Return why some tokens of a piece of a document are in no sample of the split.
+
+        Args:
+            member: The samples of its dataset.
+            piece: The piece.
+            counts: How many of its tokens remain after each step.
+        """
         split = member.member.split
         if not counts.tokens:
             return f"never seen in {split}: it has no tokens"
@@ -247,9 +289,14 @@ class Split(NamedTuple):
         return f"{unseen(seen, counts.document_tokens)} in {split}, because {why}"
 
     def _other_split(self, member: Nanoset, sequence: int) -> str:
-        """Return which split reads a sequence of a dataset."""
+        """Say which split has a sequence of a dataset.
+
+        Args:
+            member: Samples of the dataset in this split.
+            sequence: Number of the sequence.
+        """
         for split in SPLITS:
-            # Splits that are not built, or have no share of the dataset, are passed over.
+            # Skip splits that have not been built, or have no share of the dataset.
             with suppress(NanosetError):
                 loaded = load_nanoset(self.context.outputs, self.name, split)
                 for nanoset in _members(loaded):
@@ -260,12 +307,22 @@ class Split(NamedTuple):
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
-    """Return the datasets of a split."""
-    return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
+    """Return the samples of each dataset of a split; a split that is not a blend has one."""
+    if isinstance(loaded, Nanoset):
+        return (loaded,)
+    return loaded.datasets
 
 
 def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int64]:
-    """Return the positions at which an array has a value, int64, shape (n_positions,), ascending."""
+    """Return the positions at which an array has a value.
+
+    Args:
+        values: The array, shape (n_values,). It is read in chunks.
+        value: The value.
+
+    Returns:
+        Shape (n_positions,), ascending.
+    """
     parts = [np.empty(0, np.int64)]
     for start in range(0, len(values), CHUNK):
         parts.append(np.flatnonzero(values[start : start + CHUNK] == value) + start)
@@ -273,41 +330,68 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
-    """Return the spans of a sequence by rows of the sample index, in the order of the document
-    index.
+    """Return the spans of a sequence in rows of the sample index.
+
+    The document index lists a sequence once for each epoch, so that it has spans for each of these
+    entries.
+
+    Args:
+        nanoset: The samples of a dataset.
+        sequence: Number of a sequence of the dataset.
+
+    Returns:
+        The spans, in the order of the document index. Their `samples` are rows of the sample index.
     """
     entries = positions_of(nanoset.document_index, sequence).tolist()
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
-    """Return the spans of one entry of the document index."""
+    """Return the spans of the sequence at one entry of the document index.
+
+    Row j of the sample index says at which entry of the document index sample j begins, and at
+    which offset in the sequence there. Sample j ends where row j + 1 says. For example, with the
+    rows
+
+        entry   offset
+            4        7    sample 0 begins in the sequence of entry 4, with its token 7
+            6        2    sample 0 ends, and sample 1 begins, in the sequence of entry 6
+            6        9    sample 1 ends
+
+    the sequence of entry 5 has one span: all its tokens are in sample 0. The sequence of entry 6
+    has two: tokens 0 and 1 are in sample 0, and tokens 2 to 8 in sample 1. If samples overlap by a
+    token, each has one more at its end.
+
+    Args:
+        nanoset: The samples of a dataset.
+        entry: Position in its document index.
+    """
     sample_index = nanoset.sample_index  # (n_samples + 1, 2): entry, offset
     lengths = nanoset.dataset.sequence_lengths
 
-    # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may be in this
-    # entry.
+    # The rows whose samples may have tokens of this entry: those that begin in it, and the last one
+    # that begins before it. One more row says where the last of these samples ends.
     first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
     last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
-    # (n_samples + 1, 2), the last one is an end alone
-    rows = sample_index[first_row : last_row + 1].astype(np.int64)
+    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_candidates + 1, 2)
     if len(rows) < 2:
         return Spans.concatenate([])
-    start_entries = rows[:-1, 0]  # (n_samples,)
+    start_entries = rows[:-1, 0]  # (n_candidates,), as all arrays below
     start_offsets = rows[:-1, 1]
     stop_entries = rows[1:, 0]
     stop_offsets = rows[1:, 1]
 
-    # Within this entry, a sample starts at its offset, or at the first token if it begins in an
+    # Within this sequence, a sample starts at its offset, or at the first token if it begins in an
     # earlier entry. It stops at the next sample's offset, or at the last token if it ends in a
-    # later entry.
+    # later entry. Samples may overlap by a token: the label of one is the first input of the next.
     length = int(lengths[int(nanoset.document_index[entry])])
     starts = np.where(start_entries == entry, start_offsets, 0)
     stops = np.where(stop_entries == entry, stop_offsets + nanoset.config.overlap, length)
     is_here = (start_entries <= entry) & (stop_entries >= entry)
     has_tokens = is_here & (stops > starts)
 
-    # Only the first sample may begin in an earlier entry: count its tokens up to this one.
+    # Position in the sample at which the span begins: 0, except for the first sample, which may
+    # begin in an earlier entry. Count its tokens up to this entry.
     offsets = np.zeros(len(starts), np.int64)
     first_entry = int(start_entries[0])
     if first_entry < entry:
@@ -318,12 +402,15 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
-    """Return spans by positions in a blend.
+    """Find the samples of a blend that take the samples of spans of one of its datasets.
 
     Args:
         loaded: The blend.
-        number: Number of a dataset of the blend.
-        spans: Spans by positions in this dataset.
+        number: Number of the dataset in the blend.
+        spans: Their `samples` are positions in this dataset.
+
+    Returns:
+        Spans whose `samples` are positions in the blend.
     """
     # Some trainers read a dataset from its start again once all its samples are read.
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
@@ -337,29 +424,40 @@ def renumbered(
     member: int = 0,
     wraps: int | None = None,
 ) -> Spans:
-    """Return the spans again for each position at which an array names their sample, by these
-    positions.
+    """Replace the sample of each span by the positions at which an array lists this sample.
+
+    For example, if `numbers` is [7, 3, 7], a span of sample 7 becomes two spans, of samples 0 and
+    2, and a span of sample 5 is left out.
 
     Args:
-        spans: The spans, by sample.
-        numbers: Sample at each position, shape (n_positions,).
-        members: Dataset at each position, shape (n_positions,); only those of `member` count.
+        spans: The spans.
+        numbers: Sample at each position, shape (n_positions,). It is read in chunks.
+        members: Dataset at each position, shape (n_positions,). If given, positions of other
+            datasets than `member` are skipped.
         member: Number of a dataset.
-        wraps: Samples of the dataset, if numbers beyond them mean its first samples again.
+        wraps: Number of samples of the dataset, if larger numbers mean its samples from the start
+            again.
+
+    Returns:
+        The new spans, ordered by sample.
     """
-    # Spans of the same sample are neighbours: (n_samples,) each sample with its run of spans.
+    # Sort the spans by sample, so that those of one sample are a run: (n_samples,) each sample with
+    # start and length of its run.
     order = np.argsort(spans.samples, kind="stable")
     samples, run_starts, run_lengths = np.unique(
         spans.samples[order], return_index=True, return_counts=True
     )
+    if not len(samples):
+        return Spans.concatenate([])
+
     parts: list[Spans] = []
-    for start in range(0, len(numbers) if len(samples) else 0, CHUNK):
+    for start in range(0, len(numbers), CHUNK):
         stop = start + CHUNK
         chunk = numbers[start:stop].astype(np.int64)
         if wraps is not None:
             chunk %= wraps
 
-        # Positions whose number is one of the samples.
+        # Find the positions in this chunk whose number is one of the samples.
         nearest = np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)
         is_hit = samples[nearest] == chunk
         if members is not None:
@@ -367,7 +465,7 @@ def renumbered(
         hits = np.flatnonzero(is_hit)
         runs = nearest[hits]  # (n_hits,) position in `samples`
 
-        # One copy of the sample's spans for each of these positions.
+        # Copy the spans of the sample for each of these positions.
         copies = spans.select(order[positions_in(run_starts[runs], run_lengths[runs])])
         parts.append(copies._replace(samples=np.repeat(start + hits, run_lengths[runs])))
     return Spans.concatenate(parts)

@@ -1,4 +1,15 @@
-"""What was in a step of a run, and which steps read a document: by the run.yaml of the run."""
+"""Find the samples that a training step read, and the steps that read a document.
+
+A trainer assigns the samples of a train split to steps, ranks and micro-batches by its settings:
+batch sizes, number of ranks, and the steps at which the run was resumed. `run.yaml` lists these
+settings, and the handoffs that the run was started with, one after another:
+
+    handoff                      run                            step
+    train split, sample 0, 1 …   sample base, base + 1, …       samples [start, start + batch_size)
+
+`Run` computes which samples of which handoff each step read. `explain_step` then looks up the
+documents in these samples, and `find_steps` searches in the other direction.
+"""
 
 from __future__ import annotations
 
@@ -30,81 +41,84 @@ from nanoset_core.stages.handoff.steps import Dealer, Steps, Stretch
 from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, versions_before
 
 TRAIN = SPLITS[0]
+"""The split that training reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSample(SampleOrigin):
-    """One sample of a step, and who read it."""
+    """One sample of a step, with the rank that read it."""
 
     rank: int
     """Data-parallel rank, from 0."""
     micro_batch: int
-    """Of the rank in this step, from 0."""
+    """Number of the micro-batch among those of the rank in this step, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOrigin:
-    """What a step of a run read."""
+    """The samples that a step of a run read, and the documents in them."""
 
     step: int
-    """From 1, as trainers log it."""
+    """Number of the step, from 1, as trainers log it."""
     skipped: bool
-    """Whether its samples were consumed and not trained on."""
+    """Whether its samples were consumed without training on them."""
     handoff: str
-    """Whose samples they are."""
+    """Folder or URL of the handoff that has these samples."""
     consumed_samples: int
-    """Samples that the run had read before."""
+    """How many samples the run had read before."""
     batch_size: int
-    """Samples of the step."""
+    """How many samples the step read."""
     data_parallel_size: int
-    """Data-parallel ranks."""
+    """How many data-parallel ranks the step had."""
     micro_batch_size: int
-    """Samples that a rank reads at once."""
+    """How many samples a rank reads at once."""
     samples: tuple[StepSample, ...]
-    """By rank and micro-batch."""
+    """The samples, ordered by rank and micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One sample with a document, in the step that reads it."""
+    """One sample that contains a document, and the step that reads it."""
 
     step: int
-    """From 1."""
+    """Number of the step, from 1."""
     skipped: bool
-    """Whether the step's samples were consumed and not trained on."""
+    """Whether the step's samples were consumed without training on them."""
     rank: int
     """Data-parallel rank, from 0."""
     micro_batch: int
-    """Of the rank in this step, from 0."""
+    """Number of the micro-batch among those of the rank in this step, from 0."""
     sample: int
     """Number in the train split of the handoff's nanoset."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSteps(DocumentPlaces):
-    """Where a document is in the train split of a handoff, and the steps that read it there."""
+    """The samples of a handoff that contain a document, and the steps that read them."""
 
     handoff: str
-    """Whose train split it is."""
+    """Folder or URL of the handoff."""
     steps: tuple[Reading, ...]
-    """By step; none if no whole step reads it."""
+    """The readings, ordered by step; none if the data ends before a step that would read it."""
 
 
 class RunPart(NamedTuple):
-    """A handoff, and the samples of a run that were read by it."""
+    """A handoff, and the range of a run's samples that were read from it."""
 
     manifest: Manifest
-    """Of the handoff."""
+    """Manifest of the handoff."""
     loaded: Nanoset | BlendedNanoset
-    """Its train split, as the run was started with it."""
+    """Its train split, in the version that the run was started with."""
     dealer: Dealer
-    """Deals its samples to ranks."""
+    """Assigns its samples to ranks."""
     base: int
-    """The run's sample that is the first of the train split."""
+    """Number in the run of the train split's sample 0."""
     begin: int
-    """The run's first sample that was read by it."""
+    """Number in the run of the first sample that was read from it."""
     end: int | None
-    """The run's sample after the last one that was read by it; None if only the data ends."""
+    """Number in the run after the last sample that was read from it; None for the last handoff,
+    which is read until its data ends.
+    """
 
     @property
     def name(self) -> str:
@@ -113,35 +127,33 @@ class RunPart(NamedTuple):
 
 
 class StepSamples(NamedTuple):
-    """The samples of a step, by number; each array has the shape (batch_size,), ordered by rank and
-    micro-batch.
-    """
+    """The samples of a step, ordered by rank and micro-batch."""
 
     step: Stretch
-    """The step alone."""
+    """The step, as a stretch of one step."""
     part: RunPart
-    """The handoff that has them."""
+    """The handoff that has the samples."""
     samples: NDArray[np.int64]
-    """Numbers in the train split."""
+    """Number of each sample in the train split, shape (batch_size,)."""
     ranks: NDArray[np.int64]
-    """Data-parallel rank that reads each."""
+    """Data-parallel rank that reads each sample, shape (batch_size,)."""
     micro_batches: NDArray[np.int64]
-    """Micro-batch of the rank that contains each."""
+    """Micro-batch of the rank in which each sample is, shape (batch_size,)."""
 
 
 class Run:
-    """A run, with the handoffs that it read."""
+    """A training run, with the handoffs that it was started with."""
 
     def __init__(self, spec: RunSpec, parts: Sequence[RunPart], file: object) -> None:
-        """Take the handoffs of a run in their order.
+        """Check that the handoffs of a run follow one another.
 
         Args:
             spec: The settings of the run.
-            parts: The handoffs.
+            parts: The handoffs, in the order in which the run read them.
             file: The run.yaml that names them, for messages.
 
         Raises:
-            ConfigError: The handoffs do not follow one another at steps of the run.
+            ConfigError: A handoff does not begin at a step of the run, or not after the one before.
         """
         self.spec = spec
         self.parts = tuple(parts)
@@ -151,7 +163,7 @@ class Run:
 
         # Each handoff must begin after the one before it, and with the first sample of a step.
         begins = np.array([part.begin for part in parts])  # (n_parts,)
-        # (n_parts,) first sample of each one's first step
+        # (n_parts,) first sample of the step in which each handoff begins
         step_begins, _ = self.steps.samples(self.steps.of(begins))
         is_in_order = np.diff(begins, prepend=-1) > 0
         wrong_parts = np.flatnonzero((step_begins != begins) | ~is_in_order)
@@ -170,8 +182,11 @@ class Run:
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:
-        """Read a run.yaml, and open the train split of each of its handoffs, in the version that it
-        was made from.
+        """Read a run.yaml, and open the train splits of its handoffs.
+
+        Args:
+            outputs: The outputs that contain the handoffs.
+            file: The run.yaml.
 
         Raises:
             MissingError: A file, or a version of an output, is missing.
@@ -181,7 +196,7 @@ class Run:
         with _naming(file):
             parts = [_open_part(outputs, spec, handoff) for handoff in spec.handoffs]
 
-        # A handoff ends where the next one begins, unless it is a phase, whose end is known.
+        # A handoff ends where the next one begins. Only phases know their end already.
         closed_parts: list[RunPart] = []
         for part, next_part in pairwise(parts):
             closed_parts.append(part._replace(end=part.end or next_part.begin))
@@ -189,12 +204,17 @@ class Run:
 
     @staticmethod
     def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:
-        """Return a run that starts with a handoff, on one rank; errors are those of `open`.
+        """Return a run of one rank that starts with a handoff.
+
+        It stands for a run whose settings are not known.
 
         Args:
-            outputs: The outputs that contain it.
-            handoff: The handoff.
-            size: Samples of a step, if the handoff has no schedule.
+            outputs: The outputs that contain the handoff.
+            handoff: Manifest of the handoff.
+            size: How many samples a step reads if the handoff has no schedule, which says so.
+
+        Raises:
+            MissingError, ConfigError: As `open`.
         """
         schedule = handoff.recipe["options"].get("schedule")
         if schedule:
@@ -207,7 +227,10 @@ class Run:
         return Run(spec, [part], handoff.url())
 
     def samples(self, step: int) -> StepSamples:
-        """Return the samples of a step.
+        """Return the samples of a step, and the ranks that read them.
+
+        Args:
+            step: Number of the step, from 1.
 
         Raises:
             SampleIndexError: No handoff of the run has them.
@@ -236,7 +259,7 @@ class Run:
         )
 
     def readings(self, part: RunPart, samples: NDArray[np.int64]) -> Iterator[Reading]:
-        """Yield where samples of a handoff are read, by step.
+        """Yield the steps that read some samples of a handoff, in order.
 
         Args:
             part: The handoff.
@@ -246,7 +269,8 @@ class Run:
             try:
                 step_samples = self.samples(step)
             except SampleIndexError:
-                continue  # the data ends within this step, so that it is not trained on
+                # The data ends within this step, so that the trainer does not train on it.
+                continue
             if step_samples.part is not part:
                 continue
             for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
@@ -259,13 +283,17 @@ class Run:
                 )
 
     def _steps_that_may_read(self, part: RunPart, samples: NDArray[np.int64]) -> Iterable[int]:
-        """Return the steps that may read samples of a handoff, ascending."""
+        """Return the steps that may read some samples of a handoff, ascending.
+
+        They are a few more than those that do, so that `samples` has to decide.
+        """
         with _naming(self.file):
             # (n_samples,) in the run
             positions = part.dealer.positions(np.unique(samples)) + part.base
 
-        # If samples are dealt one by one, a resume deals the samples of an incomplete round again,
-        # which delays all later ones.
+        # A loader that deals samples to ranks one by one begins with a whole round of ranks when it
+        # is resumed: it deals the samples of an incomplete round again, which delays all later
+        # samples by that many.
         delays = {0}
         if part.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:
@@ -282,45 +310,35 @@ def explain_step(
     rank: int | None = None,
     most: int | None = None,
 ) -> StepOrigin:
-    """Return the samples that a step of a run read, with the documents in them; raw text is not
-    read again.
+    """Return the samples that a step of a run read, and the documents in them.
+
+    Raw text is not read again, because a step has many samples.
 
     Args:
-        project_or_root: A project, or its output root alone; then nothing is decoded.
+        project_or_root: A project; or its output root alone, without whose settings no tokens are
+            decoded.
         run: The run, or its run.yaml.
         step: Number of the step, from 1, as trainers log it.
-        rank: Only the samples of this data-parallel rank; None is all ranks.
-        most: Samples to look up; None is all.
+        rank: Return only the samples of this data-parallel rank; None for all ranks.
+        most: How many samples to look up; None for all.
 
     Raises:
         MissingError: As `Run.open`.
         ConfigError: As `Run.open`; or there is no such rank.
         SampleIndexError: No handoff of the run has the samples of the step.
     """
+    # Without settings, no raw text is read.
     context = replace(InspectionContext.of(project_or_root), config=None)
     if not isinstance(run, Run):
         run = Run.open(context.outputs, run)
     step_samples = run.samples(step)
     part = step_samples.part
     stretch = step_samples.step
-
-    rows = np.arange(stretch.batch)
-    if rank is not None:
-        if not 0 <= rank < stretch.ranks:
-            raise ConfigError(
-                "no such data-parallel rank",
-                where=f"{run.file}: step {step:,}",
-                found=rank,
-                expected=f"0 to {stretch.ranks - 1}",
-                remedy="name one that the step has",
-            )
-        rows = np.flatnonzero(step_samples.ranks == rank)
-    rows = rows[:most]
+    rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
 
     samples: list[StepSample] = []
-    origins = explain_samples(
-        context, part.loaded, part.name, TRAIN, step_samples.samples[rows].tolist()
-    )
+    numbers = step_samples.samples[rows].tolist()
+    origins = explain_samples(context, part.loaded, part.name, TRAIN, numbers)
     for row, origin in zip(rows.tolist(), origins, strict=True):
         samples.append(
             StepSample(
@@ -341,6 +359,34 @@ def explain_step(
     )
 
 
+def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> NDArray[np.int64]:
+    """Return which of a step's samples a rank reads.
+
+    Args:
+        step_samples: The samples of the step.
+        rank: Number of the data-parallel rank; None for all ranks.
+        where: The step, for errors.
+
+    Returns:
+        Positions among the samples of the step, shape (n_rows,).
+
+    Raises:
+        ConfigError: There is no such rank.
+    """
+    stretch = step_samples.step
+    if rank is None:
+        return np.arange(stretch.batch)
+    if not 0 <= rank < stretch.ranks:
+        raise ConfigError(
+            "no such data-parallel rank",
+            where=where,
+            found=rank,
+            expected=f"0 to {stretch.ranks - 1}",
+            remedy="name one that the step has",
+        )
+    return np.flatnonzero(step_samples.ranks == rank)
+
+
 def explain_steps(
     project_or_root: Project | str | os.PathLike[str],
     run_file: Path,
@@ -348,8 +394,9 @@ def explain_steps(
     rank: int | None = None,
     most: int | None = None,
 ) -> list[StepOrigin]:
-    """Return the samples that several steps of a run read, as `explain_step` does for each;
-    `run_file` is read once.
+    """Return the samples that several steps of a run read, as `explain_step` does for one.
+
+    The run.yaml, and the handoffs that it names, are opened once.
     """
     run = Run.open(InspectionContext.of(project_or_root).outputs, run_file)
     return [explain_step(project_or_root, run, step, rank, most) for step in steps]
@@ -358,7 +405,7 @@ def explain_steps(
 def find_steps(
     project_or_root: Project | str | os.PathLike[str], run_file: Path, **document: Any
 ) -> list[DocumentSteps]:
-    """Return where the handoffs of a run hold a document, and the steps that read it.
+    """Return the steps of a run that read a document, for each handoff that contains it.
 
     Args:
         project_or_root: A project, or its output root alone.
@@ -366,7 +413,7 @@ def find_steps(
         document: Fields of `DocumentName`.
 
     Raises:
-        MissingError: As `Run.open`; or no handoff holds the document.
+        MissingError: As `Run.open`; or no handoff contains the document.
         ConfigError: As `Run.open` and `find_document`.
     """
     context = InspectionContext.of(project_or_root)
@@ -392,13 +439,13 @@ def find_steps(
 
 
 def _fields(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
-    """Return the fields of a dataclass, to make one that has more."""
+    """Return the fields of a record as arguments for a record of a derived class."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @contextmanager
 def _naming(file: object) -> Iterator[None]:
-    """Put the name of a file in front of the place that errors name."""
+    """Add the name of a file to the place that is named by errors of the block."""
     try:
         yield
     except (ConfigError, SampleIndexError) as error:
@@ -406,17 +453,17 @@ def _naming(file: object) -> Iterator[None]:
 
 
 def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
-    """Open a handoff of a run.
+    """Open a handoff of a run, and find out which samples of the run were read from it.
 
     Args:
         outputs: The outputs that contain it.
         spec: The settings of the run.
-        handoff: Folder of the handoff; only the part below the output root counts.
+        handoff: Folder of the handoff. The part above the output root is ignored, because the run
+            may have seen the root under another path.
 
     Raises:
         MissingError: The handoff, or its train split, is missing.
-        ConfigError: This is not the folder of a handoff, or it is one that the settings cannot be
-            of.
+        ConfigError: This is not the folder of a handoff, or the settings contradict its schedule.
     """
     folder = HANDOFF_FOLDER.fullmatch(handoff)
     if folder is None:
@@ -441,9 +488,27 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     if phase is None:
         return RunPart(manifest, loaded, dealer, base=0, begin=config.consumed_samples, end=None)
 
-    # In phases Megatron-LM takes --global-batch-size for that of every iteration, and counts
-    # samples of the phase.
+    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
     batch_size = options["schedule"][1]
+    _check_phase_batch_size(spec, batch_size)
+    first_step, stop_step = phase
+    first_sample = first_step * batch_size
+    stop_sample = stop_step * batch_size
+    return RunPart(manifest, loaded, dealer, base=first_sample, begin=first_sample, end=stop_sample)
+
+
+def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
+    """Check that a run in phases had the batch size of the schedule throughout.
+
+    With phases, Megatron-LM assumes that every iteration reads `--global-batch-size` samples.
+
+    Args:
+        spec: The settings of the run.
+        batch_size: Samples of a step by the schedule of the handoff.
+
+    Raises:
+        ConfigError: It had another batch size.
+    """
     batch_sizes = {spec.global_batch_size or 0}
     for resume in spec.resumes:
         batch_sizes.add(resume.global_batch_size or batch_size)
@@ -456,16 +521,13 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
             expected=f"global_batch_size: {batch_size} alone",
             remedy="correct run.yaml",
         )
-    first_step, stop_step = phase
-    first_sample = first_step * batch_size
-    return RunPart(
-        manifest, loaded, dealer, base=first_sample, begin=first_sample, end=stop_step * batch_size
-    )
 
 
 def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the current handoff of a nanoset; the MissingError that says there is none lists the
-    nanosets.
+    """Return the current handoff of a nanoset.
+
+    Raises:
+        MissingError: There is none. The error lists the nanosets that have one.
     """
     try:
         return outputs.require(
@@ -473,5 +535,6 @@ def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
         )
     except MissingError as error:
         nanosets = sorted(outputs.access.names(outputs.folder / STAGE))
-        remedy = f"{error.remedy}; nanosets that are there: {', '.join(nanosets) or 'none'}"
+        available = ", ".join(nanosets) or "none"
+        remedy = f"{error.remedy}; available nanosets: {available}"
         raise error.at(error.where, remedy) from error

@@ -1,4 +1,4 @@
-"""Sentences about documents and steps of training, which terminal and UI show alike."""
+"""Describe documents and training steps in words, for the terminal and the UI."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def place_of(origin: DocumentOrigin) -> str:
-    """Return where a document came from, as `corpus/file:line`."""
+    """Return where a document came from, such as `web/part-0.jsonl:5`."""
     return f"{origin.corpus}/{origin.file}:{origin.line}"
 
 
 def step_sentence(step: StepOrigin) -> str:
-    """Return in a sentence how many samples a training step read, and in which layout."""
+    """Return a sentence about a training step: how many samples it read, and on how many ranks."""
     ranks = format_count(step.data_parallel_size, "rank")
     sentence = (
         f"step {step.step:,} read {step.batch_size:,} samples "
@@ -25,5 +25,5 @@ def step_sentence(step: StepOrigin) -> str:
         f"on {ranks} in micro-batches of {step.micro_batch_size:,}, of {step.handoff}."
     )
     if step.skipped:
-        sentence += " It was skipped: consumed, and not trained on."
+        sentence += " It was skipped: its samples were consumed, but not trained on."
     return sentence

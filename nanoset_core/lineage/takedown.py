@@ -1,4 +1,8 @@
-"""Take documents out: a list of ids that views exclude, and what holds these documents now."""
+"""Take documents out of the training data: add their ids to a list, and find what contains them.
+
+Views can exclude the documents whose ids are in a list. `add_ids` adds ids to such a list, and
+`holdings` reports which current outputs, samples and steps of training contain the documents.
+"""
 
 from __future__ import annotations
 
@@ -27,47 +31,49 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.endings import is_table
 
 MAX_PLACED = 200
-"""Documents of a dataset whose samples are looked for."""
+"""Samples are searched for at most this many documents of a dataset, because it is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An output that holds documents which are taken down."""
+    """An output that contains some of the documents that are taken down."""
 
     output: str
-    """A corpus, view, nanoset and split, or webdataset."""
+    """Its kind and name: a corpus, view, nanoset and split, or webdataset."""
     documents: int
-    """How many it holds, each as often as it is given."""
+    """How many it contains. A document that a view repeats counts once for each copy."""
     samples: tuple[int, int] | None = None
-    """First and last of its samples that hold a token of them; None if no sample does, or it has no
-    samples.
+    """The first and last of its samples with a token of them; None for a corpus or view, which has
+    no samples.
     """
     steps: tuple[int, int] | None = None
-    """First and last step of training that reads these samples, if `schedule` tells."""
+    """The first and last step of training that reads these samples; None if the nanoset has no
+    `schedule`, from which the steps are computed.
+    """
 
 
 def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
-    """Append ids to a list, below a line that says when and why.
+    """Append ids to a list, below a comment that says when and why.
 
     Args:
         file: The list; it is created if it does not exist.
-        ids: The ids.
-        reason: Why they are taken down.
-        day: When they are.
+        ids: The ids to add. Those that the list already has are not added again.
+        reason: Why the documents are taken down.
+        day: The day on which they are.
 
     Returns:
-        The ids that were not in the list.
+        The ids that were added.
 
     Raises:
-        ConfigError: A line cannot hold one of the ids, or the list is a table.
+        ConfigError: One of the ids cannot be a line of the list, or the list is a table.
     """
     for identity in ids:
         is_one_line = "\n" not in identity and "\r" not in identity
         if not identity.strip() or not is_one_line or identity.startswith(COMMENT):
             raise ConfigError(
-                "a line of a list cannot hold this id",
+                "this id cannot be a line of a list",
                 found=repr(identity),
-                expected=f"one line, that does not begin with {COMMENT!r}",
+                expected=f"one line that does not begin with {COMMENT!r}",
                 remedy="leave it out by a condition on `id`",
             )
     if is_table(file.name):
@@ -81,21 +87,31 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     listed_ids = set(text.replace("\r\n", "\n").split("\n"))
     new_ids = [identity for identity in dict.fromkeys(ids) if identity not in listed_ids]
-    if new_ids:
-        if text and not text.endswith("\n"):
-            text += "\n"
-        comment = f"{COMMENT}{day}: {' '.join(reason.split())}"
-        lines = "\n".join([comment, *new_ids])
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, f"{text}{lines}\n".encode())
+    if not new_ids:
+        return []
+
+    if text and not text.endswith("\n"):
+        text += "\n"
+    reason_in_one_line = " ".join(reason.split())
+    comment = f"{COMMENT}{day}: {reason_in_one_line}"
+    lines = "\n".join([comment, *new_ids])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, f"{text}{lines}\n".encode())
     return new_ids
 
 
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
-    """Yield the current outputs that hold documents with some ids: datasets, splits and webdatasets.
+    """Yield the current datasets, splits and webdatasets that contain documents with some ids.
 
-    Outputs that are not built hold nothing, and damaged ones are errors. Samples are looked for of
-    up to MAX_PLACED documents of a dataset.
+    Outputs that have not been built are skipped. Of each dataset, samples are searched for the
+    first MAX_PLACED of the documents.
+
+    Args:
+        project: The project.
+        ids: Ids of the documents.
+
+    Raises:
+        NanosetError: An output is damaged.
     """
     import pyarrow as pa
 
@@ -103,6 +119,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     context = InspectionContext.of(project)
     search = _DocumentSearch(project, Ids(pa.array(ids, pa.large_string())))
     for name in [*corpus_names(project), *config.derived]:
+        # What has not been built is missing.
         with suppress(MissingError):
             dataset = context.datasets.open(current_dataset(project, name))
             documents = search.documents_of(dataset)
@@ -111,22 +128,28 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     for name in config.nanosets:
         for split in SPLITS:
-            # A split without a share is not built.
+            # A split without a share of the documents is not built.
             with suppress(MissingError):
+                opened_split = Split.of(context, name, split)
                 yield from _sample_holdings(
-                    context, f"nanoset {name} {split}", Split.of(context, name, split), search
+                    context, f"nanoset {name} {split}", opened_split, search
                 )
     for name in config.webdatasets:
         with suppress(MissingError):
-            yield from _sample_holdings(
-                context, f"webdataset {name}", Tars.of(context, name), search
-            )
+            tars = Tars.of(context, name)
+            yield from _sample_holdings(context, f"webdataset {name}", tars, search)
 
 
 class _DocumentSearch:
-    """Finds the documents with some ids in datasets; each corpus is searched once."""
+    """Finds the documents with some ids in datasets, and remembers what it found."""
 
     def __init__(self, project: Project, ids: Ids) -> None:
+        """Prepare a search.
+
+        Args:
+            project: The project.
+            ids: Ids of the documents.
+        """
         self._project = project
         self._ids = ids
         self._documents_by_folder: dict[Path, NDArray[np.int64]] = {}
@@ -137,49 +160,71 @@ class _DocumentSearch:
         return self._documents_by_folder
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the numbers of the documents in a dataset, or in what was packed, int64, shape
-        (n_documents,).
+        """Return the numbers of the documents with these ids in a dataset.
+
+        Args:
+            dataset: A corpus's dataset, a view or packs.
+
+        Returns:
+            Shape (n_documents,). For packs, numbers in the dataset that was packed.
         """
         folder = dataset.manifest.folder
-        if folder not in self._documents_by_folder:
-            parts = [np.empty(0, np.int64)]
-            if dataset.is_whole_corpus:
-                for group in document_groups(self._project, dataset.name, dataset.manifest):
-                    column = GroupReader(group).strings("id")
-                    rows = np.flatnonzero(self._ids.mask(column, hash_texts(column)))
-                    parts.append(group.first + rows)
-            else:
-                for number in self.documents_of(dataset.corpus).tolist():
-                    parts.append(dataset.copies_of(number))
-            self._documents_by_folder[folder] = np.concatenate(parts)
+        if folder in self._documents_by_folder:
+            return self._documents_by_folder[folder]
+
+        parts = [np.empty(0, np.int64)]
+        if dataset.is_whole_corpus:
+            for group in document_groups(self._project, dataset.name, dataset.manifest):
+                column = GroupReader(group).strings("id")
+                has_id = self._ids.mask(column, hash_texts(column))  # (n_rows,) of the row group
+                parts.append(group.first + np.flatnonzero(has_id))
+        else:
+            # Only a corpus has ids: search it, and look up the copies of its documents.
+            for number in self.documents_of(dataset.corpus).tolist():
+                parts.append(dataset.copies_of(number))
+        self._documents_by_folder[folder] = np.concatenate(parts)
         return self._documents_by_folder[folder]
 
 
 def _sample_holdings(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield what a split or webdataset holds, if a sample of it has a token of the documents."""
+    """Yield what a split or webdataset contains, if one of its samples has tokens of the documents.
+
+    Args:
+        context: The project.
+        output: Kind and name of the output.
+        samples: The split or webdataset.
+        search: A search of which all datasets have been searched.
+    """
     n_documents = 0
-    numbers: list[int] = []
+    sample_numbers: list[int] = []
     for member, dataset in enumerate(samples.datasets):
         documents = search.found.get(dataset.manifest.folder, np.empty(0, np.int64))
         n_documents += len(documents)
         for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
-            numbers += [
-                appearance.sample for appearance in samples.places(member, origin).appearances
-            ]
+            for appearance in samples.places(member, origin).appearances:
+                sample_numbers.append(appearance.sample)
 
-    # Without samples, the documents are in another split.
-    if numbers:
-        first_and_last = (min(numbers), max(numbers))
-        yield Holding(output, n_documents, first_and_last, _steps(context, output, first_and_last))
+    # If no sample has them, the documents are in another split.
+    if sample_numbers:
+        first_and_last = (min(sample_numbers), max(sample_numbers))
+        steps = _steps(context, output, first_and_last)
+        yield Holding(output, n_documents, first_and_last, steps)
 
 
 def _steps(
     context: InspectionContext, output: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the first and last step that read samples of a train split, or None if no schedule
-    tells.
+    """Return the first and last step of training that read a range of samples.
+
+    Args:
+        context: The project.
+        output: Kind and name of the output that has the samples.
+        samples: The first and the last sample.
+
+    Returns:
+        None if the output is not the train split of a nanoset with a `schedule`.
     """
     kind, name, *split = output.split(" ")
     if context.config is None or kind != "nanoset" or split != ["train"]:

@@ -1,4 +1,12 @@
-"""Read documents again from the raw files that they came from."""
+"""Read documents again from the raw files that they came from.
+
+A raw file may have been changed or deleted since it was tokenized. Then there is an error in place
+of the text, so that a reader of many documents can continue with the next one.
+
+An uncompressed file is read at the document's byte. A compressed file, and a row group of a table,
+can only be read from its start: documents that are requested in the file's order are read in one
+pass, and those far into it only if the caller allows it.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +34,19 @@ from nanoset_core.text.table_documents import RowReader
 from nanoset_core.text.tables import read_table
 
 MOST_LINE_BYTES = 64 << 20
-"""Longer lines are not held in memory."""
+"""Longer lines are not read into memory."""
 MOST_SKIPPED_BYTES = 256 << 20
-"""How far into compressed text is decompressed by default: about a second."""
+"""How many bytes of text are decompressed by default to reach a document: about a second."""
 MOST_HASHED_BYTES = 256 << 20
 """Larger pieces are not hashed to find out whether they were changed."""
 
 SourceState = Literal["unchanged", "changed", "gone", "unknown"]
+"""Whether a raw file, or a document in it, is the one that was tokenized."""
 T = TypeVar("T")
 
 
 class NotReadError(InputError):
-    """Text that would be slow or large to read; it may well be unchanged."""
+    """The text was not read, because it is too long or too far into its file."""
 
 
 def read_texts(
@@ -47,23 +56,21 @@ def read_texts(
     *,
     most_skipped_bytes: int | None = MOST_SKIPPED_BYTES,
 ) -> Iterator[str | NanosetError]:
-    """Yield the text of each of many documents, as it is in its file now, or the error that says
-    why there is none.
+    """Yield the text of each of some documents, read from its raw file, or an error.
 
-    Documents that follow one another in a file, and in the request, are read in one pass over the
-    file.
+    Request documents in the order of their files and lines: then each file is read once.
 
     Args:
         folder: The corpus's folder.
         origins: The documents.
         text_key: The field with the text.
-        most_skipped_bytes: How far into compressed text, or the text of a row group, to read; None
-            is everywhere.
+        most_skipped_bytes: How many bytes of compressed text, or of a row group, are read to reach
+            a document; None for no limit.
 
     Yields:
-        The text; or a MissingError (the file is gone), FormatError (there is no document at that
-        place any more), NotReadError (it is too long, or too far into the file) or InputError (the
-        file cannot be read).
+        The text; or the error that says why there is none. MissingError: the file was deleted;
+        FormatError: it has no document at that place any more; NotReadError: the document is too
+        long, or too far into the file; InputError: the file cannot be read.
     """
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
@@ -81,7 +88,13 @@ def read_texts(
 def _text_or_error(
     folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader
 ) -> str | NanosetError:
-    """Return the text of a document, or the error that says why there is none."""
+    """Return the text of a document, or the error that says why there is none.
+
+    Args:
+        folder: The corpus's folder.
+        origin: The document.
+        reader: Reads its file.
+    """
     where = f"{folder / origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         where += f" (byte {origin.byte_offset:,})"
@@ -93,7 +106,7 @@ def _text_or_error(
         return NotReadError("the text was not read again", where=where, found=str(error))
     except (NotADocumentError, FaultError) as error:
         return FormatError(
-            "the document is not at its place any more",
+            "there is no document at this place any more",
             where=where,
             found=f"{error.reason}: {error.detail}",
             remedy="run `nanoset build`: the file has changed",
@@ -101,19 +114,20 @@ def _text_or_error(
 
 
 class _FaultyStream(Generic[T]):
-    """Items that are read from a file in sequence, up to a fault, which every later call raises
-    again.
+    """An iterator over the items of a file that raises the error at a fault again on every call.
+
+    A generator would just end after its first error, as if the file ended there.
     """
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
-        self._fault: FaultError | None = None
+        self._fault: FaultError | None = None  # the error at which reading ended
 
     def next(self) -> T | None:
         """Return the next item, or None at the end.
 
         Raises:
-            FaultError: The file is damaged there.
+            FaultError: The file is damaged at this place, or before it.
         """
         if self._fault is None:
             try:
@@ -124,21 +138,37 @@ class _FaultyStream(Generic[T]):
 
 
 class _LineReader:
-    """Reads lines of a file of text; those of a compressed one in one pass if they are requested in
-    its order.
+    """Reads documents of a file of JSON lines.
+
+    A compressed file is read in one pass as long as lines are requested in its order.
     """
 
     def __init__(
         self, folder: RawFolder, file: str, fields: Fields, most_skipped_bytes: int | None
     ) -> None:
+        """Prepare to read lines of a file.
+
+        Args:
+            folder: The corpus's folder.
+            file: The file, relative to it.
+            fields: Names the field with the text.
+            most_skipped_bytes: See `read_texts`.
+        """
         self._folder = folder
         self._file = file
         self._fields = fields
         self._most_skipped_bytes = most_skipped_bytes
-        self._open: _OpenLines | None = None
+        self._open: _OpenLines | None = None  # of a compressed file
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of the line that begins at a document's byte of the decompressed file."""
+        """Return the text of a document, by the byte of the decompressed file where it begins.
+
+        Raises:
+            NotADocumentError: No line begins there, or it is not a document.
+            TooFarError: The line is too long, or too far into the file.
+            FaultError: The file is damaged at the line or before it.
+        """
+        # Read up to the block with the byte.
         offset = origin.byte_offset
         lines = self._lines_upto(offset)
         while lines.block.end <= offset:
@@ -154,60 +184,73 @@ class _LineReader:
         if offset not in offsets:
             raise NotADocumentError("no_line", "no line begins there")
 
-        # The last line of a file may have no line end. Read on: a fault may have cut it.
-        lines_end = block.begin + sum(len(line) + 1 for line in block.lines)
-        if lines_end > block.end:
+        # A line without a line end is the last one of the file, or was cut by a fault. To find out,
+        # read on: `next` raises the fault.
+        end_with_line_ends = block.begin + sum(len(line) + 1 for line in block.lines)
+        if end_with_line_ends > block.end:
             lines.stream.next()
         line = block.lines[offsets.index(offset)]
         return parse_line(line, self._fields)[0]
 
     def _lines_upto(self, offset: int) -> _OpenLines:
-        """Return open lines of the file that have not passed a byte of the decompressed file yet."""
+        """Return lines of the file, opened at or before a byte of the decompressed file.
+
+        Raises:
+            TooFarError: The file is compressed, and the byte too far into it.
+        """
         if is_cuttable(self._file):
             return _OpenLines.of(self._line_at(offset))
         if self._most_skipped_bytes is not None and offset > self._most_skipped_bytes:
             raise TooFarError(f"{offset:,} bytes into compressed text")
         if self._open is not None and self._open.block.begin <= offset:
             return self._open
+
+        # Begin at the start of the file (again).
         with open_raw(self._folder / self._file) as opened:
             size = status_of(opened).st_size
         return _OpenLines.of(StoredPiece(self._folder, Piece(self._file, 0, size, 1, "")))
 
     def _line_at(self, offset: int) -> StoredPiece:
-        """Return the line at a byte of an uncompressed file, with the end of the line before.
+        """Read the line at a byte of an uncompressed file, and the byte before it.
 
-        A short line of an object in a bucket takes one request.
+        The byte before the line shows whether a line begins there: it has to be a line end.
+
+        Args:
+            offset: First byte of the line.
         """
         begin = max(offset - 1, 0)
         length = WINDOW_BYTES
         while True:
             with open_raw(self._folder / self._file, begin=begin, end=begin + length) as file:
-                last = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
-                data = next(blocks_of(file, begin, min(begin + length, last), length), b"")
-            line_end = data.find(b"\n", offset - begin) + 1
-            if line_end or begin + len(data) >= last:
-                if line_end:
-                    data = data[:line_end]
-                return _HeldPiece(
-                    self._folder, Piece(self._file, begin, begin + len(data), 1, ""), data
-                )
+                # A line that is too long is recognised by one byte more than is allowed.
+                most_end = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
+                end = min(begin + length, most_end)
+                data = next(blocks_of(file, begin, end, length), b"")
+            line_stop = data.find(b"\n", offset - begin) + 1  # 0 if the line has not ended
+            if line_stop:
+                data = data[:line_stop]
+            if line_stop or begin + len(data) >= most_end:
+                piece = Piece(self._file, begin, begin + len(data), 1, "")
+                return _HeldPiece(self._folder, piece, data)
+
+            # Most lines fit into the first window: in a bucket, they take one request.
             length *= 8
 
 
 class _OpenLines(NamedTuple):
-    """Lines that are being read in sequence."""
+    """A file of lines, and how far it has been read."""
 
     stream: _FaultyStream[LineBlock]
+    """The following blocks of lines."""
     block: LineBlock
-    """The one that was read last."""
+    """The block that was read last; without lines if none was read yet."""
 
     @staticmethod
     def of(stored: StoredPiece) -> _OpenLines:
-        """Begin to read the lines of a piece of a file."""
+        """Open a piece of a file, of which no block has been read yet."""
         begin = stored.piece.begin
-        return _OpenLines(
-            _FaultyStream(read_lines(stored, MOST_LINE_BYTES)), LineBlock([], 1, begin, begin)
-        )
+        stream = _FaultyStream(read_lines(stored, MOST_LINE_BYTES))
+        return _OpenLines(stream, LineBlock([], 1, begin, begin))
 
 
 class _HeldPiece(StoredPiece):
@@ -218,6 +261,7 @@ class _HeldPiece(StoredPiece):
         self._data = data
 
     def blocks(self) -> Iterator[bytes]:
+        """Yield the bytes of the piece, without reading the file."""
         yield self._data
 
 
@@ -225,13 +269,16 @@ class _TableRow(NamedTuple):
     """A row of a table."""
 
     number: int
-    """From 1."""
+    """Number of the row, from 1."""
     content: DocumentBatch | TooFarError
-    """Its document or reject, or that it is too far into its row group."""
+    """Its document or reject; or an error if the row is too far into its row group."""
 
 
 class _TableReader:
-    """Reads rows of a table, in one pass if they are requested in its order."""
+    """Reads documents of a Parquet or Arrow file.
+
+    The file is read in one pass as long as rows are requested in its order.
+    """
 
     def __init__(
         self,
@@ -241,16 +288,31 @@ class _TableReader:
         rows: Sequence[int],
         most_skipped_bytes: int | None,
     ) -> None:
-        """Args: rows: numbers of all rows that will be requested, from 1."""
+        """Prepare to read rows of a table.
+
+        Args:
+            folder: The corpus's folder.
+            file: The table, relative to it.
+            fields: Names the column with the text.
+            rows: Numbers of all rows that will be requested, from 1. Others are not read.
+            most_skipped_bytes: See `read_texts`.
+        """
         self._path = folder / file
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
         self._rows = rows
         self._most_skipped_bytes = most_skipped_bytes
-        self._stream: _FaultyStream[_TableRow] | None = None
-        self._last_row: _TableRow | None = None
+        self._stream: _FaultyStream[_TableRow] | None = None  # the following rows
+        self._last_row: _TableRow | None = None  # the row that was read last
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of the row of a document."""
+        """Return the text of a document, by the number of its row.
+
+        Raises:
+            NotADocumentError: There is no such row, or it is not a document.
+            TooFarError: The row is too far into its row group.
+            FaultError: The table is damaged at the row or before it.
+        """
+        # Begin a pass over the table, unless one is open that has not passed the row yet.
         number = origin.line
         stream = self._stream
         row = self._last_row
@@ -259,6 +321,7 @@ class _TableReader:
             stream = _FaultyStream(self._read(remaining))
             self._stream = stream
             row = None
+
         while row is None or row.number < number:
             row = stream.next()
             if row is None:
@@ -273,9 +336,14 @@ class _TableReader:
         return row.content.texts[0]
 
     def _read(self, rows: Sequence[int]) -> Iterator[_TableRow]:
-        """Read rows, by their numbers, ascending."""
+        """Read some rows of the table.
+
+        Args:
+            rows: Numbers of the rows, from 1, ascending.
+        """
 
         def convert(batch: Any, number: int) -> _TableRow:
+            """Parse the document of one row; `batch` has this row alone."""
             if isinstance(batch, TooFarError):
                 return _TableRow(number, batch)
             return _TableRow(number, self._reader.documents(batch, number))
@@ -292,18 +360,18 @@ class _TableReader:
 def file_state(
     inventory: Inventory | None, memory: FingerprintMemory, folder: RawFolder, file: str, byte: int
 ) -> SourceState:
-    """Return whether a file, or the piece of it that holds a byte, is as the inventory says.
+    """Return whether a piece of a raw file was changed since its inventory was made.
 
-    Nothing is read if size and times are those of when the file was hashed, as the memory of the
-    folder holds them. Otherwise the piece is hashed again, unless it is above 256 MiB: its state is
-    `unknown`, as is that of a file without an inventory.
+    If the file has the size and times that it had when it was hashed, nothing is read. Otherwise
+    the piece is hashed again. If it is larger than 256 MiB, the state is `unknown` instead.
 
     Args:
-        inventory: The inventory of the corpus, if it was not removed.
-        memory: Fingerprints of the files in the folder.
+        inventory: The inventory of the corpus; None if it was deleted, which makes the state
+            `unknown`.
+        memory: The fingerprints of files in the folder, with the sizes and times that they had.
         folder: The corpus's folder.
-        file: Relative to the folder.
-        byte: Offset in the file; in a compressed file or table, any.
+        file: Path of the file, relative to the folder.
+        byte: A byte of the file, which selects a piece. Compressed files and tables have one piece.
     """
     if not (folder / file).is_file():
         return "gone"
@@ -319,7 +387,7 @@ def file_state(
         is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])
         return "unchanged" if is_same else "changed"
 
-    # The file was touched since it was hashed: hash the piece again.
+    # The file's times have changed since it was hashed: hash the piece again.
     piece = pieces[0]
     for candidate in pieces:
         if candidate.begin <= byte < candidate.end:

@@ -1,5 +1,10 @@
-"""Find the documents that a context of a webdataset comes from, and back, by its plan; no tar is
-read.
+"""Find the documents in a context of a webdataset, and the contexts that contain a document.
+
+A webdataset cuts the tokens of its sources, which are datasets, into contexts of one length,
+shuffles the contexts, and writes them to tars in this order. The shuffle is a function of a seed,
+so the plan of the webdataset is enough to compute which context is where. No tar is read:
+
+    tar and number in it = position ↔ context before the shuffle ↔ tokens of a source ↔ document
 """
 
 from __future__ import annotations
@@ -31,50 +36,52 @@ from nanoset_core.stages.webdataset.tars import shard_stem
 
 _BUILD = "run `nanoset build`"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")
+"""A key or a member of a tar, such as 00000003_00000017.npy: number of the tar, number in it."""
 _TAR = re.compile(r"(?:.*/)?(?:shard-)?([0-9]+)(?:\.tar)?")
+"""Name or path of a tar, or its number alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextOrigin:
-    """Where the tokens of one context come from."""
+    """The documents that the tokens of one context come from."""
 
     name: str
-    """Of the webdataset."""
+    """Name of the webdataset."""
     tar: str
     """Name of the tar that holds it."""
     key: str
-    """Its `__key__`: the member's name without its ending."""
+    """Its `__key__`: the name of its member in the tar, without the ending."""
     position: int
     """Its number over all tars, from 0."""
     context: int
     """Its number before the shuffle, from 0."""
     corpus: str
-    """In which it begins."""
+    """The source that its first token is from: a corpus, view or packs."""
     bos_tokens: int
-    """1 if a BOS token precedes it."""
+    """1 if it begins with a BOS token, otherwise 0."""
     tokens: int
-    """Tokens of the corpora in it."""
+    """How many tokens of the sources it has."""
     pad_tokens: int
-    """Tokens that fill it up."""
+    """How many tokens of padding it has."""
     pieces: tuple[PieceOrigin, ...]
-    """In order; documents without tokens have none."""
+    """The documents in it, in order; those without tokens are left out."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TarAppearance(Appearance):
-    """Tokens of a document in one context of a tar; `sample` is its number over all tars."""
+    """Tokens of a document in one context; `sample` is the context's number over all tars."""
 
     tar: str
     """Name of the tar."""
     key: str
-    """Its `__key__`."""
+    """The `__key__` of the context."""
 
 
 class SourceSpan(NamedTuple):
     """Consecutive tokens of one source of a webdataset."""
 
     source: int
-    """Number of the source."""
+    """Number of the source in the plan."""
     start: int
     """Position of the first token among the source's tokens."""
     stop: int
@@ -82,11 +89,12 @@ class SourceSpan(NamedTuple):
 
 
 class _StoredPiece(NamedTuple):
-    """Consecutive tokens of a document among the tokens of a source."""
+    """Consecutive tokens of a document, and where they are among the tokens of a source."""
 
     span: SourceSpan
+    """Where they are."""
     first: int
-    """Position of the first token in the document."""
+    """Position of the first of them in the document."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +102,22 @@ class Tars:
     """The current version of a webdataset, with the plan and the datasets that it was made from."""
 
     name: str
-    """Of the webdataset."""
+    """Name of the webdataset."""
     plan: ShufflePlan
-    """Which context is where."""
+    """Says which tokens form a context, and which context is where."""
     datasets: tuple[Dataset, ...]
-    """In the order of the plan's sources."""
+    """The sources, in the order of the plan."""
 
     @staticmethod
     def of(context: InspectionContext, name: str) -> Tars:
         """Open a webdataset.
 
+        Args:
+            context: The project or output root.
+            name: Name of the webdataset.
+
         Raises:
-            MissingError: There is none with this name, or its plan or one of its datasets was
+            MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
         outputs = context.outputs
@@ -113,7 +125,10 @@ class Tars:
         if current is None:
             folder = outputs.folder / shuffling.STAGE
             names = sorted(outputs.access.names(folder))
-            remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
+            remedy = (
+                f"{_BUILD}, or correct the name; "
+                "for a nanoset name a split as well: train, valid or test"
+            )
             raise MissingError(
                 "no such webdataset",
                 where=outputs.access.url(folder / name),
@@ -121,23 +136,24 @@ class Tars:
                 remedy=remedy_for_name(name, names, remedy),
             )
 
-        gone = "what the webdataset was made from is gone"
+        # Open the versions that it was made from, which may not be the current ones.
+        missing = "an output that the webdataset was made from was deleted"
         manifest = outputs.version(
-            shuffling.PLANS, name, current.recipe["parents"]["plan"], gone, _BUILD
+            shuffling.PLANS, name, current.recipe["parents"]["plan"], missing, _BUILD
         )
         plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
-        digests = manifest.recipe["parents"]
-        source_names = [source.name for source in plan.table.sources]
-        datasets = [
-            context.datasets.version(source, digests[source], gone, _BUILD)
-            for source in source_names
-        ]
+        digest_by_source = manifest.recipe["parents"]
+        datasets: list[Dataset] = []
+        for source in plan.table.sources:
+            digest = digest_by_source[source.name]
+            datasets.append(context.datasets.version(source.name, digest, missing, _BUILD))
         return Tars(name, plan, tuple(datasets))
 
     @cached_property
     def streams(self) -> tuple[Stream | None, ...]:
-        """The tokens of each dataset in the order of its sequences; None for those whose `.bin` has
-        that order.
+        """The tokens of each source in the order in which they are cut into contexts.
+
+        This is the order of its sequences. None for a source whose `.bin` has the same order.
         """
         streams: list[Stream | None] = []
         for dataset in self.datasets:
@@ -146,21 +162,22 @@ class Tars:
 
     @property
     def bos_tokens(self) -> int:
-        """BOS tokens at the start of every context, 0 or 1."""
+        """How many BOS tokens are at the start of every context, 0 or 1."""
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def position(self, place: str, sample: int | None = None) -> int:
-        """Return the number over all tars of a context.
+        """Return a context's number over all tars, from the way in which a user names the context.
 
         Args:
-            place: A key or member (`00000003_00000017.npy`), or that number itself; with `sample`,
-                a tar or its number.
-            sample: Number within the tar.
+            place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
+                its number over all tars. With `sample`, the tar or its number.
+            sample: Number of the context within the tar, from 0.
 
         Raises:
-            ConfigError: This is neither a key nor a number.
+            ConfigError: This names no context.
             SampleIndexError: There is no such context.
         """
+        # Find the number of the tar, and the number in it.
         plan = self.plan
         text = place if sample is None else f"{place} {sample}"
         key = _KEY.fullmatch(place)
@@ -181,6 +198,7 @@ class Tars:
                 expected=f"{ways}, or a number over all tars",
             )
 
+        # The last tar may have fewer contexts than the others.
         start = 0
         stop = 0
         if shard < plan.shards:
@@ -190,22 +208,30 @@ class Tars:
                 "no such context in the webdataset",
                 where=self.name,
                 found=text,
-                expected=f"{plan.contexts:,} contexts, of {plan.shard_size:,} in each of {plan.shards:,} tars",
+                expected=(
+                    f"{plan.contexts:,} contexts, of {plan.shard_size:,} "
+                    f"in each of {plan.shards:,} tars"
+                ),
             )
         return start + sample
 
     def tar(self, position: int) -> str:
-        """Return the name of the tar at a position."""
+        """Return the name of the tar that contains the context at a position."""
         return f"{shard_stem(position // self.plan.shard_size)}.tar"
 
     def key(self, position: int) -> str:
-        """Return the key of the context at a position."""
+        """Return the key of the context at a position, such as `00000003_00000017`."""
         shard, sample = divmod(position, self.plan.shard_size)
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[SourceSpan]:
-        """Yield the tokens of a context. With the tail `carry`, a context may have tokens of
-        several sources.
+        """Yield the tokens of the sources that form a context, in order.
+
+        With the tail `carry`, the last tokens of a source are completed by the first tokens of the
+        next one, so that a context may have several spans.
+
+        Args:
+            context: Number of the context before the shuffle.
         """
         sources, starts, lengths = self.plan.table.locate(np.array([context], dtype=np.int64))
         source = int(sources[0])
@@ -221,15 +247,15 @@ class Tars:
             start = 0
 
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return where a document is in the tars, and why a part of it is nowhere.
+        """Return which contexts of the tars contain a document, and why a part of it is in none.
 
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document.
         """
         pieces = self._pieces(source, origin.dataset_document)
-        n_held = sum(piece.span.stop - piece.span.start for piece in pieces)
-        if not n_held:
+        n_in_dataset = sum(piece.span.stop - piece.span.start for piece in pieces)
+        if not n_in_dataset:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
 
         appearances: list[TarAppearance] = []
@@ -237,43 +263,51 @@ class Tars:
         for piece in pieces:
             planned = self._appearances(piece)
             n_planned += covered_tokens([appearance.document_tokens for appearance in planned])
-            # The last contexts of the order are in no tar, if all tars have the same number of
-            # contexts.
-            appearances += [
-                appearance for appearance in planned if appearance.sample < self.plan.contexts
-            ]
+            # If all tars must have the same number of contexts, the last contexts of the order are
+            # in no tar.
+            for appearance in planned:
+                if appearance.sample < self.plan.contexts:
+                    appearances.append(appearance)
         appearances.sort()
 
         n_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-        why = self._why_unseen(source, origin, n_held, n_planned, n_seen)
-        reason = None if why is None else f"{unseen(n_seen, origin.tokens)}, because {why}"
+        why = self._why_unseen(source, origin, n_in_dataset, n_planned, n_seen)
+        reason = None
+        if why is not None:
+            reason = f"{unseen(n_seen, origin.tokens)}, because {why}"
         return DocumentPlaces(origin, tuple(appearances), n_seen, reason)
 
     def _why_unseen(
-        self, source: int, origin: DocumentOrigin, n_held: int, n_planned: int, n_seen: int
+        self, source: int, origin: DocumentOrigin, n_in_dataset: int, n_planned: int, n_seen: int
     ) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
         Args:
             source: Number of the document's dataset.
             origin: The document.
-            n_held: Tokens of it in the dataset.
-            n_planned: Tokens of it in contexts of the plan.
-            n_seen: Tokens of it in contexts of the tars.
+            n_in_dataset: How many of its tokens are in the dataset.
+            n_planned: How many of its tokens are in contexts of the plan.
+            n_seen: How many of its tokens are in contexts of the tars.
         """
         if n_seen < n_planned:
-            return "they lie in contexts that are left out so that all tars are equal (even)"
+            return "they are in contexts that are left out so that all tars are equal (even)"
         if n_seen == origin.tokens:
             return None
-        if n_seen == n_held:
+        if n_seen == n_in_dataset:
             return "packing left them out"
-        tail = "they lie in a tail that does not fill a context"
+        tail = "they are in a tail that does not fill a context"
+        # Of a source with a frequency below 1, only some contexts are in the tars.
         if self.plan.table.sources[source].frequency < 1:
             return f"not all contexts of this corpus are taken, or {tail}"
         return tail
 
     def _pieces(self, source: int, document: int) -> list[_StoredPiece]:
-        """Return where the tokens of a document are among those of a source."""
+        """Return where the tokens of a document are among the tokens of a source.
+
+        Args:
+            source: Number of the source.
+            document: Number of the document in it.
+        """
         pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
         stream = self.streams[source]
@@ -289,23 +323,30 @@ class Tars:
         return stored
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
-        """Return where tokens of a source are in the contexts of the plan, those that no tar holds
-        included.
+        """Return which contexts of the plan contain tokens of a piece of a document.
+
+        Contexts that are in no tar are included: their position is beyond the last one of the tars.
+
+        Args:
+            piece: The piece.
         """
         plan = self.plan
-        wanted = piece.span
-        # (n_contexts,) before the shuffle
-        contexts = plan.table.containing(wanted.source, wanted.start, wanted.stop)
-        # (n_contexts,) over all tars
+        piece_span = piece.span
+        # (n_contexts,) numbers before the shuffle
+        contexts = plan.table.containing(piece_span.source, piece_span.start, piece_span.stop)
+        # (n_contexts,) numbers over all tars
         positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
-        to_document = piece.first - wanted.start
+
+        # Add `to_document` or `to_sample` to a position among the source's tokens for the position
+        # in the document or in the context.
+        to_document = piece.first - piece_span.start
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
             offset = self.bos_tokens
             for span in self.spans(context):
-                start = max(span.start, wanted.start)
-                stop = min(span.stop, wanted.stop)
-                if span.source == wanted.source and start < stop:
+                start = max(span.start, piece_span.start)
+                stop = min(span.stop, piece_span.stop)
+                if span.source == piece_span.source and start < stop:
                     to_sample = offset - span.start
                     appearances.append(
                         TarAppearance(
@@ -326,14 +367,15 @@ def explain_context(
     place: str | int,
     sample: int | None = None,
 ) -> ContextOrigin:
-    """Return the documents that the tokens of a context in a webdataset's tars come from.
+    """Return the documents that the tokens of a context of a webdataset come from.
 
     Args:
-        project_or_root: A project, or its output root alone; then no raw text is read, and nothing
-            decoded.
-        name: Name of a webdataset; its current version counts.
-        place: Key or member, or number over all tars, from 0; with `sample` a tar or its number.
-        sample: Number within that tar, from 0.
+        project_or_root: A project; or its output root alone, without whose settings no raw text is
+            read, and no tokens are decoded.
+        name: Name of a webdataset, of which the current version is read.
+        place: Without `sample`, the key or member of the context, or its number over all tars, from
+            0. With `sample`, the tar or its number.
+        sample: Number of the context within the tar, from 0.
 
     Raises:
         MissingError: As `Tars.of`.
@@ -372,18 +414,19 @@ def explain_context(
 def _sequence_spans(
     dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Return the parts of sequences that are the tokens [start, stop) of a dataset.
+    """Divide a range of a dataset's tokens into parts of its sequences.
 
     Args:
         dataset: The dataset.
-        stream: Its tokens in the order of its sequences, if its `.bin` does not have that order.
+        stream: Its tokens in the order of its sequences; None if its `.bin` has that order.
         start: Position of the first token.
         stop: Position after the last token.
 
     Returns:
-        Sequence, first token in it and stop, int64, shape (n_parts, 3), none of them empty.
+        Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
     """
-    # The sequences that may hold these tokens, and where each begins: (n_sequences,).
+    # Find the sequences [first, last) that may have these tokens, and where each begins among the
+    # tokens of the dataset: (n_sequences,).
     if stream is None:
         itemsize = dataset.dtype.itemsize
         first = bisect_right(dataset.sequence_pointers, start * itemsize) - 1
@@ -396,9 +439,10 @@ def _sequence_spans(
         sequence_starts = all_starts[first:last]
     sequence_stops = sequence_starts + dataset.sequence_lengths[first:last]
 
+    # Cut each sequence to the range. Sequences without tokens are left out.
     starts = np.maximum(start, sequence_starts) - sequence_starts
     stops = np.minimum(stop, sequence_stops) - sequence_starts
-    has_tokens = stops > starts  # sequences of documents without tokens have none
+    has_tokens = stops > starts
     spans = np.stack([np.arange(first, last), starts, stops], axis=1)  # (n_sequences, 3)
     filled_spans: NDArray[np.int64] = spans[has_tokens].astype(np.int64)
     return filled_spans

@@ -1,1 +1,1 @@
-"""A project: nanoset.yaml as a whole, the graph of its outputs, and the commands over all of them."""
+"""Read nanoset.yaml, find out which outputs are stale, and run commands over all outputs."""

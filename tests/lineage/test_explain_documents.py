@@ -167,5 +167,5 @@ def test_documents_that_are_not_there(project):
         {"file": "a", "line": 1, "number": 1},
         {"line": 3},
     ):
-        with pytest.raises(ConfigError, match="one of three ways"):
+        with pytest.raises(ConfigError, match="exactly one of three ways"):
             find_document(project, "pretrain", "train", **wrong)

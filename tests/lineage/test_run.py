@@ -144,7 +144,7 @@ def test_what_is_no_handoff_or_gone(project, tmp_path):
         (
             "nothing",
             MissingError,
-            r"has not been built\n.*nanosets that are there: .*pretrain, repeated",
+            r"has not been built\n.*available nanosets: .*pretrain, repeated",
         ),
     ):
         with pytest.raises(error, match=text):

@@ -77,7 +77,7 @@ def test_what_one_line_lacks_the_next_has(folder, file):
     assert (first, last) == (ROWS[2]["text"], ROWS[49]["text"])
     for error in (moved, after):
         assert isinstance(error, FormatError)
-        assert error.what == "the document is not at its place any more"
+        assert error.what == "there is no document at this place any more"
 
 
 def test_files_that_cannot_be_read_to_their_end_or_are_gone(folder):

@@ -82,6 +82,6 @@ def test_during_a_build_the_command_names_it_and_what_to_do(project):
 
 @pytest.mark.parametrize("identity", ["", "a\nb", "# a"])
 def test_an_id_that_no_line_can_hold_is_refused(tmp_path, identity):
-    with pytest.raises(ConfigError, match="cannot hold"):
+    with pytest.raises(ConfigError, match="cannot be a line"):
         add_ids(tmp_path / "list.txt", ["x", identity], "reason", "2026-01-01")
     assert not (tmp_path / "list.txt").exists()
