@@ -259,7 +259,7 @@ def piece_origins(
     for (_, start, stop), pieces, offset in zip(
         spans.tolist(), pieces_by_span, offsets.tolist(), strict=True
     ):
-        span = _SampleSpan(start, stop, offset)
+        span = _SequenceSpan(start, stop, offset)
         origins = [
             _piece_origin(dataset, span, piece, next(document_origins), excerpts)
             for piece in pieces
@@ -268,7 +268,7 @@ def piece_origins(
     return origins_by_span
 
 
-class _SampleSpan(NamedTuple):
+class _SequenceSpan(NamedTuple):
     """Consecutive tokens of a sequence that are in a sample."""
 
     start: int
@@ -296,7 +296,7 @@ def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
 
 def _piece_origin(
     dataset: Dataset,
-    span: _SampleSpan,
+    span: _SequenceSpan,
     piece: DocumentPiece,
     origin: DocumentOrigin,
     excerpts: Excerpts,
