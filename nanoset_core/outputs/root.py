@@ -1,5 +1,15 @@
-"""The folder of all outputs: finding, committing and reading versions, each at
-<stage>/<name>/<digest>/.
+"""The folder of all outputs, the root: find, publish and read versions of outputs.
+
+An output, such as the dataset of the corpus `web`, may have several versions. The folder of each is
+named by the digest of its recipe; `current.json` names the version that is in use:
+
+    <root>/datasets/web/<digest>/manifest.json
+    <root>/datasets/web/<digest>/web_text_document.bin
+    <root>/datasets/web/current.json
+    <root>/datasets/web/current -> <digest>
+
+The root is a local folder or a prefix in a bucket. For a bucket, `OutputRoot.folder` is a local
+folder for copies of its files: a new version is written there first, and then uploaded.
 """
 
 from __future__ import annotations
@@ -11,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
@@ -41,24 +51,35 @@ from nanoset_core.storage.working_copies import for_a_task
 
 R = TypeVar("R")
 CURRENT = "current.json"
-REMADE = "run `nanoset build`: it makes it again"
+"""File next to the versions of an output that names the current one."""
+REMADE = "run `nanoset build`, which rebuilds it"
+"""Remedy for a version that is missing."""
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
 SEEN_SECONDS = 10.0
-"""How long a version is taken to be current without asking again: so much later, other machines'
-work is seen.
+"""For so long a version that was found current is not looked up again.
+
+After this time at the latest, a process sees what other machines have built.
 """
 
 Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
-"""Fills a folder; see `OutputRoot.commit`."""
+"""Function that writes the files of an output to a folder; see `OutputRoot.commit`."""
 
 
-class Seen(dict[Path, tuple[float, Manifest]]):
-    """A short memory of current versions, so that the steps of a run need not ask a bucket for the
-    same one again.
+class _SeenVersion(NamedTuple):
+    """A version that was found current."""
 
-    Folder of an output → (when it was looked up, by the monotonic clock; its current version). What
-    changes an output forgets it. Pickled, it is empty.
+    looked_up_at: float
+    """By the monotonic clock, in seconds."""
+    manifest: Manifest
+
+
+class Seen(dict[Path, _SeenVersion]):
+    """Folder of an output → its version that was found current a short time ago.
+
+    The steps of a run look up the same outputs again and again. This memory spares a bucket these
+    requests. Methods that change an output remove it from the memory. A pickled memory is empty,
+    so that other processes look for themselves.
     """
 
     def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
@@ -67,129 +88,154 @@ class Seen(dict[Path, tuple[float, Manifest]]):
 
 @dataclass(frozen=True, slots=True)
 class OutputRoot:
-    """The folder that holds every output, each at <stage>/<name>/<digest>/."""
+    """The folder that contains every output, each version at <stage>/<name>/<digest>/."""
 
     access: FileAccess
-    """How the files are reached."""
+    """How the files are read and written."""
     rebuild: bool = False
-    """Whether outputs are made again even where they are complete."""
+    """Whether outputs are made again even if they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
-    """Versions in a store that were found current lately; None: each is looked up whenever it is
-    asked for.
-    """
+    """Versions in a bucket that were found current recently; if None, each lookup asks the bucket."""
 
     @property
     def folder(self) -> Path:
-        """Absolute: the outputs, or their copies."""
+        """Absolute path of the outputs, or of their local copies."""
         return self.access.folder
 
     @property
     def local(self) -> OutputRoot:
-        """The same outputs as they lie in the folder of this machine."""
+        """The outputs that are on this machine; for a bucket, those of which it has copies."""
         return OutputRoot(FileAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
-        """Return where the output of a recipe lies, whether or not it is there yet."""
+        """Return the folder of the output of a recipe, whether or not it has been made."""
         return self.folder / recipe.stage / recipe.name / recipe.digest
 
     def find(self, recipe: Recipe) -> Manifest | None:
-        """Return the complete output of a recipe; None when it is missing or damaged, its manifest
-        included.
-        """
+        """Return the complete output of a recipe, or None if it is missing or damaged."""
         return self.find_at(self.place(recipe))
 
     def find_at(self, place: Path) -> Manifest | None:
-        """Return the complete output at the place of its recipe; None as for `find`."""
+        """Return the complete version in a folder, or None if it is missing or damaged."""
         try:
             manifest = self.manifest_at(place)
         except FormatError:
             return None
-        return manifest if manifest is not None and self.is_whole(manifest, place) else None
+        if manifest is None or not self.is_whole(manifest, place):
+            return None
+        return manifest
 
     @staticmethod
     def is_whole(manifest: Manifest, place: Path) -> bool:
-        """Return whether what was found at a place is the complete output that belongs there."""
+        """Return whether a manifest belongs to the folder it is in, and all its files are whole."""
         return manifest.digest == place.name and manifest.damage() is None
 
     def each_version(
         self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
     ) -> list[R]:
-        """Call `work(outputs, folder)` for many versions of an output; results in order.
+        """Call a function for many versions of an output, in parallel if they are in a bucket.
 
-        The outputs passed to it answer from a listing where these live in a bucket; see
-        `each_folder`.
+        Args:
+            work: Called with these outputs and the folder of a version. For a bucket, the outputs
+                passed to it answer from a listing; see `FileAccess.each_folder`.
+            stage: Stage of the output.
+            name: Name of the output.
+            digests: The versions.
+
+        Returns:
+            The results, in the order of the digests.
         """
 
-        def look(access: FileAccess, folder: Path) -> R:
+        def call_with_outputs(access: FileAccess, folder: Path) -> R:
             return work(replace(self, access=access), folder)
 
-        return self.access.each_folder(look, self.folder / stage / name, digests)
+        return self.access.each_folder(call_with_outputs, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
-        """Return the manifest of the version in a folder; None where there is none. Raises as
-        `read_manifest`.
+        """Return the manifest of the version in a folder, or None if it has none.
+
+        Raises:
+            FormatError: The file exists, but is not a valid manifest.
         """
         seen = self._seen_current(folder.parent)
-        return (
-            seen
-            if seen is not None and seen.folder == folder
-            else read_manifest(folder, self.access)
-        )
+        if seen is not None and seen.folder == folder:
+            return seen
+        return read_manifest(folder, self.access)
 
     def version(
         self, stage: str, name: str, digest: str, gone: str, remedy: str = REMADE
     ) -> Manifest:
-        """Return the manifest of a version; MissingError, which says what is `gone`, where there is
-        none.
-        """
-        folder = self.folder / stage / name / digest
-        if (found := self.manifest_at(folder)) is None:
-            raise missing_version(self.access, (stage, name, digest), gone, remedy=remedy)
-        return found
-
-    def commit(self, recipe: Recipe, write: Writing) -> Manifest:
-        """Make an output once: return it when it is there, else let `write` fill a folder and
-        publish that folder.
+        """Return the manifest of a version that another output refers to.
 
         Args:
-            recipe: what the output is made from.
-            write: fills the folder that it is given; returns the facts, and name → sha256 of files
-                that it hashed, or → `FileFact` of files that it stored elsewhere, or that need no
+            stage: Stage of the output.
+            name: Name of the output.
+            digest: The version.
+            gone: What the error says if the version is missing.
+            remedy: What the error says to do.
+
+        Raises:
+            MissingError: The version does not exist.
+            FormatError: Its manifest is not valid.
+        """
+        manifest = self.manifest_at(self.folder / stage / name / digest)
+        if manifest is None:
+            raise missing_version(self.access, (stage, name, digest), gone, remedy=remedy)
+        return manifest
+
+    def commit(self, recipe: Recipe, write: Writing) -> Manifest:
+        """Return the output of a recipe, after making and publishing it if it does not exist.
+
+        Args:
+            recipe: What the output is made from.
+            write: Writes the files to the folder that it is passed. Returns the facts, and for some
+                of the files, by name, either the sha256 that it computed while writing, or a
+                `FileFact`. A `FileFact` is for files that are stored elsewhere, or that need no
                 sha256.
         """
-        place, looked_at, there = self.place(recipe), time.monotonic(), True
+        place = self.place(recipe)
+        looked_up_at = time.monotonic()
+        had_manifest = True
         if not self.rebuild:
-            with contextlib.suppress(FormatError):  # damaged: it is made again
-                if (found := self.manifest_at(place)) is not None and self.is_whole(found, place):
-                    return found
-                there = found is not None
+            # A damaged manifest is made again.
+            with contextlib.suppress(FormatError):
+                manifest = self.manifest_at(place)
+                if manifest is not None and self.is_whole(manifest, place):
+                    return manifest
+                had_manifest = manifest is not None
+
+        # If the upload of an earlier run was interrupted, the output is complete on this machine.
         if self.rebuild or self.local.find(recipe) is None:
             self._make(recipe, write)
-        return self._send(place, is_new=not there and time.monotonic() - looked_at < SEEN_SECONDS)
+
+        # After a long time, another machine may have stored the output.
+        is_recent = time.monotonic() - looked_up_at < SEEN_SECONDS
+        return self._send(place, is_new=is_recent and not had_manifest)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
-        def made_meanwhile() -> bool:
+        """Write the files of an output and its manifest to its folder on this machine."""
+
+        def was_made_meanwhile() -> bool:
             return not self.rebuild and self.local.find(recipe) is not None
 
-        with published_folder(self.place(recipe), keep=made_meanwhile) as scratch:
-            facts, known = write(scratch)
-            files = {name: fact for name, fact in known.items() if isinstance(fact, FileFact)}
-            for path in sorted(scratch.rglob("*")):
-                name = path.relative_to(scratch).as_posix()
-                if path.is_file() and name not in files:
-                    size, checksum = path.stat().st_size, known.get(name)
-                    if not isinstance(checksum, str):
-                        checksum = sha256_file(path) if size <= HASHED_BYTES else None
-                    files[name] = FileFact(size, checksum)
+        with published_folder(self.place(recipe), keep=was_made_meanwhile) as scratch:
+            facts, file_facts = write(scratch)
+            files = _complete_file_facts(scratch, file_facts)
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
-        """Upload a finished output to where outputs live.
+        """Upload a finished output, if the outputs are in a bucket.
 
         Args:
-            place: its folder.
-            is_new: it had no manifest when it was looked at within SEEN_SECONDS, so nothing of it
-                need be replaced.
+            place: Its folder on this machine.
+            is_new: Whether the bucket had no manifest of it within the last `SEEN_SECONDS`. Then
+                it is not asked for files that may have to be replaced.
+
+        Returns:
+            Its manifest.
+
+        Raises:
+            MissingError: Another process has removed the output.
         """
         manifest = self.local.manifest_at(place)
         self.forget(place.parent)
@@ -197,26 +243,24 @@ class OutputRoot:
             raise MissingError(
                 "the output vanished while it was published", where=place, remedy="run it again"
             )
-        files = {name: fact.sha256 for name, fact in manifest.files.items()}
-        return replace(
-            manifest,
-            access=self.access,
-            stored=self.access.publish(place, files, MANIFEST, is_new=is_new),
-        )
+
+        sums = {name: fact.sha256 for name, fact in manifest.files.items()}
+        stored = self.access.publish(place, sums, MANIFEST, is_new=is_new)
+        return replace(manifest, access=self.access, stored=stored)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
-        """Yield the same outputs as one task of a worker reaches them; see `for_a_task`."""
+        """Yield these outputs for one task of a worker; see `for_a_task`."""
         with for_a_task(self.access) as access:
             yield replace(self, access=access)
 
     def rebase(self, manifest: Manifest) -> Manifest:
-        """Return another process's manifest of a stored output, as this process reaches it."""
+        """Return the manifest of another process with the folder and access of this process."""
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
     def invalidate(self, recipe: Recipe) -> None:
-        """Remove a stored manifest before the files of its output are replaced one by one."""
+        """Remove the manifest of an output, before its files are replaced one by one."""
         place = self.place(recipe)
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
@@ -224,30 +268,41 @@ class OutputRoot:
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> Manifest:
-        """Complete an output whose files are in place already: write its manifest."""
+        """Complete an output whose files are in place already: write its manifest.
+
+        Args:
+            recipe: What the output was made from.
+            facts: Counts and other findings.
+            files: Its files by name.
+        """
         place = self.place(recipe)
         sweep_abandoned(place)
         write_atomic(place / MANIFEST, manifest_bytes(recipe, facts, files))
         return self._send(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the current version of an output; what is wrong with it is returned, not raised."""
-        found, listing = self._current_version(stage, name), self.access.snapshot
+        """Look up the current version of an output; problems are returned, not raised."""
+        version = self._current_version(stage, name)
+        listing = self.access.snapshot
         if listing is None or listing.contents is not None:
-            return found
+            return version
+
+        # These outputs answer from a listing of one folder. A problem may mean that the output has
+        # been rebuilt since then, so ask the store again.
         unlisted = replace(self, access=replace(self.access, snapshot=None))
-        if found.exists and found.problem is not None:  # or it was made anew since it was listed
+        if version.exists and version.problem is not None:
             return unlisted._current_version(stage, name)
-        return (
-            found
-            if found.manifest is None
-            else replace(found, manifest=unlisted.rebase(found.manifest))
-        )
+        if version.manifest is None:
+            return version
+        return replace(version, manifest=unlisted.rebase(version.manifest))
 
     def _current_version(self, stage: str, name: str) -> CurrentVersion:
+        """Look up the current version of an output, in a listing if there is one."""
         folder = self.folder / stage / name
-        if (seen := self._seen_current(folder)) is not None:
-            return _whole_or_damaged(seen)
+        seen = self._seen_current(folder)
+        if seen is not None:
+            return _with_damage(seen)
+
         try:
             digest = read_current(folder, self.access)
             if digest is None:
@@ -259,99 +314,140 @@ class OutputRoot:
                 found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
                 raise no_manifest(manifest.url(MANIFEST), found)
         except FormatError as error:
-            return CurrentVersion(
-                None, f"damaged: {error.where}: {error.what}: {error.found}", error
-            )
-        current = _whole_or_damaged(manifest)
-        if current.problem is None:
-            self._note_current(manifest)
-        return current
+            problem = f"damaged: {error.where}: {error.what}: {error.found}"
+            return CurrentVersion(None, problem, error)
+
+        version = _with_damage(manifest)
+        if version.problem is None:
+            self._remember(manifest)
+        return version
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """Look up many outputs whose names have one part, as `current_version`: a bucket is asked
-        for all at once.
+        """Look up the current versions of several outputs of a stage; see `current_version`.
+
+        A bucket is asked for all at once.
         """
-        return self.each_version(
-            lambda outputs, folder: outputs.current_version(stage, folder.name), stage, "", names
-        )
+
+        def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
+            return outputs.current_version(stage, folder.name)
+
+        return self.each_version(look_up, stage, "", names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
-        """Return the current version of an output, or None when there is none, or when files of it
-        are missing.
+        """Return the current version of an output, or None if there is none or it is damaged.
 
         Raises:
-            FormatError: the pointer to it, or its manifest, cannot be read.
+            FormatError: current.json, or the manifest, is not valid.
         """
-        found = self._readable(stage, name)
-        return None if found.problem is not None else found.manifest
+        version = self._readable_version(stage, name)
+        if version.problem is not None:
+            return None
+        return version.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version that current.json names, whether its files are whole or not; raises as
-        `current`.
-        """
-        return self._readable(stage, name).manifest
-
-    def _readable(self, stage: str, name: str) -> CurrentVersion:
-        found = self.current_version(stage, name)
-        if found.error is not None:
-            raise found.error
-        return found
-
-    def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
-        """Return the current version of an output that another is made from.
+        """Return the version that current.json names, even if files of it are damaged.
 
         Raises:
-            MissingError: it was never made, or its files are damaged.
-            FormatError: as `current`.
+            FormatError: current.json, or the manifest, is not valid.
         """
-        found = self._readable(stage, name)
-        if found.manifest is None or found.problem is not None:
-            what = f"the output {stage}/{name} {'is damaged' if found.exists else 'has not been built'}"
-            damage = (found.problem or "").removeprefix("damaged: ") if found.exists else None
-            raise MissingError(
-                what, where=self.access.url(self.folder / stage / name), found=damage, remedy=remedy
-            )
-        return found.manifest
+        return self._readable_version(stage, name).manifest
+
+    def _readable_version(self, stage: str, name: str) -> CurrentVersion:
+        """Look up the current version of an output.
+
+        Raises:
+            FormatError: current.json, or the manifest, is not valid.
+        """
+        version = self.current_version(stage, name)
+        if version.error is not None:
+            raise version.error
+        return version
+
+    def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
+        """Return the current version of an output that another output is made from.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
+            remedy: What the error says to do.
+
+        Raises:
+            MissingError: The output was never made, or its files are damaged.
+            FormatError: current.json, or the manifest, is not valid.
+        """
+        version = self._readable_version(stage, name)
+        if version.manifest is not None and version.problem is None:
+            return version.manifest
+
+        what = f"the output {stage}/{name} has not been built"
+        damage = None
+        if version.exists:
+            what = f"the output {stage}/{name} is damaged"
+            damage = (version.problem or "").removeprefix("damaged: ")
+        where = self.access.url(self.folder / stage / name)
+        raise MissingError(what, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version of the output in a folder that was found current lately, unless its
-        copy was removed.
-        """
-        found = None if self.seen is None else self.seen.get(output)
-        if found is None or time.monotonic() - found[0] >= SEEN_SECONDS:
-            return None
-        return found[1] if (found[1].folder / MANIFEST).is_file() else None
+        """Return the version that was found current a short time ago, or None.
 
-    def _note_current(self, manifest: Manifest) -> None:
-        if self.seen is not None and self.access.has_copies:
-            access = replace(manifest.access, snapshot=None)
-            self.seen[manifest.folder.parent] = time.monotonic(), replace(manifest, access=access)
+        Args:
+            output: Folder of the output.
+        """
+        if self.seen is None or output not in self.seen:
+            return None
+        version = self.seen[output]
+        if time.monotonic() - version.looked_up_at >= SEEN_SECONDS:
+            return None
+        # Another process may have removed the local copy, to make room.
+        if not (version.manifest.folder / MANIFEST).is_file():
+            return None
+        return version.manifest
+
+    def _remember(self, manifest: Manifest) -> None:
+        """Remember that a version is current now; a local folder is fast to ask, and is not."""
+        if self.seen is None or not self.access.has_copies:
+            return
+        # Without the listing, which may be large and will be outdated.
+        access = replace(manifest.access, snapshot=None)
+        version = _SeenVersion(time.monotonic(), replace(manifest, access=access))
+        self.seen[manifest.folder.parent] = version
 
     def forget(self, output: Path) -> None:
-        """Look up the output in a folder anew when it is asked for next."""
+        """Let the next lookup of an output ask the store again.
+
+        Args:
+            output: Folder of the output.
+        """
         if self.seen is not None:
             self.seen.pop(output, None)
 
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:
-        """Yield the versions of an output, newest first, damaged ones too; each is read when it is
-        asked for.
+        """Yield the versions of an output, newest first, including damaged ones.
+
+        Each manifest is read only when the iterator reaches it.
 
         Args:
-            stage: of the output.
-            name: of the output.
-            before: only versions that were made before this one.
-            strict: raise FormatError for a manifest that cannot be read; otherwise that version is
-                passed over.
+            stage: Stage of the output.
+            name: Name of the output.
+            before: Only yield versions that were made before this one.
+            strict: Whether to raise FormatError for a manifest that is not valid, instead of
+                leaving out the version.
         """
         folder = self.folder / stage / name
-        made = self.digests_in(folder)
-        # by one clock, where it is there
-        end = None if before is None else made.get(before.digest, before.written_ns)
-        for at, digest in sorted(((at, digest) for digest, at in made.items()), reverse=True):
+        time_by_digest = self.digests_in(folder)
+        newest_first = sorted(
+            time_by_digest.items(), key=lambda item: (item[1], item[0]), reverse=True
+        )
+        if before is not None:
+            # Prefer the time in the listing: all its times are from one clock, the store's.
+            end = time_by_digest.get(before.digest, before.written_ns)
+            newest_first = [item for item in newest_first if item[1] < end]
+
+        for digest, _ in newest_first:
             try:
-                manifest = self.manifest_at(folder / digest) if end is None or at < end else None
+                manifest = self.manifest_at(folder / digest)
             except FormatError:
                 if strict:
                     raise
@@ -360,33 +456,39 @@ class OutputRoot:
                 yield manifest
 
     def previous(self, manifest: Manifest) -> Manifest | None:
-        """Return the version of an output that was made last before another, where one is left and
-        readable.
+        """Return the version of an output that was made before another one, or None.
+
+        Versions that were deleted, or whose manifest is not valid, are left out.
         """
         return next(self.versions(manifest.stage, manifest.name, before=manifest), None)
 
     def digests_in(self, folder: Path) -> dict[str, int]:
-        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder
-        of an output.
+        """Return the versions of an output, each with when it was made.
+
+        Args:
+            folder: Folder of the output.
+
+        Returns:
+            Digest → time in nanoseconds since 1970.
         """
-        return {
-            name: at
-            for name, at in self.access.written_in(folder, MANIFEST).items()
-            if is_digest(name)
-        }
+        written_ns = self.access.written_in(folder, MANIFEST)
+        return {name: time_ns for name, time_ns in written_ns.items() if is_digest(name)}
 
     def sweep(self) -> None:
-        """Remove unfinished files of killed processes wherever outputs are published."""
+        """Remove unfinished files of killed processes from the local folders of all outputs."""
         for folder, _ in self.unfinished():
             sweep_abandoned(folder)
 
     def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
-        """Yield (folder, unfinished names in it) of each local folder, but not of complete outputs
-        nor behind links.
+        """Yield each local folder of outputs, with the names of unfinished files and folders in it.
+
+        Complete outputs are left out, and symbolic links are not followed.
         """
         for place, folders, files in os.walk(self.folder):
             folder = Path(place)
             yield folder, [name for name in (*folders, *files) if name.startswith(UNFINISHED)]
+
+            # os.walk descends into the folders that stay in its list.
             folders[:] = [
                 name
                 for name in folders
@@ -394,69 +496,110 @@ class OutputRoot:
             ]
 
     def make_current(self, manifest: Manifest) -> Manifest:
-        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version;
-        return it.
+        """Make a version the current one: let current.json and the link `current` name it.
+
+        Returns:
+            The same manifest.
 
         Raises:
-            StorageError: a folder is in the place of the link, where readers would find another
-                version.
+            StorageError: A folder is in the place of the link. Programs that follow the link would
+                find another version in it.
         """
-        parent = manifest.folder.parent
-        link = parent / "current"
+        output = manifest.folder.parent
+        link = output / "current"
         if link.is_dir() and not link.is_symlink():
             raise StorageError(
                 "a folder is where the link to the current version should be",
                 where=link,
                 expected="a symbolic link, or nothing",
-                remedy="move the folder away (copying outputs may have made one of the link), and build again",
+                remedy=(
+                    "move the folder away (copying outputs may have made one of the link), "
+                    "and build again"
+                ),
             )
-        self.forget(parent)
-        self.access.write(parent / CURRENT, _pointer(manifest.digest))
+
+        self.forget(output)
+        self.access.write(output / CURRENT, _current_json(manifest.digest))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
-        self._note_current(manifest)
+        self._remember(manifest)
         return manifest
 
 
-def _pointer(digest: str) -> bytes:
-    """Return the bytes of current.json."""
+def _complete_file_facts(
+    folder: Path, known_facts: Mapping[str, str | FileFact]
+) -> dict[str, FileFact]:
+    """Return the size and checksum of each file of an output.
+
+    Args:
+        folder: The files, except those that are stored elsewhere.
+        known_facts: Name → sha256 or `FileFact` of some of them. Small files without a sha256 are
+            hashed.
+    """
+    files = {name: fact for name, fact in known_facts.items() if isinstance(fact, FileFact)}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name in files or not path.is_file():
+            continue
+        size = path.stat().st_size
+        checksum = known_facts.get(name)
+        if not isinstance(checksum, str):
+            checksum = sha256_file(path) if size <= HASHED_BYTES else None
+        files[name] = FileFact(size, checksum)
+    return files
+
+
+def _current_json(digest: str) -> bytes:
+    """Return the content of current.json that names a version."""
     return canonical_json({"digest": digest}) + b"\n"
 
 
-def _pointers(folder: Path, access: FileAccess) -> Iterator[bytes]:
-    """Yield what current.json may hold."""
-    yield from (_pointer(name) for name in access.names(folder) if is_digest(name))
+def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
+    """Yield what current.json contains if it names one of the versions in a folder.
+
+    If a listing shows the ETag of one of them, the file need not be read.
+    """
+    for name in access.names(folder):
+        if is_digest(name):
+            yield _current_json(name)
 
 
-def _whole_or_damaged(manifest: Manifest) -> CurrentVersion:
+def _with_damage(manifest: Manifest) -> CurrentVersion:
+    """Return a version that was found current, after checking its files."""
     damage = manifest.damage()
-    return CurrentVersion(manifest, None if damage is None else f"damaged: {damage}")
+    problem = None if damage is None else f"damaged: {damage}"
+    return CurrentVersion(manifest, problem)
 
 
 def read_current(folder: Path, access: FileAccess) -> str | None:
-    """Return the digest of the current version of the output in a folder; None where there is none.
+    """Return the digest of the current version of an output, or None if it has none.
+
+    Args:
+        folder: Folder of the output.
+        access: How its files are read.
 
     Raises:
-        FormatError: the file that names it cannot be read.
-        StorageError: the store does not answer, or refuses.
+        FormatError: current.json does not name a version.
+        StorageError: The store does not answer, or refuses the request.
     """
     path = folder / CURRENT
     try:
-        digest = json.loads(access.read_current(path, guesses=_pointers(folder, access)))["digest"]
+        content = access.read_current(path, guesses=_possible_contents(folder, access))
+        digest = json.loads(content)["digest"]
         if not is_digest(digest):
-            raise ValueError(f"{digest!r} is no digest")
+            raise ValueError(f"{digest!r} is not a digest")
     except FileNotFoundError:
         return None
-    except StorageError:  # of the store, not of the file
+    except StorageError:
+        # It is an OSError, but says nothing about the file.
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        what, remedy = (
-            "this does not name a version",
-            "delete the file; the next build writes it again",
-        )
-        found, expected = repr(error)[:500], '{"digest": "…"}'
         raise FormatError(
-            what, where=access.url(path), found=found, expected=expected, remedy=remedy
+            "this does not name a version",
+            where=access.url(path),
+            found=repr(error)[:500],
+            expected='{"digest": "…"}',
+            remedy="delete the file; the next build writes it again",
         ) from error
     return str(digest)
 
@@ -464,22 +607,23 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 def open_root(
     location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None
 ) -> OutputRoot:
-    """Return the outputs at a local folder, or at s3://bucket/prefix.
+    """Open the outputs in a local folder, or at s3://bucket/prefix.
 
     Args:
-        location: where they live; a root that is open already is given back.
-        storage: how the bucket is reached; absent = as the AWS configuration says, with copies in
-            the user's cache folder.
+        location: The folder or address. A root that is open already is returned unchanged.
+        storage: How the bucket is accessed. By default the AWS configuration is used, and copies
+            are kept in the user's cache folder.
 
     Raises:
-        ConfigError: this is no place in a bucket.
+        ConfigError: The address is not valid.
     """
     if isinstance(location, OutputRoot):
         return location
-    if not is_remote(os.fspath(location)):
+
+    address = os.fspath(location)
+    if not is_remote(address):
         return OutputRoot(FileAccess(Path(location).resolve()))
     storage = storage or StorageSpec()
-    place = remote_location(os.fspath(location), where="the output root", storage=storage).place
-    return OutputRoot(
-        FileAccess(copies_folder(place, storage.mirror), place, capacity=storage.capacity)
-    )
+    place = remote_location(address, where="the output root", storage=storage).place
+    copies = copies_folder(place, storage.mirror)
+    return OutputRoot(FileAccess(copies, place, capacity=storage.capacity))
