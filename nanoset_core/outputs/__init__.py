@@ -1,1 +1,1 @@
-"""Outputs: what made them (recipes and manifests), and the root below which their versions lie."""
+"""Outputs: their recipes and manifests, and the folder that contains all their versions."""

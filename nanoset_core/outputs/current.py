@@ -1,4 +1,10 @@
-"""Why the current version of an output is not the wanted one."""
+"""Explain why the current version of an output is not the one that a build would make.
+
+Each output has a recipe: the digests of the outputs that it is made from, the version of its
+algorithm, and the settings that can change its bytes. An output is stale if the recipe that made
+its current version differs from the recipe that follows from nanoset.yaml. The differences are the
+reasons that `nanoset status` prints, such as `seed: 7 → 8`.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +15,48 @@ from typing import Any
 from nanoset_core.outputs.manifest import Manifest, Recipe
 
 NOT_BUILT = "not built yet"
-_LONGEST = 40
-_WORDS = {
-    "trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)",
+"""Problem of an output that has no current version."""
+_MAX_VALUE_CHARACTERS = 40
+"""Values in messages are cut to this length."""
+_TEXT_BY_OPTION = {
+    "trainer_path": "where trainers find the outputs (trainer_path, or else their location)",
     "purged": "documents that were erased (nanoset purge)",
     "after.phases": "the phases before (phases)",
-    "after.handoff": "the run that it goes on from (continue_from)",
+    "after.handoff": "the run that it continues (continue_from)",
     "after.consumed_samples": "samples that the run has consumed (continue_from)",
-    "index_files": "where the index files of train and the others lie",
+    "index_files": "where the index files of train and the others are",
     "framing.before": "token ids before each document",
     "framing.after": "token ids after each document (EOD)",
 }
-"""Option of a recipe that may be there without a key of nanoset.yaml → what it is."""
-_PARTS = {"schedule": ("iterations", "global_batch_size", "eval_interval", "eval_iters")}
-"""Option of a recipe that is a list of several settings → their names."""
+"""Text for options of recipes that are not named like a key of nanoset.yaml."""
+_SETTINGS_OF_LIST = {"schedule": ("iterations", "global_batch_size", "eval_interval", "eval_iters")}
+"""Names of the settings in an option of a recipe that stores several as a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why an output is not the wanted one."""
+    """One reason why an output is stale."""
 
     text: str
-    """In words, such as `seed: 7 → 8`."""
+    """For people, such as `seed: 7 → 8`."""
     input: str | None = None
-    """Name of the input that it follows from, where it does."""
+    """Name of the input that has changed, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentVersion:
-    """The current version of an output, as it was found."""
+    """The current version of an output, and what is wrong with it."""
 
     manifest: Manifest | None
-    """Of the current version, whole or not."""
+    """Manifest of the current version, even if files of it are damaged; None if there is none."""
     problem: str | None
-    """Why there is none, or what is wrong with it."""
+    """Why there is no version, or what is damaged; None if the version is whole."""
     error: Exception | None = field(default=None, compare=False)
-    """Raised when the pointer to it, or its manifest, was read."""
+    """Error that was raised while current.json or the manifest was read."""
 
     @property
     def made_at(self) -> float | None:
-        """When it was made, seconds since 1970."""
+        """When the version was made, in seconds since 1970, or None if there is none."""
         return None if self.manifest is None else self.manifest.written_ns / 1e9
 
     @property
@@ -57,93 +65,134 @@ class CurrentVersion:
         return self.problem != NOT_BUILT
 
     def stale_reasons(self, wanted: Recipe) -> list[Reason]:
-        """Return why it is not the output of a recipe; [] where it is, and whole."""
-        if self.manifest is None or (
-            self.manifest.digest == wanted.digest and self.problem is not None
-        ):
+        """Return why this version is not the complete output of a recipe.
+
+        Args:
+            wanted: The recipe that a build would use.
+
+        Returns:
+            The reasons; an empty list if the version is up to date.
+        """
+        if self.manifest is None:
             return [Reason(self.problem or NOT_BUILT)]
-        return (
-            []
-            if self.manifest.digest == wanted.digest
-            else differences(self.manifest.recipe, wanted)
-        )
+        if self.manifest.digest != wanted.digest:
+            return differences(self.manifest.recipe, wanted)
+        if self.problem is not None:
+            return [Reason(self.problem)]
+        return []
 
     def other_settings(self, wanted: Recipe) -> list[str]:
-        """Return the settings, as `name: before → now`, where only settings differ from a recipe."""
-        if (
-            self.manifest is None
-            or not wanted.parents
-            or self.manifest.recipe["parents"] != wanted.parents
-        ):
+        """Return the settings that differ from those of a recipe, if its inputs are the same.
+
+        Args:
+            wanted: The recipe to compare with.
+
+        Returns:
+            Differences such as `seed: 7 → 8`. The list is empty if inputs differ, or if the recipe
+            has none.
+        """
+        if self.manifest is None or not wanted.parents:
             return []
-        return setting_differences(self.manifest.recipe["options"], wanted.to_json()["options"])
+        recipe = self.manifest.recipe
+        if recipe["parents"] != wanted.parents:
+            return []
+        return setting_differences(recipe["options"], wanted.to_json()["options"])
 
 
-def differences(found: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
-    """Return what differs between the recipe that made an output and the wanted one, inputs first."""
-    return [
-        *_parent_differences(found["parents"], wanted.parents),
-        *(
-            [Reason(f"algorithm {found['version']} → {wanted.version}")]
-            if found["version"] != wanted.version
-            else []
-        ),
-        *map(Reason, setting_differences(found["options"], wanted.to_json()["options"])),
-    ]
+def differences(recipe: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
+    """Return what differs between two recipes: first inputs, then the algorithm, then settings.
+
+    Args:
+        recipe: The recipe that made an output, from its manifest.
+        wanted: The recipe that a build would use.
+    """
+    reasons = list(_parent_differences(recipe["parents"], wanted.parents))
+    if recipe["version"] != wanted.version:
+        reasons.append(Reason(f"algorithm {recipe['version']} → {wanted.version}"))
+    options = wanted.to_json()["options"]
+    for difference in setting_differences(recipe["options"], options):
+        reasons.append(Reason(difference))
+    return reasons
 
 
-def _parent_differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Reason]:
-    for name in dict.fromkeys([*wanted, *found]):
-        if name not in found:
+def _parent_differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Reason]:
+    """Yield the inputs that differ between two recipes.
+
+    Args:
+        before: Name → digest of the inputs of the recipe that made an output.
+        now: Those of the recipe that a build would use.
+    """
+    for name in dict.fromkeys([*now, *before]):
+        if name not in before:
             yield Reason(f"{name} is new", name)
-        elif name not in wanted:
-            yield Reason(f"{name} is no longer taken")
-        elif found[name] != wanted[name]:
+        elif name not in now:
+            yield Reason(f"{name} is no longer used")
+        elif before[name] != now[name]:
             yield Reason(f"{name} changed", name)
 
 
 def setting_differences(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], words: Mapping[str, str] = _WORDS
+    before: Mapping[str, Any], now: Mapping[str, Any], words: Mapping[str, str] = _TEXT_BY_OPTION
 ) -> list[str]:
-    """Return the settings that differ, as `name: before → now`; words: option → what to call it."""
-    before, now = _flat(found), _flat(wanted)
-    return [
-        f"{words.get(name, name)}: {_change(before.get(name), now.get(name))}"
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
+    """Return the settings that differ, each as `name: before → now`.
+
+    Settings within mappings are named by their path: `framing.after: [0] → [1]`.
+
+    Args:
+        before: Earlier settings.
+        now: Later settings.
+        words: Text that replaces the name of a setting.
+    """
+    flat_before = _flatten(before)
+    flat_now = _flatten(now)
+    lines = []
+    for name in dict.fromkeys([*flat_before, *flat_now]):
+        value_before = flat_before.get(name)
+        value_now = flat_now.get(name)
+        if value_before != value_now:
+            lines.append(f"{words.get(name, name)}: {_format_change(value_before, value_now)}")
+    return lines
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return options with those of nested mappings by their paths: {"a": {"b": 1}} → {"a.b": 1}.
+
+    Lists that store several settings become one entry for each, and tuples become lists, so that
+    they compare equal to lists that were read from JSON.
+    """
     flat: dict[str, Any] = {}
-    for name, inner in value.items():
-        if isinstance(inner, Mapping):
-            flat |= _flat(inner, f"{prefix}{name}.")
-        elif inner and name in _PARTS:
-            flat |= {f"{name}.{part}": one for part, one in zip(_PARTS[name], inner, strict=False)}
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        elif value and name in _SETTINGS_OF_LIST:
+            # Recipes of older versions may have fewer values.
+            for setting, item in zip(_SETTINGS_OF_LIST[name], value, strict=False):
+                flat[f"{name}.{setting}"] = item
         else:
-            flat[f"{prefix}{name}"] = list(inner) if isinstance(inner, tuple) else inner
+            flat[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
     return flat
 
 
-def _change(before: Any, now: Any) -> str:
-    """Return both values, each on one short line; of long lists, only the items that one of them
-    lacks.
+def _format_change(before: Any, now: Any) -> str:
+    """Return `before → now`, each on one short line.
+
+    If both are lists and one is long, only the items that the other one lacks are listed.
     """
-    if (
-        isinstance(before, list)
-        and isinstance(now, list)
-        and max(len(str(before)), len(str(now))) > _LONGEST
-    ):
-        gone, new = (
-            [item for item in one if item not in other]
-            for one, other in ((before, now), (now, before))
-        )
-        if gone or new:
-            before, now = gone, new
-    return f"{_one_line(before)} → {_one_line(now)}"
+    if isinstance(before, list) and isinstance(now, list):
+        n_characters = max(len(str(before)), len(str(now)))
+        if n_characters > _MAX_VALUE_CHARACTERS:
+            removed = [item for item in before if item not in now]
+            added = [item for item in now if item not in before]
+            # If there are none, only the order has changed, which the whole lists show.
+            if removed or added:
+                before = removed
+                now = added
+    return f"{_shorten(before)} → {_shorten(now)}"
 
 
-def _one_line(value: Any) -> str:
+def _shorten(value: Any) -> str:
+    """Return a value as text, cut to `_MAX_VALUE_CHARACTERS`."""
     text = "none" if value is None else str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    if len(text) <= _MAX_VALUE_CHARACTERS:
+        return text
+    return f"{text[: _MAX_VALUE_CHARACTERS - 1]}…"

@@ -1,10 +1,16 @@
-"""What purges erased: their receipts below the root, and the errors of commands that ask for such a
-thing.
+"""Find out whether a purge erased a version, a document or a line, from the receipts of purges.
 
-A receipt is a JSON file with the day of the purge, digests of the erased ids (`ids`), the erased
-documents (`documents`, with corpus, file and line), and the erased versions (`erased`, by their
-paths below the root). `versions/purging.py` writes it; while a purge is under way, or was cut
-short, its name begins with a dot.
+A purge erases documents from all outputs, and writes a receipt: a JSON file below the root, which
+`project/purge_receipt.py` writes. Commands that are asked for something that was erased can then say so.
+The entries that are read here are:
+
+    day         day of the purge, in ISO format
+    ids         digests of the erased ids
+    documents   the erased documents, each with `corpus`, `file` and `line`
+    erased      the erased versions, by their paths below the root
+
+While a purge is in progress, or after it was interrupted, the name of its receipt begins with a
+dot.
 """
 
 from __future__ import annotations
@@ -25,60 +31,80 @@ class Erasure(NamedTuple):
     """The purge that erased something."""
 
     day: str
-    """In ISO format."""
+    """Day of the purge, in ISO format."""
     receipt: str
-    """Path or address of the receipt."""
+    """Path or address of its receipt."""
 
     def __str__(self) -> str:
         return f"erased by the purge of {self.day} (receipt: {self.receipt})"
+
+
+class _Receipt(NamedTuple):
+    """The receipt of a purge."""
+
+    erasure: Erasure
+    content: Mapping[str, Any]
+    """The parsed file; its entries may be of any type, since the file may have been edited."""
 
 
 def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -> Erasure | None:
     """Return the purge that erased a version of an output, or None.
 
     Args:
-        access: Of the root.
-        stage: Folder of the stage; empty: any stage and name.
+        access: How files below the root are read.
+        stage: Folder of the stage. If it is empty, versions of all outputs are searched.
         name: Name of the output.
-        digest: Of the version; if `stage` is empty, its first digits are enough.
+        digest: Digest of the version; its first digits are enough if `stage` is empty.
     """
-    for day, receipt, content in _receipts(access):
-        paths = [str(path) for path in _mapping(content, "erased")]
-        is_erased = f"{stage}/{name}/{digest}" in paths
-        if not stage:
+    for receipt in _receipts(access):
+        erased = receipt.content.get("erased")
+        if not isinstance(erased, dict):
+            continue
+        paths = [str(path) for path in erased]
+        if stage:
+            is_erased = f"{stage}/{name}/{digest}" in paths
+        else:
             is_erased = any(path.rpartition("/")[2].startswith(digest) for path in paths)
         if is_erased:
-            return Erasure(day, receipt)
+            return receipt.erasure
     return None
 
 
 def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
-    """Return the purge that erased the document with an id, or None; `id_digest` as
-    `purged.id_digest` gives it.
+    """Return the purge that erased the document with an id, or None.
+
+    Args:
+        access: How files below the root are read.
+        id_digest: Digest of the id, from `purged.id_digest`. Receipts must not contain the id.
     """
-    for day, receipt, content in _receipts(access):
-        ids = content.get("ids")
+    for receipt in _receipts(access):
+        ids = receipt.content.get("ids")
         if isinstance(ids, list) and id_digest in ids:
-            return Erasure(day, receipt)
+            return receipt.erasure
     return None
 
 
 def erasure_of_line(
     access: FileAccess, corpora: tuple[str, ...], file: str, line: int
 ) -> Erasure | None:
-    """Return the purge that erased the document of a line of the raw text of one of some corpora,
-    or None.
+    """Return the purge that erased the document in a line of raw text, or None.
+
+    Args:
+        access: How files below the root are read.
+        corpora: Corpora to which the file may belong.
+        file: The file, as receipts name it.
+        line: Number of the line.
     """
-    for day, receipt, content in _receipts(access):
-        documents = content.get("documents")
+    for receipt in _receipts(access):
+        documents = receipt.content.get("documents")
         if not isinstance(documents, list):
             continue
         for document in documents:
             if not isinstance(document, dict):
                 continue
-            is_same_line = (document.get("file"), document.get("line")) == (file, line)
+            is_same_line = document.get("file") == file and document.get("line") == line
             if is_same_line and document.get("corpus") in corpora:
-                return Erasure(day, receipt)
+                return receipt.erasure
     return None
 
 
@@ -91,14 +117,17 @@ def missing_version(
     expected: str | None = None,
     remedy: str,
 ) -> MissingError:
-    """Return the error for a version that does not exist: one that a purge erased cannot be
-    restored.
+    """Return the error for a version that does not exist.
+
+    If a purge erased the version, the error says so, since it cannot be restored then.
 
     Args:
-        access: Of the root.
+        access: How files below the root are read.
         path: Stage, name and digest of the version.
-        what: What is wrong if no purge erased it.
-        found, expected, remedy: As of a `NanosetError`, if no purge erased it.
+        what: What is wrong, if no purge erased the version.
+        found: As in `NanosetError`, if no purge erased the version.
+        expected: The same.
+        remedy: The same.
     """
     where = access.url(access.folder.joinpath(*path))
     erasure = erasure_of_version(access, *path)
@@ -108,13 +137,17 @@ def missing_version(
         f"this version was erased by the purge of {erasure.day}",
         where=where,
         found=what,
-        remedy=f"it held erased documents and cannot be restored; {erasure.receipt} lists what was made in its place",
+        remedy=(
+            "it contained erased documents and cannot be restored; "
+            f"{erasure.receipt} lists what replaced it"
+        ),
     )
 
 
-def _receipts(access: FileAccess) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield day, address and content of each receipt, by name; those that cannot be read are passed
-    over.
+def _receipts(access: FileAccess) -> Iterator[_Receipt]:
+    """Yield all receipts, ordered by name, including those of purges that are not complete.
+
+    Files that are not valid are left out.
     """
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):
@@ -125,9 +158,5 @@ def _receipts(access: FileAccess) -> Iterator[tuple[str, str, Mapping[str, Any]]
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(content, dict):
-            yield str(content.get("day")), access.url(folder / name), content
-
-
-def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = content.get(key)
-    return value if isinstance(value, dict) else {}
+            erasure = Erasure(str(content.get("day")), access.url(folder / name))
+            yield _Receipt(erasure, content)

@@ -1,4 +1,7 @@
-"""Which names users may give; names become folders, partition keys and asset keys."""
+"""Check the names that users give to corpora, nanosets, webdatasets and keys of the raw text.
+
+Names become parts of file names, and keys of partitions and assets in Dagster.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from nanoset_core.storage.paths import has_control_characters
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_MOST_CHARACTERS = 128
-"""Files are named <corpus>_<key>_document.manifest.json and so on, within the 255 bytes that file
-systems take.
+_MAX_NAME_CHARACTERS = 128
+"""File systems limit a file's name to 255 bytes.
+
+The longest name of a file is that of <corpus>_<key>_document.manifest.json and the like.
 """
 MOST_KEY_BYTES = 64
-"""Of the key of a corpus's text."""
+"""Limit for the key of the text in a corpus's raw text, which is part of file names."""
 RESERVED = (
     "corpus",
     "corpora",
@@ -25,72 +29,133 @@ RESERVED = (
     "packed_dataset",
     "packed",
 )
-"""Names of jobs, groups and assets that every project has."""
+"""Names of jobs, groups and assets that every project has in Dagster."""
 
 
 def check_corpus_name(name: str, where: object) -> str:
-    """Return `name`, or raise ConfigError when it cannot name a corpus."""
-    if not _CORPUS.fullmatch(name) or len(name) > _MOST_CHARACTERS:
-        expected = f"up to {_MOST_CHARACTERS} letters, digits, '.', '_' and '-', starting with a letter or digit"
-        what, remedy = "a folder's name cannot name a corpus", "rename the folder"
-        raise ConfigError(what, where=where, found=repr(name), expected=expected, remedy=remedy)
+    """Return a name after checking that a corpus may have it.
+
+    Args:
+        name: The name, which is that of a folder of raw text.
+        where: Place of the name, for the error.
+
+    Raises:
+        ConfigError: The name is not valid.
+    """
+    if not _CORPUS.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
+        raise ConfigError(
+            "a folder's name cannot name a corpus",
+            where=where,
+            found=repr(name),
+            expected=(
+                f"up to {_MAX_NAME_CHARACTERS} letters, digits, '.', '_' and '-', "
+                "starting with a letter or digit"
+            ),
+            remedy="rename the folder",
+        )
     return name
 
 
 def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) -> str:
-    """Return `key`, or raise ConfigError if no file can be named <name>_<key>_document."""
-    try:
-        size = len(key.encode())
-    except (
-        UnicodeEncodeError
-    ):  # half of a surrogate pair, or a byte of the command line that is not UTF-8
-        reason = "is not UTF-8"
-    else:
-        reason = "is empty" if not key else ""
-        if "/" in key or has_control_characters(key):
-            reason = "holds '/' or a control character"
-        elif size > most_bytes:
-            reason = f"has {size:,} bytes"
-    if reason:
+    """Return a key of the raw text after checking that files can be named <name>_<key>_document.
+
+    Args:
+        key: Key of the text in the documents of a corpus.
+        where: Place of the key, for the error.
+        most_bytes: Limit for its length.
+
+    Raises:
+        ConfigError: The key is not valid.
+    """
+    reason = _why_not_in_file_name(key, most_bytes)
+    if reason is not None:
         shown = ascii(key) if len(key) <= most_bytes else f"{key[:most_bytes]!a}…"
         raise ConfigError(
             "this key cannot be part of a file's name",
             where=where,
             found=f"{shown}, which {reason}",
-            expected=f"up to {most_bytes} bytes of text without '/' and control characters, since files are named "
-            "<name>_<key>_document",
+            expected=(
+                f"up to {most_bytes} bytes of text without '/' and control characters, "
+                "since files are named <name>_<key>_document"
+            ),
             remedy="rename the key in the raw text",
         )
     return key
 
 
+def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
+    """Return why a key cannot be part of a file's name, or None if it can."""
+    try:
+        n_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        # It contains half of a surrogate pair, or a byte of the command line that is not UTF-8.
+        return "is not UTF-8"
+    if not key:
+        return "is empty"
+    if "/" in key or has_control_characters(key):
+        return "contains '/' or a control character"
+    if n_bytes > most_bytes:
+        return f"has {n_bytes:,} bytes"
+    return None
+
+
 def check_asset_name(name: str, where: object) -> str:
-    """Return `name`, or raise ConfigError when it cannot name a nanoset or webdataset."""
-    what, expected = "", ""
-    if not _ASSET.fullmatch(name) or len(name) > _MOST_CHARACTERS:
-        what = "this cannot name an asset"
-        expected = f"up to {_MOST_CHARACTERS} letters, digits, '_' and '-', starting with a letter"
-    elif name.replace("-", "_") in RESERVED:
-        what, expected = "this name is taken", f"none of {', '.join(RESERVED)}"
-    if what:
+    """Return a name after checking that a nanoset or webdataset may have it.
+
+    Args:
+        name: The name.
+        where: Place of the name, for the error.
+
+    Raises:
+        ConfigError: The name is not valid, or is reserved.
+    """
+    if not _ASSET.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
         raise ConfigError(
-            what, where=where, found=repr(name), expected=expected, remedy="give it another name"
+            "this cannot name an asset",
+            where=where,
+            found=repr(name),
+            expected=(
+                f"up to {_MAX_NAME_CHARACTERS} letters, digits, '_' and '-', starting with a letter"
+            ),
+            remedy="give it another name",
+        )
+    # Dagster's names contain an underscore in place of a dash.
+    if name.replace("-", "_") in RESERVED:
+        raise ConfigError(
+            "this name is taken",
+            where=where,
+            found=repr(name),
+            expected=f"none of {', '.join(RESERVED)}",
+            remedy="give it another name",
         )
     return name
 
 
 def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
-    """Raise ConfigError unless these are names of corpora, at least one, each once."""
+    """Check that a list of corpora has at least one valid name, and none twice.
+
+    Args:
+        file: File that contains the list, for errors.
+        path: Path of the list's key in this file.
+        corpora: The names.
+
+    Raises:
+        ConfigError: A check failed.
+    """
     where = f"{file}: {path}"
     if not corpora:
-        remedy = "name a folder of raw text"
         raise ConfigError(
-            "no corpora are named", where=where, expected="at least one", remedy=remedy
+            "no corpora are named",
+            where=where,
+            expected="at least one",
+            remedy="name a folder of raw text",
         )
     for corpus in corpora:
         check_corpus_name(corpus, where)
     if len(set(corpora)) != len(corpora):
-        remedy = "remove the repetition; to see a corpus more often, give it a greater weight"
         raise ConfigError(
-            "a corpus is named twice", where=where, found=", ".join(corpora), remedy=remedy
+            "a corpus is named twice",
+            where=where,
+            found=", ".join(corpora),
+            remedy="remove the repetition; to see a corpus more often, give it a greater weight",
         )

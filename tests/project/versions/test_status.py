@@ -394,7 +394,7 @@ def test_what_is_being_built_is_marked(copy):
 def test_a_project_that_moved_says_so_in_words(copy):
     folder = copy()
     set_config(folder, "    trainer_path: /lustre/data\n", "")
-    said = "where trainers find the outputs (trainer_path, or else where they lie): /lustre/data → "
+    said = "where trainers find the outputs (trainer_path, or else their location): /lustre/data → "
     assert any(reason.startswith(said) for reason in why(folder, "nanoset pretrain train"))
 
 
