@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.report import Parts, Report, Run, look_at, run_here
+from nanoset_core.stages.report import Parts, PartTask, Report, Run, look_at, run_here
 from nanoset_core.stages.stage import (
     BoundToMachine,
     CorpusStage,
@@ -275,8 +275,8 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
 
 def _part_tasks(
     all_deferred: Sequence[_DeferredWork],
-) -> Iterator[tuple[Callable[..., Any], Project | None, Any]]:
+) -> Iterator[PartTask]:
     """Yield a task for each part of deferred work, as `look_at` takes it."""
     for work in all_deferred:
         for part in work.parts.parts:
-            yield work.parts.look, work.parts.project, part
+            yield PartTask(work.parts.look, work.parts.project, part)

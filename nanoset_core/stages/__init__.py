@@ -1,1 +1,1 @@
-"""The stages of the pipeline, one folder each, in the order of the data; `registry.py` lists them."""
+"""The stages of the pipeline, in one folder each; `registry.py` lists them in order."""

@@ -1,6 +1,4 @@
-"""Checks that most outputs have in common: whether the current version is fresh, and its files
-whole.
-"""
+"""Checks that most outputs have in common: whether the current version is fresh and whole."""
 
 from __future__ import annotations
 
@@ -21,27 +19,47 @@ def check_current(
     *figures: str,
     deep: bool | None = None,
 ) -> Report:
-    """Check the current version of an output: whether it is fresh, where `deep` is given its files,
-    and as `look` does.
+    """Check the current version of an output: its files, its freshness, and what `look` checks.
 
-    `look` takes the report, the manifest, and whether it is fresh; `figures` are facts for the
-    report.
+    Args:
+        project: The project.
+        stage: Stage of the output.
+        key: The output.
+        look: Does the checks of the stage. It is called with the report, the manifest, and whether
+            the output is fresh.
+        figures: Names of facts in the manifest that are added to the report.
+        deep: Whether files are read to compare their sha256; None if `look` checks the files.
     """
-    folder, name = stage.layout.folder, stage.layout.name_of(key)
+    folder = stage.layout.folder
+    name = stage.layout.name_of(key)
     report = Report(f"{folder}/{name}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, folder, name)
-        report.figures.update({name: manifest.facts[name] for name in figures})
+        for figure in figures:
+            report.figures[figure] = manifest.facts[figure]
         if deep is not None:
             check_files(report, manifest, deep=deep)
-        look(report, manifest, check_freshness(report, project, stage, key, manifest))
+        is_fresh = check_freshness(report, project, stage, key, manifest)
+        look(report, manifest, is_fresh)
     return report
 
 
 def check_freshness(
     report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest
 ) -> bool:
-    """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
-    if reasons := stale_reasons(project, stage, key):
-        report.warn("this output is stale", manifest.folder, "; ".join(reasons), None, BUILD)
-    return not reasons
+    """Warn if an output is stale; return whether it is fresh.
+
+    Args:
+        report: Report to add to. The warning gives the same reasons as `nanoset status`.
+        project: The project.
+        stage: Stage of the output.
+        key: The output.
+        manifest: Manifest of its current version.
+    """
+    reasons = stale_reasons(project, stage, key)
+    if not reasons:
+        return True
+    report.warn(
+        "this output is stale", where=manifest.folder, found="; ".join(reasons), remedy=BUILD
+    )
+    return False

@@ -41,11 +41,11 @@ class Datasets:
         self._by_folder: dict[Path, Dataset] = {}
 
     def open(self, manifest: Manifest, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset with a manifest; files are opened when they are needed.
+        """Return the dataset with a manifest; its files are opened when they are needed.
 
         Args:
-            manifest: Of the dataset.
-            sequences: Its files, if they are open already.
+            manifest: Manifest of the dataset.
+            sequences: Its .bin and .idx, if they are open already.
         """
         if manifest.folder not in self._by_folder:
             dataset_class = _CLASS_BY_FOLDER[manifest.stage]
@@ -54,6 +54,10 @@ class Datasets:
 
     def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
         """Return the dataset whose files have a prefix.
+
+        Args:
+            prefix: Path of its .bin and .idx, without these endings.
+            sequences: These files, if they are open already.
 
         Raises:
             MissingError: Its folder contains no manifest.
@@ -73,32 +77,37 @@ class Datasets:
     def version(self, name: str, digest: str, gone: str, remedy: str = REMADE) -> Dataset:
         """Return one version of the dataset of a corpus, a view or packs.
 
+        Args:
+            name: Name of the dataset.
+            digest: Digest of the version.
+            gone: Message of the error if the version was deleted.
+            remedy: What the user should do in that case.
+
         Raises:
-            MissingError: It was deleted: `gone` says so, and `remedy` what to do.
+            MissingError: The version was deleted.
         """
         for stage in (VIEW, PACKS):
-            manifest = self.outputs.manifest_at(
-                self.outputs.folder / stage.layout.folder / name / digest
-            )
+            folder = self.outputs.folder / stage.layout.folder / name / digest
+            manifest = self.outputs.manifest_at(folder)
             if manifest is not None:
                 return self.open(manifest)
         return self.open(self.outputs.version(DATASET.layout.folder, name, digest, gone, remedy))
 
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
-    """Return the dataset with a manifest; see `Datasets`, which opens several."""
+    """Return the dataset with a manifest; use `Datasets` to open several of one output root."""
     return Datasets(outputs, is_sampled=is_sampled).open(manifest)
 
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that holds the dataset with this name: of a corpus or view, or packs."""
+    """Return the output that is the dataset of a corpus, a view or packs, given its name."""
     if name in config.packs:
         return Node(PACKS, Key(base_of(config.derived, name), name))
     return unpacked_node(config, name)
 
 
 def current_dataset(project: Project, name: str) -> Manifest:
-    """Return the current version of the dataset with this name: of a corpus or view, or packs.
+    """Return the current version of the dataset of a corpus, a view or packs, given its name.
 
     Raises:
         MissingError: It has not been built.

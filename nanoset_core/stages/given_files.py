@@ -1,12 +1,11 @@
-"""Files that nanoset.yaml names in addition to the raw text, such as lists of ids and tables of
-attributes.
-"""
+"""Find the files that nanoset.yaml names in addition to raw text, such as lists of ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
@@ -18,21 +17,22 @@ from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key, stat_file
 
 _MEMORY_FOLDER = ".given"
-"""Below `views` in the root: digests of local files, so that a file is read again only if it
-changed.
+"""Folder, below `views` in the output root, that remembers digests of local files.
+
+A file is read again only if it has changed since.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles:
-    """Files of one folder, as they were listed."""
+    """Files of one folder, with a digest of their content."""
 
     folder: RawFolder
-    """Local, or in a bucket."""
+    """The folder, on a disk or in a bucket."""
     stats: tuple[FileStat, ...]
-    """In natural order of their names."""
+    """The files, in natural order of their names."""
     digest: str
-    """Digest of their content: of the bytes of files, and of the ETags of objects."""
+    """Digest of the bytes of all files; in a bucket, of the ETags of all objects."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -41,75 +41,101 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a key of nanoset.yaml names: one file, all files of a folder, or those
-    that fit a pattern.
+    """Return the files that a key of nanoset.yaml names.
 
-    Only new and changed local files are read, to hash them. Objects are known by their ETags.
+    Only new and changed local files are read, to hash them. Objects are identified by their ETags.
 
     Args:
         project: The project.
-        pattern: The value of the key.
+        pattern: The value of the key: the path of a file, the path of a folder for all files in
+            it, or a pattern with wildcards.
         key: The key, for messages.
 
     Raises:
-        ConfigError: The pattern is not a valid place.
-        MissingError: It names no file.
+        ConfigError: The pattern is not a valid path or address.
+        MissingError: No file matches the pattern.
         InputError: The folder cannot be read, or a folder in it is named like a file that is read.
         StorageError: The bucket cannot be read.
     """
-    folder, parts = _split_pattern(project, pattern, key)
-    path = "/".join(parts)
-    stats: list[FileStat] = []
-    folders: set[str] = set()
-    if _has_wildcard(path):
-        if folder.is_dir():
-            all_stats, all_folders = list_below(folder)
-            stats = [stat for stat in all_stats if matches(stat.path.split("/"), parts)]
-            folders = {name for name in all_folders if matches(name.split("/"), parts)}
-    elif (folder / path).is_file():
-        stats = [stat_file(folder, path)]
-    else:
-        if path:
-            folder = folder / path
-        if folder.is_dir():
-            stats, folders = list_below(folder)
-
-    _check_folders(folder, folders, stats, parts)
-    if not stats:
+    split = _split_pattern(project, pattern, key)
+    listing = _list_matching(split)
+    _check_folders(listing, split.parts)
+    if not listing.stats:
         raise MissingError(
-            "no file of this name",
+            "no file matches this path or pattern",
             where=f"{project.config.file}: {key}",
             found=pattern,
             remedy=f"correct {key}, or put the files there",
         )
-    ordered_stats = tuple(sorted(stats, key=lambda stat: natural_key(stat.path)))
-    return GivenFiles(
-        folder, ordered_stats, digest_of(_content_digests(project, folder, ordered_stats))
-    )
+    stats = tuple(sorted(listing.stats, key=lambda stat: natural_key(stat.path)))
+    digests = _content_digests(project, listing.folder, stats)
+    return GivenFiles(listing.folder, stats, digest_of(digests))
 
 
-def _check_folders(
-    folder: RawFolder, folders: Iterable[str], stats: Sequence[FileStat], parts: Sequence[str]
-) -> None:
-    """Check that no folder has the ending of the files that are read, unless files in it are read,
-    too.
+class _Pattern(NamedTuple):
+    """A pattern, divided into a folder that is listed and what must match below it."""
 
-    An archive that was unpacked wrongly leaves such folders, and Spark writes them:
+    folder: RawFolder
+    parts: list[str]
+    """The names below the folder, such as `["*", "ids.txt"]`; the last may name a folder."""
+
+
+class _Listing(NamedTuple):
+    """What a pattern matches in a folder."""
+
+    folder: RawFolder
+    stats: list[FileStat]
+    """The files that match."""
+    folders: set[str]
+    """Paths of the folders that match."""
+
+
+def _list_matching(pattern: _Pattern) -> _Listing:
+    """Return the files and folders that a pattern matches."""
+    folder = pattern.folder
+    path = "/".join(pattern.parts)
+
+    # A pattern with wildcards.
+    if _has_wildcard(path):
+        if not folder.is_dir():
+            return _Listing(folder, [], set())
+        all_stats, all_folders = list_below(folder)
+        stats = [stat for stat in all_stats if matches(stat.path.split("/"), pattern.parts)]
+        folders = {name for name in all_folders if matches(name.split("/"), pattern.parts)}
+        return _Listing(folder, stats, folders)
+
+    # One file.
+    if (folder / path).is_file():
+        return _Listing(folder, [stat_file(folder, path)], set())
+
+    # All files of a folder.
+    if path:
+        folder = folder / path
+    if not folder.is_dir():
+        return _Listing(folder, [], set())
+    stats, folders = list_below(folder)
+    return _Listing(folder, stats, folders)
+
+
+def _check_folders(listing: _Listing, parts: Sequence[str]) -> None:
+    """Check that no folder looks like a file that should be read.
+
+    Such a folder has the ending of the files that are read, but none of its files is read. An
+    archive that was unpacked wrongly leaves such folders, and Spark writes tables as folders:
     ids.parquet/part-0.parquet.
 
     Args:
-        folder: The folder that was listed.
-        folders: Folders below it.
-        stats: Files below it that are read.
+        listing: What the pattern matches.
         parts: Parts of the pattern.
 
     Raises:
         InputError: There is such a folder.
     """
+    folder, stats, folders = listing
     paths = [stat.path for stat in stats]
     endings = {PurePosixPath(path).suffix for path in [*parts[-1:], *paths]}
     endings.discard("")
-    unread_folders = set(folders) - folders_of(paths)
+    unread_folders = folders - folders_of(paths)
     for path in sorted(unread_folders, key=natural_key):
         if PurePosixPath(path).suffix in endings:
             raise InputError(
@@ -120,9 +146,11 @@ def _check_folders(
             )
 
 
-def _split_pattern(project: Project, pattern: str, key: str) -> tuple[RawFolder, list[str]]:
-    """Split a pattern at its first part with a wildcard, or at its last part; return (folder,
-    remaining parts).
+def _split_pattern(project: Project, pattern: str, key: str) -> _Pattern:
+    """Divide a pattern at its first part with a wildcard, or at its last part.
+
+    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and `data/ids.txt` into
+    `data` and `ids.txt`.
     """
     scheme = ""
     path = pattern
@@ -134,16 +162,17 @@ def _split_pattern(project: Project, pattern: str, key: str) -> tuple[RawFolder,
         folder = "/".join(parts[:n_folder_parts])
         if not folder:
             folder = "/" if path.startswith("/") else "."
-        return project.config.local(folder, key), parts[n_folder_parts:]
+        return _Pattern(project.config.local(folder, key), parts[n_folder_parts:])
 
-    n_folder_parts = max(1, n_folder_parts)  # the bucket
+    n_folder_parts = max(1, n_folder_parts)  # the name of the bucket has no wildcard
     location = remote_location(
         f"{scheme}://{'/'.join(parts[:n_folder_parts])}",
         where=f"{project.config.file}: {key}",
         storage=project.config.storage,
         only_read=True,
     )
-    return RemoteFolder(location.store, location.path, by_etag=True), parts[n_folder_parts:]
+    folder_in_bucket = RemoteFolder(location.store, location.path, by_etag=True)
+    return _Pattern(folder_in_bucket, parts[n_folder_parts:])
 
 
 def _first_wildcard(parts: Sequence[str]) -> int:
@@ -155,14 +184,16 @@ def _first_wildcard(parts: Sequence[str]) -> int:
 
 
 def _has_wildcard(text: str) -> bool:
+    """Return whether a text contains a character that matches more than itself."""
     return any(character in text for character in "*?[")
 
 
 def _content_digests(
     project: Project, folder: RawFolder, stats: Sequence[FileStat]
 ) -> list[list[str]]:
-    """Return the digests of the pieces of each file; what is computed is remembered for local
-    files.
+    """Return the digests of the pieces of each file.
+
+    Digests of local files are stored, so that unchanged files are not read the next time.
     """
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
     memory = FingerprintMemory(memory_folder / ".fingerprints.json")

@@ -1,6 +1,4 @@
-"""Make an output in one task: on a worker of a cluster if the project has an executor, otherwise in
-this process.
-"""
+"""Make an output in one task: on a worker of the project's executor, or in this process."""
 
 from __future__ import annotations
 
@@ -15,18 +13,24 @@ from nanoset_core.project.project import Project
 
 
 class Making(Protocol):
-    """Makes one output; it is importable by name, or a partial of such a function, so that it
-    pickles.
+    """A function that makes one output.
+
+    It is pickled to reach a worker, so it must be a function of a module, or a `partial` of one.
     """
 
     def __call__(self, root: OutputRoot, *, listener: ProgressCallback) -> Manifest:
-        """Make the output below a root, as any process reaches it."""
+        """Make the output.
+
+        Args:
+            root: The output root, which any process can reach.
+            listener: Called with the progress of the work.
+        """
 
 
 def make_in_one_task(project: Project, make: Making) -> Manifest:
     """Make an output in one task, and make it the current version."""
     executor = project.executor
-    # callbacks do not reach other machines
+    # A worker on another machine cannot call back, so its progress is not shown.
     listener = project.listener if executor is None else silent
     work = partial(make, listener=listener)
     [(_, manifest)] = run_tasks(work, [project.outputs], 1, executor)

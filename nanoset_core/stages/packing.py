@@ -1,7 +1,7 @@
 """The key `packing` of a nanoset or webdataset: fit whole documents into its samples.
 
-A project with this key gets a packed dataset of each corpus that the nanoset or webdataset reads
-(`resolve_packing` in the folder of that stage adds them).
+If it is set, a packed dataset is made of each corpus that the nanoset or webdataset reads.
+`resolve_packing` of its stage adds these datasets to the project.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Outputs that exist once for each shard of a corpus: find those that exist, make the others, and
-use all of them.
+"""Make outputs that exist once for each shard of a corpus, such as the tables of its columns.
 
-The manifest of another output lists them by digest. After an append, only those of new shards are
-made.
+The manifest of another output lists them by digest. If text is appended to a corpus, only the
+outputs of the new shards are made; the others are reused.
 """
 
 from __future__ import annotations
@@ -27,26 +26,33 @@ from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 
 T = TypeVar("T")
+"""What is needed of an existing output."""
 Task = TypeVar("Task")
+"""Everything that a worker needs to make one output."""
 Made = TypeVar("Made")
+"""What a worker returns for an output that it made."""
 
 
 def find_existing(
     project: Project, recipes: Sequence[Recipe], read: Callable[[Manifest], T]
 ) -> list[T | None]:
-    """Return what is needed of each output that exists and is whole; None for each that has to be
-    made.
+    """Find the outputs that exist and are whole, and read something from each of them.
 
     Args:
-        project: The project; with `rebuild`, all have to be made.
-        recipes: One for each shard, of one stage and name.
-        read: Returns what is needed of an output.
+        project: The project. If it is set to `rebuild`, no output counts as existing.
+        recipes: Recipe of the output of each shard, all of one stage and name.
+        read: Returns what the caller needs, given the manifest of an output.
+
+    Returns:
+        What `read` returned for each shard, or None if its output has to be made.
     """
     if not recipes:
         return []
 
     def look(outputs: OutputRoot, folder: Path) -> T | None:
-        manifest = None if project.rebuild else outputs.find_at(folder)
+        if project.rebuild:
+            return None
+        manifest = outputs.find_at(folder)
         return None if manifest is None else read(manifest)
 
     digests = [recipe.digest for recipe in recipes]
@@ -66,11 +72,11 @@ def make_missing(
     Args:
         project: The project.
         missing: Numbers of the shards.
-        task_of: Returns the task of a shard, by its number.
-        work: Makes one output, in a worker process.
-        on_made: Called with the number of a shard, and what `work` returned for it, as outputs are
-            finished.
-        executor: Runs the tasks; None for processes of this machine.
+        task_of: Returns the task of a shard, given its number.
+        work: Makes one output in a worker process, given its task.
+        on_made: Called when an output is finished, in any order, with the number of its shard and
+            what `work` returned.
+        executor: Runs the tasks; None for processes on this machine.
     """
     tasks = (task_of(number) for number in missing)
     for task_number, made in run_tasks(work, tasks, project.config.workers, executor):
@@ -81,16 +87,15 @@ class Sharded(NamedTuple):
     """The dataset of a corpus, and which of its documents are in each shard."""
 
     dataset: Manifest
+    """Manifest of the dataset."""
     tokenized: Manifest
-    """The set of its shards."""
+    """Manifest of the set of its shards."""
     firsts: NDArray[np.int64]
-    """Number of the first document of each shard, and the number of documents, int64, shape
-    (n_shards + 1,).
-    """
+    """Number of each shard's first document, and at the end n_documents; shape (n_shards + 1,)."""
 
     @staticmethod
     def of(project: Project, dataset: Manifest) -> Sharded:
-        """Look the shards of a dataset up.
+        """Find the shards of a dataset, and count their documents.
 
         Raises:
             MissingError: The set of shards, or a shard, was deleted.
@@ -107,34 +112,31 @@ class Sharded(NamedTuple):
         return shards
 
     def places(self, project: Project, documents: Sequence[int]) -> list[dict[str, Any]]:
-        """Return where some documents come from: their number, file, line and id.
+        """Return where documents come from in the raw text.
 
         Args:
             project: The project.
-            documents: Numbers of documents, ascending.
+            documents: Numbers of documents in the dataset, ascending.
+
+        Returns:
+            A row with the columns of `PLACE` for each document.
         """
         line_numbers = LineNumbers.of(self.tokenized.facts)
-        # (n_documents,)
-        shard_of_document = np.searchsorted(self.firsts, documents, side="right") - 1
-        places = []
+        numbers = np.array(documents, np.int64)  # (n_documents,)
+        shard_of_document = np.searchsorted(self.firsts, numbers, side="right") - 1
+        places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
             first = int(self.firsts[shard])
-            rows = [
-                documents[number] - first
-                for number in np.flatnonzero(shard_of_document == shard).tolist()
-            ]
+            rows = (numbers[shard_of_document == shard] - first).tolist()
+
+            # The table of a shard's documents has a row for each, which says where it was read.
             [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
             for row, origin in zip(rows, table.read(rows), strict=True):
-                line = line_numbers.in_file(origin["file"], origin["byte_offset"], origin["line"])
-                places.append(
-                    {
-                        "document": first + row,
-                        "file": origin["file"],
-                        "line": line,
-                        "id": origin["id"],
-                    }
-                )
+                file = origin["file"]
+                line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
+                place = {"document": first + row, "file": file, "line": line, "id": origin["id"]}
+                places.append(place)
         return places
 
 
@@ -144,7 +146,7 @@ def _documents_of(shard: Manifest) -> int:
 
 
 PLACE = (("document", "int64"), ("file", "string"), ("line", "int64"), ("id", "string"))
-"""Columns of `Sharded.places`, and their types."""
+"""Name and type of each column of `Sharded.places`."""
 
 
 def write_rows(
@@ -153,8 +155,8 @@ def write_rows(
     """Write rows as a Parquet file.
 
     Args:
-        path: Of the file.
-        rows: Column → value of each row.
+        path: Path of the file.
+        rows: The rows; each maps names of columns to values.
         columns: Name and type of each column.
     """
     import pyarrow as pa
@@ -166,16 +168,18 @@ def write_rows(
 
 @dataclass(frozen=True, slots=True)
 class DocumentsTask:
-    """Everything that a worker needs to look at the documents of one shard in its dataset."""
+    """Everything that a worker needs to make an output from the documents of one shard."""
 
     root: OutputRoot
+    """The output root."""
     recipe: Recipe
-    """Of the output that is made."""
+    """Recipe of the output."""
     dataset: Manifest
+    """Manifest of the dataset that contains the documents."""
     first: int
     """Number of the shard's first document in the dataset."""
     count: int
-    """Documents of the shard."""
+    """Number of documents of the shard."""
 
 
 def make_per_shard(
@@ -185,20 +189,22 @@ def make_per_shard(
     work: Callable[[DocumentsTask], object],
     label: tuple[str, str],
 ) -> list[str]:
-    """Make an output for each shard of a dataset from the shard's documents, unless it exists;
-    return all digests.
+    """Make an output from the documents of each shard of a dataset, unless it exists.
 
     Args:
         project: The project.
         sharded: The dataset and its shards.
         recipes: Recipe of the output of each shard.
-        work: Makes one, in a worker process.
-        label: The asset and the subject, for progress.
+        work: Makes one output in a worker process.
+        label: Name of the asset and of the subject, which are shown with the progress.
+
+    Returns:
+        The digest of each shard's output.
     """
     firsts = sharded.firsts.tolist()
     counts = np.diff(sharded.firsts).tolist()
-    exists = find_existing(project, recipes, lambda manifest: True)
-    missing = [number for number, is_there in enumerate(exists) if not is_there]
+    found = find_existing(project, recipes, lambda manifest: True)
+    missing = [number for number, exists in enumerate(found) if not exists]
     n_documents = firsts[-1]
     n_done = n_documents - sum(counts[number] for number in missing)
 

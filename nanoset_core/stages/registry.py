@@ -21,7 +21,7 @@ from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.storage.atomic import sweep_abandoned
 
-_OURS: tuple[Stage, ...] = (
+_BUILT_IN: tuple[Stage, ...] = (
     INVENTORY,
     SHARD,
     TOKENIZED,
@@ -46,23 +46,27 @@ _OURS: tuple[Stage, ...] = (
     PBIN,
     PBIN_DERIVED,
 )
+"""The stages of this package. Each comes after the stages that its outputs are made from."""
 _added: list[Stage] = []
+"""Stages from outside this package, in the order in which they were added."""
 
 
 def stages() -> tuple[Stage, ...]:
-    """Return all stages; added ones come last."""
-    return (*_OURS, *_added)
+    """Return all stages, the added ones last."""
+    return (*_BUILT_IN, *_added)
 
 
 def add_stage(stage: Stage) -> None:
-    """Add a stage from outside this package to the graph."""
+    """Add a stage from outside this package; a stage that was added before is not added again."""
     if stage not in stages():
         _added.append(stage)
 
 
 def sweep(project: Project) -> None:
-    """Remove unfinished files of killed processes, wherever outputs are made, and keys of their
-    clusters.
+    """Remove what killed processes left behind.
+
+    These are unfinished files, wherever outputs are made, and the keys of clusters that the
+    processes started.
     """
     outputs = project.outputs
     outputs.sweep()
@@ -74,8 +78,14 @@ def sweep(project: Project) -> None:
 
 
 def stage_of(folder: str, name: str) -> Stage | None:
-    """Return the stage whose versions are in `<folder>/<name>` below the root, or None if no stage
-    has such outputs.
+    """Return the stage whose versions are stored in a folder of the output root.
+
+    Args:
+        folder: First folder of the path below the root, such as `datasets`.
+        name: The rest of the path.
+
+    Returns:
+        The stage, or None if no stage stores versions there.
     """
     for stage in stages():
         if stage.layout.folder == folder and stage.layout.key_of(name) is not None:

@@ -1,5 +1,8 @@
-"""What a verification found (findings with their remedies, and figures), checks of files, and deep
-work in parts.
+"""The report of a verification, and what all verifications share: checks of files, work in parts.
+
+A deep verification reads every byte. If an output is large, this work is divided into parts
+(`Parts`), which a function of the type `Run` has done: in this process (`run_here`), or by workers
+on other machines (`project/verify.py`).
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.outputs.manifest import FileFact, Manifest
@@ -19,31 +22,36 @@ from nanoset_core.storage.store import in_parallel
 from nanoset_core.untrusted import visible
 
 BUILD = "run `nanoset build`"
+"""Remedy for an output that is missing or stale."""
 AGAIN = "run `nanoset build --force`"
+"""Remedy for an output that a build would take for complete."""
 PART_BYTES = 128 << 20
-"""About how much one part of deep work reads."""
+"""About how many bytes one part of deep work reads."""
 Severity = Literal["error", "warning"]
 Figure = int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One problem of an output."""
 
     severity: Severity
-    """Error: the data is wrong or cannot be used; warning: it is right, but not what the present
-    inputs ask for.
+    """An error if the data is wrong or unusable.
+
+    A warning if it is correct, but not what the present inputs and settings would give.
     """
     output: str
     """Which output, such as datasets/web."""
     what: str
     """What is wrong, in a few words."""
     where: str | None = None
-    """File, and place in it."""
+    """File, and position in it."""
     found: str | None = None
+    """What is there instead of `expected`."""
     expected: str | None = None
+    """What should be there."""
     remedy: str | None = None
-    """What to do."""
+    """What the user should do."""
 
     def __str__(self) -> str:
         lines = [visible(f"{self.severity}: {self.output}: {self.what}")]
@@ -56,7 +64,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was found in one output, and what was measured on the way."""
+    """The problems that were found in one output, and what was measured on the way."""
 
     output: str
     """Which output, such as datasets/web."""
@@ -87,7 +95,16 @@ class Report:
         expected: object = None,
         remedy: object = None,
     ) -> None:
-        """Note a finding; None stands for a detail that is not known."""
+        """Add a finding.
+
+        Args:
+            severity: Whether it is an error or a warning.
+            what: What is wrong, in a few words.
+            where: File, and position in it.
+            found: What is there instead of `expected`.
+            expected: What should be there.
+            remedy: What the user should do.
+        """
         details = [where, found, expected, remedy]
         texts = [None if detail is None else str(detail) for detail in details]
         self.findings.append(Finding(severity, self.output, what, *texts))
@@ -100,7 +117,7 @@ class Report:
         expected: object = None,
         remedy: object = None,
     ) -> None:
-        """Note an error; see `note`."""
+        """Add an error; see `note`."""
         self.note("error", what, where, found, expected, remedy)
 
     def warn(
@@ -111,13 +128,13 @@ class Report:
         expected: object = None,
         remedy: object = None,
     ) -> None:
-        """Note a warning; see `note`."""
+        """Add a warning; see `note`."""
         self.note("warning", what, where, found, expected, remedy)
 
     def compare(
         self, what: str, where: object, found: object, expected: object, remedy: str
     ) -> bool:
-        """Note an error if two values differ; return whether they are equal."""
+        """Add an error if two values differ; return whether they are equal."""
         if found == expected:
             return True
         self.error(what, where, _with_commas(found), _with_commas(expected), remedy)
@@ -126,15 +143,23 @@ class Report:
     def note_error(
         self, error: NanosetError, severity: Severity = "error", remedy: str | None = None
     ) -> None:
-        """Note a NanosetError; `remedy` is taken where the error has none."""
+        """Add a NanosetError as a finding.
+
+        Args:
+            error: The error.
+            severity: Whether the finding is an error or a warning.
+            remedy: What the user should do if the error does not say it.
+        """
         self.note(
             severity, error.what, error.where, error.found, error.expected, error.remedy or remedy
         )
 
     @contextmanager
     def catching(self, remedy: str | None = None) -> Iterator[None]:
-        """Turn a NanosetError that leaves the block into a finding; `remedy` is taken where it has
-        none.
+        """Turn a NanosetError that leaves the block into a finding.
+
+        Args:
+            remedy: What the user should do if the error does not say it.
         """
         try:
             yield
@@ -146,7 +171,7 @@ class Report:
         self.figures[name] = int(self.figures.get(name, 0)) + int(number)
 
     def add_up(self, parts: Sequence[Report]) -> None:
-        """Add the findings of reports on parts of the work, and add up their figures."""
+        """Add the findings of several reports on parts of the output, and the sums of their figures."""
         for part in parts:
             self.findings.extend(part.findings)
             for name, figure in part.figures.items():
@@ -155,21 +180,32 @@ class Report:
     def include(self, other: Report) -> None:
         """Add the findings and figures of a report on a part of this output.
 
-        A finding that this report has already is not repeated: what was lost on the way to the
-        shards of a corpus, say, is reported for the shards and for the dataset.
+        Findings that this report already has are not repeated. For example, lost text is reported
+        for the shards of a corpus and again for its dataset.
         """
-        known = [replace(finding, output="") for finding in self.findings]
-        self.findings.extend(
-            finding for finding in other.findings if replace(finding, output="") not in known
-        )
+        known_findings = [replace(finding, output="") for finding in self.findings]
+        for finding in other.findings:
+            if replace(finding, output="") not in known_findings:
+                self.findings.append(finding)
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:
-        """Name paths below a folder by the addresses that they stand for; return this report."""
-        names, old, new = ("where", "found", "remedy"), str(folder), str(url)
-        for number, one in enumerate(self.findings):
-            said = {name: text.replace(old, new) for name in names if (text := getattr(one, name))}
-            self.findings[number] = replace(one, **said)
+        """Replace a local folder in all findings by the address that it is a copy of.
+
+        Args:
+            folder: The folder on this machine.
+            url: Its address, such as s3://bucket/data.
+
+        Returns:
+            This report.
+        """
+        for number, finding in enumerate(self.findings):
+            replaced: dict[str, Any] = {}
+            for name in ("where", "found", "remedy"):
+                text = getattr(finding, name)
+                if text:
+                    replaced[name] = text.replace(str(folder), str(url))
+            self.findings[number] = replace(finding, **replaced)
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -178,28 +214,38 @@ class Report:
 
 
 def _with_commas(value: object) -> object:
-    """Return a number as text with commas, and any other value as it is."""
+    """Return an integer as text with commas, and any other value unchanged."""
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
-    """Return the manifest of an output's current version, whether or not its files are whole.
+# Checks of files.
 
-    MissingError where it was not built, FormatError where it cannot be read.
+
+def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
+    """Return the manifest of an output's current version, without checking its files.
+
+    Raises:
+        MissingError: The output has not been built.
+        FormatError: The manifest is damaged.
     """
     manifest = outputs.live(stage, name)
     if manifest is None:
-        where = outputs.access.url(outputs.folder / stage / name)
-        raise MissingError("this output has not been built", where=where, remedy=BUILD)
+        raise MissingError(
+            "this output has not been built",
+            where=outputs.access.url(outputs.folder / stage / name),
+            remedy=BUILD,
+        )
     return manifest
 
 
 def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
-    """Check every file that a manifest lists: it is there, of the size written, and with `deep` of
-    the sha256 noted.
+    """Check that every file that a manifest lists exists, with the size that was written.
 
-    Of a file that was joined within a store no sha256 is noted: its pieces are compared as its
-    tokens are read.
+    Args:
+        report: Report to add to.
+        manifest: Manifest of the output.
+        deep: Read the files, and compare their sha256. A file that a bucket joined has none in the
+            manifest: its pieces are compared as its tokens are read.
     """
     manifest = replace(manifest, stored=manifest.sizes())
     for name in manifest.files:
@@ -209,12 +255,30 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
 def check_file(
     report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD
 ) -> bool:
-    """Note what is wrong with one file of an output; return whether nothing is."""
-    path, access = manifest.place(name)[0], manifest.access
-    found = access.size(path) if manifest.stored is None else manifest.stored.get(name)
-    again = f"delete {manifest.url()}, and {remedy}"
+    """Check that one file of an output is as it was written; return whether it is.
+
+    Args:
+        report: Report to add to.
+        manifest: Manifest of the output.
+        name: Name of the file.
+        deep: Read the file, and compare its sha256.
+        remedy: What the user should do if the file is missing or has another size.
+    """
+    path, _ = manifest.place(name)
+    if manifest.stored is None:
+        size = manifest.access.size(path)
+    else:
+        size = manifest.stored.get(name)
+    # A build compares only sizes: it replaces other bytes only if the manifest is deleted.
+    remedy_for_bytes = f"delete {manifest.url()}, and {remedy}"
     return check_written(
-        report, access, path, found, manifest.files[name], (remedy, again), deep=deep
+        report,
+        manifest.access,
+        path,
+        size,
+        manifest.files[name],
+        (remedy, remedy_for_bytes),
+        deep=deep,
     )
 
 
@@ -229,66 +293,103 @@ def check_written(
     deep: bool,
     kind: str = "a file",
 ) -> bool:
-    """Note where a file is missing, or not as it was written; return whether nothing is wrong.
+    """Check that a file is as it was written; return whether it is.
 
-    `size` is what it has now, None where it is missing. The remedies are for that and for another
-    size, and for other bytes, which a build takes for whole; these are looked for with `deep`,
-    where a sha256 is noted.
+    Args:
+        report: Report to add to.
+        access: Reaches the file.
+        path: Path of the file.
+        size: Its size now; None if it is missing.
+        fact: Size and sha256 that were recorded as it was written.
+        remedies: What the user should do if the file is missing or has another size; and if it has
+            other bytes, which a build does not notice.
+        deep: Read the file and compare its sha256, if one was recorded.
+        kind: What messages call the file.
     """
-    where, expected = access.url(path), f"{fact.size:,} bytes"
+    remedy_for_size, remedy_for_bytes = remedies
+    url = access.url(path)
+    expected_size = f"{fact.size:,} bytes"
     if size is None:
-        report.error(f"{kind} is missing", where, None, expected, remedies[0])
+        report.error(f"{kind} is missing", url, expected=expected_size, remedy=remedy_for_size)
         return False
     if size != fact.size or not deep or fact.sha256 is None:
         what = f"{kind} has another size than when it was written"
-        return report.compare(what, where, f"{size:,} bytes", expected, remedies[0])
-    stored = (
-        access.stored(path) if fact.within is None else access.stored(path, fact.begin, fact.size)
-    )
-    found, what = (
-        f"sha256 {access.store.sha256_of(stored)}",
-        f"{kind} has other bytes than when it was written",
-    )
-    return report.compare(what, where, found, f"sha256 {fact.sha256}", remedies[1])
+        return report.compare(what, url, f"{size:,} bytes", expected_size, remedy_for_size)
+
+    # The bytes may be a range of a file of another output.
+    if fact.within is None:
+        stored = access.stored(path)
+    else:
+        stored = access.stored(path, fact.begin, fact.size)
+    sha256 = access.store.sha256_of(stored)
+    what = f"{kind} has other bytes than when it was written"
+    return report.compare(what, url, f"sha256 {sha256}", f"sha256 {fact.sha256}", remedy_for_bytes)
+
+
+# Deep work in parts.
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of something large, and what is done with each; it pickles."""
+    """Work on something large that is divided into parts; it pickles."""
 
     look: Callable[..., Any]
-    """Looks at one part, here or on a worker: (part) → outcome, or (project, part) where there is a
-    project.
+    """Checks one part, here or on a worker, and returns the outcome.
+
+    It is called with the part, or with a project and the part if `project` is set.
     """
     parts: Sequence[Any]
+    """The parts, such as ranges of tokens or lists of tars."""
     conclude: Callable[[Report, list[Any]], None] = Report.add_up
-    """Notes in a report what the outcomes say, which are in the order of their parts."""
+    """Adds to a report what follows from the outcomes, which are in the order of the parts."""
     project: Project | None = None
-    """Of which a worker makes copies of its own."""
+    """The project; each task gets a copy with its own connections."""
     at_once: int = 1
-    """Parts that one process looks at together."""
+    """Number of parts that one process checks at the same time."""
 
     def note(self, report: Report, outcomes: Sequence[Any]) -> None:
-        """Note what the outcomes say; of the parts that could not be read, the first is an error."""
-        errors = [outcome for outcome in outcomes if isinstance(outcome, NanosetError)]
-        self.conclude(
-            report, [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)]
-        )
-        for error in errors[:1]:
-            report.note_error(error)
+        """Add to a report what follows from the outcomes.
+
+        If parts could not be read, the first of their errors is added, too.
+
+        Args:
+            report: Report to add to.
+            outcomes: What `look_at` returned for each part, in order.
+        """
+        errors: list[NanosetError] = []
+        results: list[Any] = []
+        for outcome in outcomes:
+            if isinstance(outcome, NanosetError):
+                errors.append(outcome)
+            else:
+                results.append(outcome)
+        self.conclude(report, results)
+        if errors:
+            report.note_error(errors[0])
 
 
 Run = Callable[[Report, Parts], None]
-"""Looks at parts, or puts them off, and notes in a report what is known then."""
+"""Has parts checked and adds the outcomes to a report, either at once or later."""
+
+
+class PartTask(NamedTuple):
+    """The check of one part of an output, as a task for any process."""
+
+    look: Callable[..., Any]
+    """See `Parts.look`."""
+    project: Project | None
+    part: Any
 
 
 def run_here(report: Report, parts: Parts) -> None:
-    """Look at all parts in this process; one that cannot be read is an error, an unreachable store
-    a StorageError.
+    """Check all parts in this process, and add the outcomes to a report.
+
+    Raises:
+        StorageError: A store cannot be reached. Other errors of parts become findings.
     """
 
     def look(part: Any) -> Any:
-        outcome = look_at((parts.look, parts.project, part))
+        outcome = look_at(PartTask(parts.look, parts.project, part))
         if isinstance(outcome, StorageError):
             raise outcome
         return outcome
@@ -296,27 +397,37 @@ def run_here(report: Report, parts: Parts) -> None:
     parts.note(report, in_parallel(look, parts.parts, parts.at_once))
 
 
-def look_at(task: tuple[Callable[..., Any], Project | None, Any]) -> Any:
-    """Look at one part; return the outcome, or the error where it cannot be read."""
-    look, project, part = task
+def look_at(task: PartTask) -> Any:
+    """Check one part; return the outcome, or the NanosetError that the check raised."""
     try:
-        if project is None:
-            return look(part)
-        with project.in_task() as own:
-            return look(own, part)
+        if task.project is None:
+            return task.look(task.part)
+        with task.project.in_task() as project:
+            return task.look(project, task.part)
     except NanosetError as error:
         return error
 
 
-def runs(sizes: Sequence[int], most: int = PART_BYTES) -> Iterator[range]:
-    """Cut things of these sizes into runs of numbers: each run ends with the first that makes it
-    `most` or more.
+def runs(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
+    """Divide things into runs of consecutive ones that have at least `min_bytes` together.
+
+    A run ends as soon as it reaches that size; the last one may be smaller. Sizes of 3, 4, 9 and 2
+    with `min_bytes=5` give the runs 0 to 1, 2, and 3.
+
+    Args:
+        sizes: Size of each thing.
+        min_bytes: Smallest size of a run.
+
+    Yields:
+        The numbers of the things in each run.
     """
-    begin, total = 0, 0
+    start = 0
+    run_bytes = 0
     for number, size in enumerate(sizes):
-        total += size
-        if total >= most:
-            yield range(begin, number + 1)
-            begin, total = number + 1, 0
-    if begin < len(sizes):
-        yield range(begin, len(sizes))
+        run_bytes += size
+        if run_bytes >= min_bytes:
+            yield range(start, number + 1)
+            start = number + 1
+            run_bytes = 0
+    if start < len(sizes):
+        yield range(start, len(sizes))

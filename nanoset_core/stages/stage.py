@@ -1,24 +1,23 @@
-"""What a stage of the pipeline is: one kind of output, and how it is named, made, verified and
-shown.
+"""The interface of a stage, which makes one kind of output of the pipeline.
 
-Each stage is one object in `stages/<stage>/stage.py`, and `stages/registry.py` lists them in order.
-Commands, checks, sensors and pages ask these objects by way of `project.graph`, and know no stage
-by name.
+Each stage is one object in `stages/<stage>/stage.py`: it names, makes, verifies and summarises its
+outputs. `stages/registry.py` lists the stages in order. Commands, checks, sensors and pages find
+them through `project.graph`, so none of these depends on a particular stage.
 
-Most stages implement `Stage` alone. What only some of them need is a class of its own, which they
-derive from as well:
+All stages implement `Stage`. A stage also derives from one of these classes for each ability that
+only some stages have:
 
 - `CorpusStage`: every corpus has an output.
-- `PerCorpus`: the subjects of its outputs are corpora, of which some have an output.
-- `InternalStage`: versions without a name of their own, which the manifest of another stage lists by digest.
+- `PerCorpus`: some corpora have an output.
+- `InternalStage`: its versions are never current; manifests of another stage list their digests.
 - `Planned`: it can refuse an output before anything is built.
 - `Advising`: it warns of settings that are allowed but rarely intended.
 - `Estimated`: its outputs are so large that their size is estimated before a build.
-- `OutsideFiles`: an output needs files outside its own folder, which may be damaged while the folder is whole.
+- `OutsideFiles`: its outputs need files that are stored in other outputs.
 - `SharesFiles`: its versions share files in a folder next to them.
 - `InParts`: its outputs are the parts of another stage's output.
 - `BoundToMachine`: its recipes contain paths of this machine.
-- `Resumable`: unfinished outputs contain files that a later build continues with.
+- `Resumable`: a build continues with the files that an interrupted build wrote.
 """
 
 from __future__ import annotations
@@ -42,8 +41,10 @@ from nanoset_core.storage.atomic import UNFINISHED
 
 AFTER = "after "
 """Prefix of the name of an input that must be built first, but is not part of the recipe."""
-SUBJECT, PART = "{subject}", "{part}"
-"""Placeholders in the path of a layout."""
+SUBJECT = "{subject}"
+"""Placeholder for `Key.subject` in the path of a layout."""
+PART = "{part}"
+"""Placeholder for `Key.part` in the path of a layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class Key:
     """Names one output of a stage."""
 
     subject: str
-    """A corpus, nanoset, webdataset, export or section: whatever the stage has outputs for."""
+    """Name of the corpus, nanoset, webdataset or export that the output belongs to."""
     part: str | None = None
-    """A split, a group of tars, a view …; None for stages whose subjects have one output each."""
+    """A split, a group of tars or a view; None if each subject has one output of the stage."""
     requested_at: str = field(default="", compare=False)
     """The key of nanoset.yaml that requests the output, for messages."""
 
@@ -63,43 +64,47 @@ class Layout:
     """Where the outputs of a stage are stored below the root."""
 
     folder: str
-    """First folder of the path; no two public stages share one unless their paths differ."""
+    """First folder of the path; two public stages share one only if their paths differ."""
     path: tuple[str, ...] = (SUBJECT,)
-    """Folders below it, down to the versions of one output: placeholders for the key, or fixed
-    names.
-    """
+    """The folders below it that lead to the versions of one output: placeholders or fixed names."""
     uploaded_first: tuple[str, ...] = ()
-    """Endings of large files that are uploaded to a bucket before the manifest. On a disk, all
-    files appear at once.
+    """Endings of large files that are uploaded to a bucket before the manifest.
+
+    On a disk, all files of a version appear at once.
     """
 
     def name_of(self, key: Key) -> str:
-        """Return the name of an output: the path of its versions below `folder`."""
+        """Return the name of an output: the path of its versions below `folder`.
+
+        With the path `("{subject}", "index", "{part}")`, `Key("pretrain", "train")` has the name
+        `pretrain/index/train`.
+        """
         values = {SUBJECT: key.subject, PART: key.part or ""}
-        return "/".join(values.get(step, step) for step in self.path)
+        return "/".join(values.get(folder, folder) for folder in self.path)
 
     def key_of(self, name: str) -> Key | None:
-        """Return the key of the output with this name, or None if no output of this layout can have
-        it.
+        """Return the key of the output with this name, or None if the name does not fit the path.
+
+        It is the inverse of `name_of`.
         """
         names = name.split("/")
         if len(names) != len(self.path):
             return None
         values = dict(zip(self.path, names, strict=True))
-        fixed_names = [step for step in self.path if step not in (SUBJECT, PART)]
-        if any(values[step] != step for step in fixed_names):
+        fixed_names = [folder for folder in self.path if folder not in (SUBJECT, PART)]
+        if any(values[fixed_name] != fixed_name for fixed_name in fixed_names):
             return None
         return Key(values.get(SUBJECT, ""), values.get(PART))
 
 
 @dataclass(slots=True)
 class ReadingBudget:
-    """Bytes that may still be read, shared by everything that wants to look ahead."""
+    """A limit on the bytes that all stages together read before a build, to plan it."""
 
     bytes_left: int
 
     def spend(self, size: int) -> bool:
-        """Take `size` bytes from the budget; return False, and take nothing, if it has less."""
+        """Take `size` bytes from the budget; return whether it had that many."""
         if size > self.bytes_left:
             return False
         self.bytes_left -= size
@@ -108,20 +113,19 @@ class ReadingBudget:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What people are shown of one version of an output: plain values, which terminal, JSON and UI
-    render.
-    """
+    """A summary of one version of an output, which the terminal, JSON and the UI render."""
 
     figures: Mapping[str, int] = field(default_factory=dict)
-    """Counts by name. `bytes` are added to those of other outputs in the same row of `nanoset
-    status`.
+    """Name → count.
+
+    If outputs share a row of `nanoset status`, their `bytes` are added up.
     """
     details: Mapping[str, str] = field(default_factory=dict)
-    """Column → text, shown in tables only."""
+    """Heading of a column → text; shown in tables only."""
     warnings: Sequence[str] = ()
     """Faults that the settings allow: clauses that name the files."""
     rejects: Sequence[str] = ()
-    """Files that list rejected lines."""
+    """Paths of the files that list rejected lines."""
     preview: str = ""
     """An excerpt as Markdown, for the UI."""
 
@@ -132,28 +136,38 @@ class Stage(ABC):
     layout: Layout
     """Where its outputs are stored."""
     kind: str
-    """What rows of `nanoset status` call its outputs; stages of one kind and subject share rows."""
-    version: int
-    """Version of the algorithm, part of every recipe: raise it when the same inputs give other
-    bytes.
+    """What rows of `nanoset status` call its outputs, such as `corpus`.
+
+    Outputs of one kind and subject share a row, whatever their stage.
     """
+    version: int
+    """Version of the algorithm. Raise it if the same inputs give other bytes than before."""
 
     @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return the outputs that a configuration requests; `corpora` are those in the raw folder."""
+        """Return the outputs that a configuration requests.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            corpora: Names of the corpora that exist in the raw folder.
+        """
 
     @abstractmethod
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return everything that decides an output's bytes; `parents` maps each input's name to its
-        digest.
+        """Return everything that decides the bytes of an output.
+
+        Args:
+            project: The project.
+            key: The output.
+            parents: Name of each input → its digest.
         """
 
     @abstractmethod
     def make(self, project: Project, key: Key) -> Manifest:
-        """Make an output from its inputs as they are now, and make it the current version."""
+        """Make an output from the current versions of its inputs, and make it current."""
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs that an output is made from, by the name that each has in the recipe."""
+        """Return the outputs that an output is made from, by their names in the recipe."""
         return {}
 
     def verify(
@@ -162,24 +176,27 @@ class Stage(ABC):
         """Check the current version of an output.
 
         Args:
-            deep: Read every byte, where the quick check takes samples.
-            run: Has the parts of deep work done, here or on other machines.
+            project: The project.
+            key: The output.
+            deep: Read every byte; otherwise large files are sampled.
+            run: Does deep work that is divided into parts, in this process or on other machines.
         """
         return Report(f"{self.layout.folder}/{self.layout.name_of(key)}")
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
-        """Return what people are shown of a version."""
+        """Return the summary of a version."""
         return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that a version needs in addition to its parents; `nanoset gc`
-        keeps them.
+        """Return digests of versions that a version needs in addition to its parents.
+
+        `nanoset gc` does not delete them.
         """
         return ()
 
 
 class PerCorpus(Stage):
-    """A stage whose subjects are corpora."""
+    """A stage whose outputs belong to corpora: the subjects of its keys are names of corpora."""
 
 
 class CorpusStage(PerCorpus):
@@ -198,8 +215,13 @@ class Planned(Stage):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why making an output would fail, or None if nothing speaks against it within the
-        budget.
+        """Return why making an output would fail, or None if no reason is known.
+
+        Args:
+            project: The project.
+            key: The output.
+            wanted: Recipe that the output would have.
+            reading: Limits the bytes that may be read to find out.
         """
 
 
@@ -208,7 +230,7 @@ class Advising(Stage):
 
     @abstractmethod
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Return what is unusual in the settings of an output: clauses, known before it is built."""
+        """Return warnings about the settings of an output, as clauses."""
 
 
 class Estimated(Stage):
@@ -224,12 +246,15 @@ class Estimated(Stage):
         Args:
             project: The project.
             key: The output.
-            text_of: Returns what is known of a corpus's text.
+            text_of: Returns an estimate of the text of a corpus, by its name.
         """
 
 
 class OutsideFiles(Stage):
-    """A stage whose outputs need files outside their own folders, such as the shards of a set."""
+    """A stage whose outputs need files outside their own folders, such as the shards of a set.
+
+    These files may be damaged although all files in the output's own folder are whole.
+    """
 
     @abstractmethod
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
@@ -237,74 +262,91 @@ class OutsideFiles(Stage):
 
 
 class SharesFiles(Stage):
-    """A stage whose versions share files in a folder next to them, such as the index files of a
-    nanoset.
+    """A stage whose versions share files in a folder next to them.
+
+    The splits of a nanoset share index files in this way.
     """
 
     shared_folder: str
-    """Name of the folder, in the folder of each subject."""
+    """Name of the folder of shared files, which is in the folder of each subject."""
 
     @abstractmethod
     def shared_files(self, manifest: Manifest) -> set[str]:
-        """Return the files that a version needs, by their names in that folder.
+        """Return the shared files that a version needs, by their names in the shared folder.
 
         Raises:
-            FormatError: They are not known, because a file of the version is damaged.
+            FormatError: A file of the version, which would name them, is damaged.
         """
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (files that a build would need now, files that exist), or None if that is not
-        known.
+        """Return which shared files a build would need now, and which of them exist.
+
+        Returns:
+            The two sets, or None if that cannot be predicted.
         """
         return None
 
 
 class InParts(Stage):
-    """A stage whose outputs are the parts of one version of another stage, such as the tars of a
-    webdataset.
+    """A stage whose outputs are the parts of one output of another stage.
+
+    The groups of tars of a webdataset are such parts.
     """
 
     NOT_WRITTEN = Reason("it is not written yet")
+    """The problem of a part that does not exist yet."""
     parts_name: str
     """What the parts are called when they are counted."""
 
     @abstractmethod
     def part_digest(self, recipe: Recipe) -> str:
-        """Return the digest that a part is known by: parts have no version of their own."""
+        """Return a digest that identifies a part, which has no version in a folder of its own."""
 
     @abstractmethod
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        """Return why a part is not as its recipe says, or None if it is; `NOT_WRITTEN` for a part
-        that is missing.
+        """Return how a part differs from its recipe, or None.
+
+        The result is `NOT_WRITTEN` for a part that does not exist.
         """
 
 
 class BoundToMachine(Stage):
-    """A stage whose recipes contain paths of this machine, so that other machines cannot verify its
-    outputs.
+    """A stage whose recipes contain paths of this machine.
+
+    Other machines cannot verify its outputs.
     """
 
 
 class Resumable(Stage):
-    """A stage whose unfinished outputs contain files that a later build continues with."""
+    """A stage whose builds continue with the files that an interrupted build wrote."""
 
     def sweep(self, outputs: OutputRoot) -> None:
-        """Remove what killed processes left in complete outputs."""
+        """Remove temporary files of killed processes from complete outputs."""
         return
 
     @abstractmethod
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished version, or None if some might not be ours."""
+        """Return the files of an unfinished version.
+
+        Returns:
+            Their names, or None if the folder contains files that this project may not have
+            written.
+        """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of this stage's version, finished or not, that continues from another
-        stage's version.
+        """Return the digest of the version that continues from a version of another stage.
+
+        Args:
+            manifest: Manifest of the other stage's version.
+
+        Returns:
+            The digest of this stage's version, which may be unfinished; or None.
         """
         return None
 
 
 class InternalStage(Stage):
-    """Versions that the manifests of another stage list by digest; none of them is current.
+    """A stage whose versions are never current: manifests of another stage list their digests.
 
     Args:
         layout: Where the versions are stored.
@@ -339,11 +381,11 @@ class RowName(NamedTuple):
     subject: str
     """Name of the corpus, nanoset or webdataset."""
     part: str | None
-    """A split, a view, `handoff` …; None for subjects with one row."""
+    """A split, a view or `handoff`; None for subjects with one row."""
 
     @property
     def label(self) -> str:
-        """The names that it has, separated by spaces."""
+        """Its kind, subject and part in one text, such as `nanoset pretrain train`."""
         return " ".join(name for name in self if name)
 
 
@@ -356,7 +398,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Where its versions are, below the stage's folder."""
+        """Path of its versions below the stage's folder."""
         return self.stage.layout.name_of(self.key)
 
     @property
@@ -366,9 +408,10 @@ class Node:
 
     @property
     def row(self) -> RowName:
-        """Name of its row in `nanoset status`; the outputs of a row are shown together."""
+        """Name of its row in `nanoset status`."""
         part = self.key.part
         if isinstance(self.stage, InParts):
+            # Parts are shown in the row of the output that they belong to.
             part = None
         elif part is None:
             part = self._fixed_name
@@ -376,16 +419,16 @@ class Node:
 
     @property
     def _fixed_name(self) -> str | None:
-        """Last folder of the layout if it is a fixed name, such as `handoff`."""
-        last = self.stage.layout.path[-1]
-        return None if last in (SUBJECT, PART) else last
+        """Last folder of the layout if it is a fixed name, such as `handoff`; otherwise None."""
+        last_folder = self.stage.layout.path[-1]
+        return None if last_folder in (SUBJECT, PART) else last_folder
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Return the outputs that it is made from, or made after, by name."""
+        """Return the outputs that must be built before it, by their names in its recipe."""
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
-        """Return its inputs, except those that are also inputs of another one of them."""
+        """Return its inputs without those that another input is made from."""
         inputs = list(self.inputs(config).values())
         indirect = {node for parent in inputs for node in parent.inputs(config).values()}
         return [node for node in dict.fromkeys(inputs) if node not in indirect]
@@ -397,14 +440,16 @@ def is_of_corpora(stage: Stage) -> bool:
 
 
 def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str]:
-    """Return what is allowed in the settings of an output but rarely intended."""
-    return list(stage.settings_warnings(config, key)) if isinstance(stage, Advising) else []
+    """Return warnings about settings of an output that are allowed but rarely intended."""
+    if not isinstance(stage, Advising):
+        return []
+    return list(stage.settings_warnings(config, key))
 
 
 def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
-    """Return the current version of an output; parts of another output have none of their own."""
+    """Return the current version of an output, or why it has none."""
     if isinstance(stage, InParts):
-        return CurrentVersion(None, NOT_BUILT)
+        return CurrentVersion(None, NOT_BUILT)  # only the whole output has versions
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 
@@ -412,7 +457,7 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
     """Return the current version of an output that another one is made from.
 
     Raises:
-        MissingError: There is none, or it is not whole.
+        MissingError: The output has not been built, or a file of it is missing or damaged.
     """
     layout = stage.layout
     return project.outputs.require(
@@ -424,7 +469,7 @@ def check_recipe(manifest: Manifest, expected: Recipe) -> None:
     """Check that an output was made from the present inputs and settings.
 
     Raises:
-        StaleError: Its recipe is another than `expected`.
+        StaleError: Its recipe differs from `expected`.
     """
     if manifest.digest == expected.digest:
         return
@@ -440,12 +485,21 @@ def check_recipe(manifest: Manifest, expected: Recipe) -> None:
 def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str] | None:
     """Return the files of an unfinished version in a bucket that are uploaded before the manifest.
 
-    Returns None if the folder contains other files, which may be somebody else's.
+    Args:
+        layout: Layout of the stage.
+        access: Reaches the files.
+        folder: Folder of the version.
+
+    Returns:
+        Their names. None if the folder contains other files, which this project may not have
+        written; or if the version is on a disk, where all files appear at once.
     """
     if not access.has_copies or not layout.uploaded_first:
         return None
     names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-    return names if all(name.endswith(layout.uploaded_first) for name in names) else None
+    if not all(name.endswith(layout.uploaded_first) for name in names):
+        return None
+    return names
 
 
 def size_bytes(manifest: Manifest) -> int:
@@ -454,7 +508,7 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def counted(manifest: Manifest, *names: str) -> dict[str, int]:
-    """Return facts of a version as figures, with its size as `bytes`."""
+    """Return some facts of a version, and its size as `bytes`, as figures of a summary."""
     figures = {name: int(manifest.facts[name]) for name in names}
     figures["bytes"] = size_bytes(manifest)
     return figures

@@ -45,7 +45,7 @@ def test_the_digest_is_that_of_the_content_and_a_known_file_is_not_read_again(pr
 
 def test_a_pattern_without_a_file_is_refused(project):
     with pytest.raises(
-        MissingError, match=r"views.clean.exclude: .*found 'lists/\*.csv'|no file of this name"
+        MissingError, match=r"views.clean.exclude: .*found 'lists/\*.csv'|no file matches this path"
     ) as error:
         given_files(project, "lists/*.csv", "views.clean.exclude")
     assert error.value.found == "lists/*.csv"
