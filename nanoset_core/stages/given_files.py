@@ -72,7 +72,7 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
     return GivenFiles(listing.folder, stats, digest_of(digests))
 
 
-class _Pattern(NamedTuple):
+class _DividedPattern(NamedTuple):
     """A pattern, divided into a folder that is listed and what must match below it."""
 
     folder: RawFolder
@@ -80,7 +80,7 @@ class _Pattern(NamedTuple):
     """The names below the folder, such as `["*", "ids.txt"]`; the last may name a folder."""
 
 
-class _Listing(NamedTuple):
+class _PatternListing(NamedTuple):
     """What a pattern matches in a folder."""
 
     folder: RawFolder
@@ -90,7 +90,7 @@ class _Listing(NamedTuple):
     """Paths of the folders that match."""
 
 
-def _list_matching(pattern: _Pattern) -> _Listing:
+def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     """Return the files and folders that a pattern matches."""
     folder = pattern.folder
     path = "/".join(pattern.parts)
@@ -98,26 +98,26 @@ def _list_matching(pattern: _Pattern) -> _Listing:
     # A pattern with wildcards.
     if _has_wildcard(path):
         if not folder.is_dir():
-            return _Listing(folder, [], set())
+            return _PatternListing(folder, [], set())
         all_stats, all_folders = list_below(folder)
         stats = [stat for stat in all_stats if matches(stat.path.split("/"), pattern.parts)]
         folders = {name for name in all_folders if matches(name.split("/"), pattern.parts)}
-        return _Listing(folder, stats, folders)
+        return _PatternListing(folder, stats, folders)
 
     # One file.
     if (folder / path).is_file():
-        return _Listing(folder, [stat_file(folder, path)], set())
+        return _PatternListing(folder, [stat_file(folder, path)], set())
 
     # All files of a folder.
     if path:
         folder = folder / path
     if not folder.is_dir():
-        return _Listing(folder, [], set())
+        return _PatternListing(folder, [], set())
     stats, folders = list_below(folder)
-    return _Listing(folder, stats, folders)
+    return _PatternListing(folder, stats, folders)
 
 
-def _check_folders(listing: _Listing, parts: Sequence[str]) -> None:
+def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
     """Check that no folder looks like a file that should be read.
 
     Such a folder has the ending of the files that are read, but none of its files is read. An
@@ -146,7 +146,7 @@ def _check_folders(listing: _Listing, parts: Sequence[str]) -> None:
             )
 
 
-def _split_pattern(project: Project, pattern: str, key: str) -> _Pattern:
+def _split_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
     """Divide a pattern at its first part with a wildcard, or at its last part.
 
     For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and `data/ids.txt` into
@@ -162,7 +162,7 @@ def _split_pattern(project: Project, pattern: str, key: str) -> _Pattern:
         folder = "/".join(parts[:n_folder_parts])
         if not folder:
             folder = "/" if path.startswith("/") else "."
-        return _Pattern(project.config.local(folder, key), parts[n_folder_parts:])
+        return _DividedPattern(project.config.local(folder, key), parts[n_folder_parts:])
 
     n_folder_parts = max(1, n_folder_parts)  # the name of the bucket has no wildcard
     location = remote_location(
@@ -172,7 +172,7 @@ def _split_pattern(project: Project, pattern: str, key: str) -> _Pattern:
         only_read=True,
     )
     folder_in_bucket = RemoteFolder(location.store, location.path, by_etag=True)
-    return _Pattern(folder_in_bucket, parts[n_folder_parts:])
+    return _DividedPattern(folder_in_bucket, parts[n_folder_parts:])
 
 
 def _first_wildcard(parts: Sequence[str]) -> int:

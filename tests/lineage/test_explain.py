@@ -169,5 +169,5 @@ def test_what_is_not_there(copy):
         explain_sample(project, "plain", "train", 0)
     for manifest in project.outputs.folder.glob("tokenized/books/*/manifest.json"):
         manifest.unlink()
-    with pytest.raises(MissingError, match="merged from are gone"):
+    with pytest.raises(MissingError, match="merged from were deleted"):
         explain_sample(project, "plain", "train", 0)

@@ -1,16 +1,23 @@
-"""What the datasets of a corpus, a view and packs have in common, so that readers need not tell
-them apart.
+"""The interface of datasets, which is the same for corpora, views and packs.
 
-A view holds documents of a corpus, and packs hold documents of a corpus or a view: packs → view →
-corpus is the longest chain of sources. Three questions are asked of every dataset, wherever it is
-in the chain:
+The dataset of a corpus contains all of its documents. A view selects documents of a corpus, and
+packs arrange the documents of a corpus or a view in samples of one length. So a dataset has a chain
+of sources; the longest one is packs → view → corpus. A reader asks every dataset the same three
+questions:
 
 - Which tokens are in its sequences? `sequences`, `index`, `pieces_of`, `pieces_in`.
-- Which documents of the corpus are these? `corpus_documents`, `copies_of`, `documents_in`, `corpus_tokens`.
+- Which documents of the corpus are these? `corpus_documents`, `copies_of`, `documents_in`,
+  `corpus_tokens`.
 - What was it made from? `source`, `unpacked`, `corpus`.
 
-Documents have numbers in the corpus, and other ones in each view. Packs have none of their own:
-they use those of the dataset that was packed, which `unpacked` returns for every dataset.
+A document has a number in its corpus, and another one in each view. Packs do not number their
+documents: they use the numbers of the dataset that was packed, which `unpacked` returns. With a
+corpus of the documents 0, 1, 2 and 3, a view of which selects 1 and 3, and packs of that view:
+
+    document of the corpus      1    3
+    number in the view          0    1
+    number in the packs         0    1    (those of the view, which is `unpacked`)
+
 `stages/datasets.py` opens a dataset.
 """
 
@@ -32,8 +39,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.dataset.tokens import open_dataset
 
 SEQUENCES_AT_ONCE = 1 << 20
-"""Sequences that are looked at together."""
+"""Number of sequences that are read into memory together."""
 _DOCUMENTS_AT_ONCE = 1 << 20
+"""Number of documents that are looked up together."""
 
 
 class DocumentPiece(NamedTuple):
@@ -52,25 +60,27 @@ class DocumentPiece(NamedTuple):
 
 
 class DocumentTokens(NamedTuple):
-    """Tokens that a dataset contains of documents of its corpus; a document may be listed several
-    times.
+    """How many tokens a dataset contains of documents of its corpus.
+
+    A document that is in several sequences is listed several times.
     """
 
     documents: NDArray[np.int64]
-    """Numbers of the documents in the corpus, int64, shape (n,)."""
+    """Numbers of the documents in the corpus, shape (n_sequences,)."""
     tokens: NDArray[np.int64]
-    """Tokens of each, int64, shape (n,)."""
+    """Tokens that a sequence contains of the document, shape (n_sequences,)."""
 
 
 class DatasetOpener(Protocol):
     """Opens datasets of one output root, each version once."""
 
     outputs: OutputRoot
+    """The output root."""
     is_sampled: bool
     """Whether little is read of each dataset, so that small blocks are fetched from a bucket."""
 
     def open(self, manifest: Manifest) -> Dataset:
-        """Return the dataset with a manifest; no file of it is opened yet."""
+        """Return the dataset with a manifest, without opening its files."""
         ...
 
 
@@ -84,11 +94,11 @@ class Dataset(ABC):
     """
 
     kind: ClassVar[str]
-    """What its name names: a corpus, a view or packs."""
+    """What it is called in messages: corpus, view or packs."""
     is_whole_corpus: ClassVar[bool] = False
-    """Whether it holds all documents of its corpus, in their order."""
+    """Whether it contains all documents of its corpus, in the order of the corpus."""
     has_bin_order: ClassVar[bool] = True
-    """Whether its `.bin` is its sequences, concatenated."""
+    """Whether its `.bin` contains exactly its sequences, in order."""
 
     def __init__(
         self,
@@ -113,18 +123,18 @@ class Dataset(ABC):
 
     @property
     def corpus_name(self) -> str:
-        """Name of the corpus that its documents are from."""
+        """Name of the corpus that contains its documents."""
         return corpus_of(self.manifest)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the datasets in its chain of sources: its own first, the corpus's last."""
+        """Names of the datasets in its chain of sources, from its own to that of the corpus."""
         return (self.name, self.corpus_name)
 
     @cached_property
     @abstractmethod
     def source(self) -> Dataset | None:
-        """What it was chosen or packed from; None for the dataset of a corpus.
+        """The dataset that it was made from; None for the dataset of a corpus.
 
         Raises:
             MissingError: The source was deleted.
@@ -132,15 +142,18 @@ class Dataset(ABC):
 
     @cached_property
     def corpus(self) -> Dataset:
-        """The dataset of its corpus, at the end of the chain of sources; raises MissingError as
-        `source`.
+        """The dataset of its corpus, at the end of the chain of sources.
+
+        Raises:
+            MissingError: A dataset of the chain was deleted.
         """
         return self if self.source is None else self.source.corpus
 
     @property
     def unpacked(self) -> Dataset:
-        """The dataset whose numbers its documents have: the source of packs, any other dataset
-        itself.
+        """The dataset that numbers its documents.
+
+        For packs, it is the dataset that was packed; for any other dataset, the dataset itself.
         """
         return self
 
@@ -153,42 +166,52 @@ class Dataset(ABC):
 
     @cached_property
     def index(self) -> Index:
-        """Its `.idx` alone: where its sequences and documents are, without opening the tokens."""
+        """The contents of its `.idx`, which is read without opening the tokens."""
         return read_idx(self.manifest.path(f"{self.manifest.facts['prefix']}.idx"), validate=False)
 
     @property
     def layout(self) -> Sequences:
-        """Where its sequences and documents are: from its sequences if these are open, or else from
-        its index.
-        """
+        """Pointers and lengths of its sequences, without opening a file again that is open."""
         return self.index if self._sequences is None else self._sequences
 
     @property
     def holds_tokens_once(self) -> bool:
-        """Whether each of its tokens is certainly another token of the corpus, which no file needs
-        to tell.
+        """Whether its recipe alone shows that it contains no token of the corpus twice.
+
+        Only the option `repeat` of a view makes copies of documents.
         """
         return not any(option.endswith(".repeat") for option in self.manifest.recipe["options"])
 
     @abstractmethod
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the corpus of documents with these numbers in `unpacked`, int64,
-        (n_documents,).
+        """Convert numbers of documents in `unpacked` to their numbers in the corpus.
+
+        Args:
+            documents: Numbers in `unpacked`, shape (n_documents,).
+
+        Returns:
+            Numbers in the corpus, int64, shape (n_documents,).
         """
 
     @abstractmethod
     def copies_of(self, document: int) -> NDArray[np.int64]:
-        """Return the numbers in `unpacked` of a document of the corpus, int64, shape (n_copies,).
+        """Return the numbers in `unpacked` of all copies of a document.
 
-        A view that repeats a document has several copies of it. A view has none of a document
-        without tokens.
+        A view may repeat a document, or not contain it. Views contain no documents without tokens.
+
+        Args:
+            document: Number of the document in the corpus.
+
+        Returns:
+            int64, shape (n_copies,).
         """
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the corpus's numbers of the documents with tokens in the sequences [start, stop),
-        int64.
+        """Yield the documents that have tokens in the sequences [start, stop).
 
-        Some are yielded at a time. A document that is in several sequences may be repeated.
+        Yields:
+            Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
+            a document that is in several sequences may occur several times.
         """
         bounds = self.layout.document_indices  # (n_documents + 1,) first sequence of each document
         first_document, last_document = places_upto(bounds, [start, stop - 1]).tolist()
@@ -201,13 +224,16 @@ class Dataset(ABC):
             yield self.corpus_documents(documents)
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield the tokens that some of its sequences contain of documents of the corpus.
+        """Yield how many tokens of documents of the corpus are in some of its sequences.
+
+        Its `.idx` points into the `.bin` of the corpus, so a pointer shows which document a
+        sequence is from, without reading tokens.
 
         Args:
-            rows: Numbers (start, stop) of the sequences.
+            rows: Numbers (start, stop) of its sequences.
             documents: Numbers of the documents in the corpus.
         """
-        # The corpus's sequences of these documents, and where their tokens start in its .bin.
+        # The sequences of these documents in the corpus, and the bytes of the .bin they start at.
         corpus = self.corpus.index
         bounds = corpus.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
         first_sequence = int(bounds[0])
@@ -216,33 +242,42 @@ class Dataset(ABC):
         pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
         if not len(pointers):
             return
+        start_pointer = int(pointers[0])
         stop_pointer = int(np.iinfo(np.int64).max)
         if stop_sequence < len(corpus.sequence_pointers):
             stop_pointer = int(corpus.sequence_pointers[stop_sequence])
 
-        # The rows that point into this part of the .bin. One may start within a sequence of the
-        # corpus.
-        first_row, stop_row = self._rows_between(rows, int(pointers[0]), stop_pointer)
+        first_row, stop_row = self._rows_between(rows, start_pointer, stop_pointer)
         for start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
+            # The rows that point to these documents.
             stop = min(start + SEQUENCES_AT_ONCE, stop_row)
-            row_pointers = np.array(self.index.sequence_pointers[start:stop])
-            lengths = np.array(self.index.sequence_lengths[start:stop])
-            is_within = (
-                (row_pointers >= pointers[0]) & (row_pointers < stop_pointer) & (lengths > 0)
-            )
-            sequences = (
-                first_sequence
-                + np.searchsorted(pointers, row_pointers[is_within], side="right")
-                - 1
-            )
+            row_pointers = np.array(self.index.sequence_pointers[start:stop])  # (n_rows,)
+            row_lengths = np.array(self.index.sequence_lengths[start:stop])  # (n_rows,)
+            is_within = (row_pointers >= start_pointer) & (row_pointers < stop_pointer)
+            is_within &= row_lengths > 0
+            row_pointers = row_pointers[is_within]
+            row_lengths = row_lengths[is_within]
+
+            # The document of each. A row may start within a sequence of the corpus.
+            sequences = first_sequence + np.searchsorted(pointers, row_pointers, side="right") - 1
             numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
-            yield DocumentTokens(numbers, lengths[is_within].astype(np.int64))
+            yield DocumentTokens(numbers, row_lengths.astype(np.int64))
 
     def _rows_between(
         self, rows: tuple[int, int], start_pointer: int, stop_pointer: int
     ) -> tuple[int, int]:
-        """Return those rows that may point into a range of the tokens; all, unless they are in the
-        tokens' order.
+        """Return the rows that may point to [start_pointer, stop_pointer) of the `.bin`.
+
+        These are all rows, unless the rows are in the order of their pointers: then they are found
+        by bisection.
+
+        Args:
+            rows: Numbers (start, stop) of its sequences.
+            start_pointer: First byte.
+            stop_pointer: Byte after the last one.
+
+        Returns:
+            Numbers (start, stop) of sequences.
         """
         if rows not in self._is_ascending:
             self._is_ascending[rows] = _is_ascending(self.index, rows)
@@ -255,9 +290,9 @@ class Dataset(ABC):
         return first_row + start, first_row + stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
-        """Return where a document of `unpacked` is, in the order of the sequences.
+        """Return the pieces of a document of `unpacked`, in the order of the sequences.
 
-        The sequences of a document without tokens are included, except those that packs leave out.
+        A document without tokens has pieces without tokens, but none in packs.
         """
         bounds = self.layout.document_indices
         start, stop = bounds[document : document + 2].tolist()
@@ -270,13 +305,15 @@ class Dataset(ABC):
         return pieces
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        """Return the pieces of documents that have tokens in some spans, each in full, in order.
+        """Return the pieces of documents that have tokens in spans of sequences.
 
         Args:
-            spans: Sequence, first token in it and stop of each span, int64, shape (n_spans, 3).
+            spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
+                sequence, and the positions of the first token and after the last one in it.
 
         Returns:
-            The pieces of each span.
+            The pieces of each span, in order. A piece is returned in full, even if the span
+            contains only a part of it.
         """
         sequences = spans[:, 0]
         bounds = self.layout.document_indices
@@ -289,8 +326,13 @@ class Dataset(ABC):
         return [[DocumentPiece(*row)] for row in np.stack(columns, axis=1).tolist()]
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position in the `.bin` of the first token of some sequences, int64, shape
-        (n_sequences,).
+        """Return the position in the `.bin`, in tokens, at which sequences start.
+
+        Args:
+            sequences: Numbers of sequences, shape (n_sequences,).
+
+        Returns:
+            int64, shape (n_sequences,).
         """
         starts: NDArray[np.int64] = (
             self.layout.sequence_pointers[sequences] // self.layout.dtype.itemsize
@@ -298,8 +340,10 @@ class Dataset(ABC):
         return starts
 
     def padding(self) -> NDArray[np.int64] | None:
-        """Return how many tokens of each sequence are padding, int64, (n_sequences,); None if none
-        ever is.
+        """Return the number of padding tokens in each sequence.
+
+        Returns:
+            int64, shape (n_sequences,); or None if datasets of this kind have no padding.
         """
         return None
 
@@ -322,19 +366,17 @@ class CorpusDataset(Dataset):
 
 
 def corpus_of(manifest: Manifest) -> str:
-    """Return the name of the corpus that the documents of a dataset are from."""
+    """Return the name of the corpus that contains the documents of a dataset."""
     return str(manifest.facts.get("corpus", manifest.name))
 
 
 def _is_ascending(index: Index, rows: tuple[int, int]) -> bool:
-    """Return whether sequences [start, stop) are in the order of their tokens in the `.bin`."""
+    """Return whether the pointers of sequences (start, stop) are ascending."""
     start, stop = rows
     for first in range(start, stop, SEQUENCES_AT_ONCE):
-        # One more than a block, so that the last sequence is compared with the first one of the
-        # next block.
-        pointers = np.array(
-            index.sequence_pointers[first : min(first + SEQUENCES_AT_ONCE + 1, stop)]
-        )
+        # Blocks overlap by one sequence, to compare the last one of a block with the next one.
+        last = min(first + SEQUENCES_AT_ONCE + 1, stop)
+        pointers = np.array(index.sequence_pointers[first:last])
         if (np.diff(pointers) < 0).any():
             return False
     return True

@@ -1,1 +1,1 @@
-"""The files of a corpus, in order, with a digest of each."""
+"""The stage that lists the files of a corpus, in order, with digests of their content."""

@@ -1,4 +1,4 @@
-"""How the files of a corpus differ from those of an earlier inventory."""
+"""Describe how the files of a corpus differ from those of an earlier inventory."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from nanoset_core.text.pieces import Inventory
 
 
 def what_changed(before: Inventory | None, after: Inventory) -> str:
-    """Return in words how many files were added, removed and changed since an earlier inventory, if
-    there is one.
+    """Return in words how many files were added, removed and changed between two inventories.
+
+    Args:
+        before: The earlier inventory, or None if there is none.
+        after: The later inventory.
+
+    Returns:
+        A text such as "2 files added, 1 file changed".
     """
     if before is None:
         return "the first inventory"
     old_files = set(before.files)
     new_files = set(after.files)
+
+    # A file has changed if a piece of it is in one of the inventories only.
     different_pieces = {*before.pieces} ^ {*after.pieces}
-    files_that_differ = {piece.path for piece in different_pieces}
+    different_files = {piece.path for piece in different_pieces}
     counts = {
         "added": len(new_files - old_files),
         "removed": len(old_files - new_files),
-        "changed": len(old_files & new_files & files_that_differ),
+        "changed": len(old_files & new_files & different_files),
     }
     texts = [f"{format_count(count, 'file')} {change}" for change, count in counts.items() if count]
     return ", ".join(texts) or "nothing"

@@ -1,5 +1,7 @@
-"""Which corpora a project has: the folders of raw text, and corpora of nanoset.yaml that read from
-them.
+"""Find the corpora of a project.
+
+Each folder of raw text is a corpus. Corpora that nanoset.yaml declares read some files of such a
+folder, which may have another name.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ def corpus_names(project: Project) -> list[str]:
     """Return the names of all corpora, sorted.
 
     Raises:
-        ConfigError: A corpus could be either of two folders.
+        ConfigError: The name of a corpus stands for two folders.
         MissingError, InputError: The raw folder, or a folder in it, cannot be read.
     """
     return list(scan_names(project).corpora)
 
 
 def scan_names(project: Project) -> RawText:
-    """Find all corpora, looking no further than the first file of each that is read.
+    """Find all corpora without listing all of their files.
+
+    A folder is a corpus if it has one file that is read, so the search ends at the first one.
 
     Raises:
-        ConfigError: A corpus could be either of two folders.
+        ConfigError: The name of a corpus stands for two folders.
         MissingError, InputError: The raw folder, or a folder in it, cannot be read.
     """
     text = scan_corpora(project, names_only=True)
@@ -40,12 +44,14 @@ def scan_names(project: Project) -> RawText:
 
 
 def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
-    """List the files of every corpus; a fault in one corpus does not hide the others.
+    """List the files of every corpus.
+
+    If the files of one corpus cannot be listed, its fault is returned with the other corpora.
 
     Args:
         project: The project.
-        names_only: Look no further than the first file of each corpus that is read, and leave its
-            files out.
+        names_only: Return the names of the corpora without their files: the search in a folder
+            ends at the first file that is read.
 
     Raises:
         MissingError: There is no raw folder.
@@ -56,7 +62,7 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     corpora = dict(text.corpora)
     faults = dict(text.faults)
 
-    # Corpora of nanoset.yaml read some files of a folder, which may have another name.
+    # Corpora that nanoset.yaml declares.
     for name in config.corpora:
         folder = config.folder_name(name)
         if folder in text.faults:
@@ -76,8 +82,16 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
-    """Return an error for each corpus that reads from another folder although a folder has its
-    name.
+    """Return an error for each corpus whose name stands for two folders.
+
+    Its settings name one folder, but another folder has the name of the corpus.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        folders: Names of the folders in the raw folder.
+
+    Returns:
+        Name of the corpus → error.
     """
     errors: dict[str, NanosetError] = {}
     for name in config.corpora:
@@ -87,7 +101,7 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
         errors[name] = ConfigError(
             "this corpus could be either of two folders",
             where=f"{config.file}: corpora.{name}",
-            found=f"folder: {folder}, and {config.raw_folder / name}, which is a corpus of that name",
+            found=f"folder: {folder}, and {config.raw_folder / name}, a corpus of the same name",
             expected="a name that no folder of text has",
             remedy="give the corpus, or that folder, another name",
         )
@@ -114,7 +128,7 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
 
 
 def list_contents(project: Project, corpus: str) -> Contents:
-    """List the files of a corpus as they are now.
+    """List the present files of a corpus.
 
     Raises:
         MissingError: The corpus has no folder.

@@ -1,8 +1,8 @@
-"""Make the inventory of a corpus: its files as they are now, cut into pieces with a digest each.
+"""Make the inventory of a corpus: the list of its files, divided into pieces with a digest each.
 
-Everything that is made of a corpus depends on its inventory, so a changed file makes all of that
-stale. Digests are remembered per folder, so that a file is read again only if its size, time or
-inode has changed.
+All outputs of a corpus depend on its inventory, so a changed file makes all of them stale. The
+digests of each folder are stored, so that a file is read again only if its size, time or inode has
+changed.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def make_inventory(project: Project, corpus: str) -> Manifest:
 def survey_corpus(
     project: Project, corpus: str, *, settled: bool = False, executor: Executor | None = None
 ) -> Inventory:
-    """Return the inventory of a corpus's files as they are now, without storing it.
+    """Return the inventory of a corpus's present files, without storing it.
 
     Args:
         project: The project.
-        corpus: Its name.
-        settled: Take files that were written lately as the current inventory has them; see
-            `quiet_period`.
+        corpus: Name of the corpus.
+        settled: Whether recently written files are treated as unchanged, since something may still
+            write to them; see `quiet_period`.
         executor: Hashes the files; None for this process.
 
     Raises:
         MissingError, InputError: The files cannot be listed or read, or there are none.
-        SourceChangedError: A file changed while it was read, or with `settled`, a file is being
-            overwritten, so that it can be taken neither as it is nor as it was.
+        SourceChangedError: A file changed while it was read. Or, with `settled`, a file is being
+            overwritten: its new content may be incomplete, and its old content no longer exists.
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
@@ -70,9 +70,9 @@ def survey_corpus(
         path = overwritten_file(project, corpus, contents.ordered)
         if path is not None:
             raise SourceChangedError(
-                "something writes to this file, and what it held in the last build was overwritten",
+                "something writes to this file, and its content of the last build was overwritten",
                 where=folder / path,
-                remedy="wait until nothing writes to it, or run `nanoset build`, which does not wait",
+                remedy="wait until the file is complete, or run `nanoset build`, which does not wait",
             )
 
     quiet = quiet_period(project, corpus) if settled else None
@@ -90,11 +90,13 @@ def survey_corpus(
 
 
 def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return which files are too new for a build that a sensor starts: those written within
-    `settle_seconds`.
+    """Return the rule by which files are too new for a build that a sensor starts.
 
-    Returns None if the current inventory is damaged: then nothing says how the files were, and all
-    are taken as they are.
+    They are too new if they were written within the last `automation.settle_seconds`. Such files
+    are treated as the current inventory lists them.
+
+    Returns:
+        The rule, or None if the current inventory is damaged. All files are then read.
     """
     outputs = project.outputs
     try:
@@ -108,8 +110,14 @@ def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Return the path of a file that is being overwritten, or None; a sensor waits until there is
-    none.
+    """Return the path of a file that is being overwritten, or None.
+
+    A sensor starts no build until there is none.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        files: The present files of the corpus.
     """
     quiet = quiet_period(project, corpus)
     if quiet is None:
@@ -120,21 +128,24 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
 def remembered_inventory(
     project: Project, contents: Contents, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory of some files without reading them, or None if a digest is not
-    remembered.
+    """Return the inventory of files from stored digests, without reading the files.
 
     Args:
         project: The project.
-        contents: The files of a corpus, as they were listed.
-        quiet: Files that count as the current inventory has them.
+        contents: The present files of a corpus.
+        quiet: Rule for files that are treated as the current inventory lists them.
+
+    Returns:
+        The inventory, or None if the digest of a file is not stored.
     """
     folder = project.config.corpus_folder(contents.corpus)
     return known_inventory(contents, fingerprint_memory(project, folder), quiet)
 
 
 def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
-    """Return the digests that earlier surveys on any machine computed; all corpora of a folder
-    share them.
+    """Return the stored digests of a folder's files, which all corpora of the folder share.
+
+    They are below the output root, so surveys on other machines use them, too.
     """
     access = project.outputs.access
     file = access.folder / STAGE / folder.name / ".fingerprints.json"
@@ -144,10 +155,19 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
 def with_object_marks(
     project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
-    """Add to ranges the marks under which their tables in a bucket were hashed.
+    """Add to ranges of raw text the versions of the tables that were hashed.
 
-    Tables are not read in order, so a reader cannot hash them as it goes. With the mark it knows
-    that the object is the one that was hashed. Files on a disk, and files of lines, need none.
+    A reader hashes files of lines while it reads them, to see that they are unchanged. Tables
+    (Parquet files) are not read from start to end, so it compares their version instead. Only
+    objects in a bucket have one: the mark, such as an ETag.
+
+    Args:
+        project: The project.
+        folder: Folder of the corpus.
+        ranges: Ranges of its files.
+
+    Returns:
+        The same ranges, with path → mark of their tables.
     """
     paths = {piece.path for source in ranges for piece in source.pieces}
     if isinstance(folder, Path) or all(format_of(path) == "lines" for path in paths):
@@ -166,7 +186,7 @@ def with_object_marks(
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
-    """Return the recipe of an inventory: names and content of its files."""
+    """Return the recipe of an inventory, which contains the digest of all names and bytes."""
     return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.digest})
 
 
@@ -190,16 +210,16 @@ def require_inventory(project: Project, corpus: str) -> Manifest:
     """Return the manifest of a corpus's current inventory.
 
     Raises:
-        MissingError: No inventory was made yet, or it is not whole.
+        MissingError: No inventory was made yet, or a file of it is missing or damaged.
     """
     return project.outputs.require(STAGE, corpus, remedy="run `nanoset build` first")
 
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
-    """Return a corpus's current inventory with its manifest.
+    """Return the manifest of a corpus's current inventory, and the inventory.
 
     Raises:
-        MissingError: No inventory was made yet, or it is not whole.
+        MissingError: No inventory was made yet, or a file of it is missing or damaged.
     """
     manifest = require_inventory(project, corpus)
     return manifest, load_inventory(manifest)
@@ -221,7 +241,13 @@ def load_inventory(manifest: Manifest) -> Inventory:
 
 
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
-    """Return path → pieces of the files of an inventory; an empty mapping if there is no inventory.
+    """Return the pieces of each file of an inventory.
+
+    Args:
+        manifest: Manifest of the inventory, or None if there is no inventory.
+
+    Returns:
+        Path → pieces; empty without an inventory.
 
     Raises:
         FormatError: The file of the inventory is damaged.

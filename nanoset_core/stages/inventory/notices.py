@@ -1,5 +1,7 @@
-"""Notices on the files of a corpus: not read, empty, shrunk, missing, copied, or named as
-validation or test data.
+"""Notices on files of a corpus that a user may not expect.
+
+There are notices on files that are not read, empty, copies of others, or named as validation or
+test data, and on files that became smaller or disappeared.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from nanoset_core.text.pieces import Piece
 
 
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
-    """Return notices on a corpus's files as they are now.
+    """Return notices on the present files of a corpus.
 
-    A file that changed since the current inventory is compared with that. A file that did not is
-    compared with the inventory before, so that a notice on a lost file stays until the inventory
-    after next.
+    Files are compared with an inventory to see which became smaller or disappeared. A file that
+    changed since the current inventory is compared with the current one. Any other file is compared
+    with the previous one, so that the notice on a lost file remains after the next build.
 
     Args:
         project: The project.
-        corpus: Its name.
+        corpus: Name of the corpus.
         contents: The files of the corpus, if they were listed already.
 
     Raises:
@@ -73,8 +75,13 @@ def _size(pieces: Sequence[Piece]) -> int:
 
 
 def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[str, str]:
-    """Return copy → original for each file with the same bytes as an earlier one, judged by the
-    digests of pieces.
+    """Find files with the same bytes as an earlier file.
+
+    Args:
+        pieces_by_path: Path of each file → its pieces, whose digests are compared.
+
+    Returns:
+        Path of the copy → path of the first file with these bytes.
     """
     path_by_digests: dict[tuple[str, ...], str] = {}
     originals: dict[str, str] = {}
@@ -87,11 +94,10 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Return a notice if some files of a corpus that train reads are named as validation or test
-    data.
+    """Return a notice if train reads files whose names say that they are validation or test data.
 
-    The notice contains the lines of nanoset.yaml that separate them. If nanoset.yaml has `files`
-    for the corpus, its user has said which files are meant.
+    The notice contains the lines of nanoset.yaml that make separate corpora of them. There is none
+    if nanoset.yaml has the key `files` for the corpus: then its user has chosen the files.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
     held_out_paths = []
@@ -122,6 +128,6 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
         Notice(
             "held_out",
             len(held_out_paths),
-            f"{abbreviated(held_out_paths)}; to part them write {lines}",
+            f"{abbreviated(held_out_paths)}; to separate them write {lines}",
         )
     ]

@@ -1,8 +1,7 @@
-"""Find corpora that consist of the same files although one nanoset or webdataset reads both of
-them.
+"""Check that corpora which are read together have no file in common.
 
-Their documents would be read twice as often as the weights say. Nothing else shows that, since each
-corpus on its own is correct.
+Their documents would be read twice as often as the weights say. No other check finds that, since
+each corpus by itself is correct.
 """
 
 from __future__ import annotations
@@ -27,14 +26,19 @@ class CorpusFile(NamedTuple):
     """A file of a corpus."""
 
     corpus: str
+    """Name of the corpus."""
     path: str
-    """Below the folder of the corpus."""
+    """Path of the file below the folder of the corpus."""
     identity: Hashable
-    """Equal for two paths that lead to one file, such as a file and a link to it."""
+    """Equal for two paths of the same file, such as a file and a link to it."""
 
 
 def check_all_files(project: Project) -> None:
-    """Check every nanoset and webdataset of a project; raises as `check_no_shared_files`."""
+    """Check the corpora of every nanoset and webdataset of a project.
+
+    Raises:
+        ConfigError: Two corpora that are read together share a file.
+    """
     for name in project.config.nanosets:
         check_nanoset_files(project, name)
     for name in project.config.webdatasets:
@@ -42,32 +46,44 @@ def check_all_files(project: Project) -> None:
 
 
 def check_nanoset_files(project: Project, name: str) -> None:
-    """Check the corpora of each split of a nanoset; raises as `check_no_shared_files`."""
+    """Check the corpora of each split of a nanoset.
+
+    Raises:
+        ConfigError: Two corpora of a split share a file.
+    """
     for split in SPLITS:
         check_split_files(project, name, split)
 
 
 def check_split_files(project: Project, name: str, split: SplitName) -> None:
-    """Check the corpora of one split of a nanoset; raises as `check_no_shared_files`."""
+    """Check the corpora of one split of a nanoset.
+
+    Raises:
+        ConfigError: Two corpora share a file.
+    """
     blend = project.nanoset(name).blend_of(split)
     check_no_shared_files(project, corpora_of(blend), f"nanosets.{name}")
 
 
 def check_webdataset_files(project: Project, name: str) -> None:
-    """Check the corpora of a webdataset; raises as `check_no_shared_files`."""
+    """Check the corpora of a webdataset.
+
+    Raises:
+        ConfigError: Two corpora share a file.
+    """
     check_no_shared_files(project, project.webdataset(name).names, f"webdatasets.{name}")
 
 
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
-    """Check that no two corpora take the same text out of the same file.
+    """Check that no two corpora read the same text of the same file.
 
-    They do if both read one folder without `files` and `exclude` that divide it, or if a folder or
-    a file of one is a link to that of the other. Two text keys of the same files are two texts.
-    Views of one corpus are not compared: reading some of its documents more often is what they are
-    for.
+    They do if both read one folder, unless `files` and `exclude` divide it between them; or if a
+    file or folder of one is a link to a file or folder of the other. Corpora with different text
+    keys read different texts of a file. Views of one corpus are allowed: their purpose is to read
+    some of its documents more often.
 
     Args:
-        project: The project, whose folders of raw text are listed.
+        project: The project. Its folders of raw text are listed.
         names: Names of the datasets that are read together.
         where: The key of nanoset.yaml that names them.
 
@@ -84,19 +100,20 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
             if first.corpus == corpus:
                 continue
             raise ConfigError(
-                "two corpora that are read together hold the same file",
+                "two corpora that are read together contain the same file",
                 where=f"{config.file}: {where}",
                 found=f"{_named(config, first)} is {_named(config, file)}",
-                expected="each file in one of them, so that its documents are not read twice as often",
-                remedy=f"leave {corpus} out; or divide the files by `files` and `exclude` of the corpora; "
-                "weights, mix or a view's `repeat` read text more often",
+                expected="each file in one of the corpora: otherwise its documents are read twice",
+                remedy=f"leave {corpus} out, or divide the files by `files` and `exclude` of the "
+                "corpora. To read text more often, use weights, mix or a view's `repeat`",
             )
 
 
 def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora that may share files, so that only these are listed.
+    """Return the corpora that could share files; only the files of these have to be listed.
 
-    In a bucket only corpora of one folder can: objects have no links.
+    Corpora share files only if they read the same text key. In a bucket, they must also read the
+    same folder, since objects cannot be links.
     """
     corpora = list(corpora)
     count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
@@ -112,8 +129,9 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
 
 
 def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
-    """Yield the files of a corpus that are not empty; none if it cannot be listed, which its
-    inventory reports.
+    """Yield the files of a corpus that are not empty.
+
+    It yields nothing if the files cannot be listed: that error is reported by the inventory.
     """
     try:
         files = list_contents(project, corpus).ordered
@@ -126,12 +144,15 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
 
 
 def _identity(folder: RawFolder, file: FileStat) -> Hashable:
-    """Return the same as `storage.identity.file_identity`, out of what a listing says of the file."""
+    """Return a value that is equal for two paths of the same file.
+
+    It uses what the listing contains, so that no file has to be looked up again.
+    """
     if not isinstance(folder, Path):
-        return str(folder / file.path)
+        return str(folder / file.path)  # an object has one name
     return file.inode, file.size, file.mtime_ns, file.changed_ns
 
 
 def _named(config: ProjectConfig, file: CorpusFile) -> str:
-    """Return the name of a file for a message."""
+    """Return what messages call a file: its path below the raw folder, and its corpus."""
     return f"{config.folder_name(file.corpus)}/{file.path} of {file.corpus}"

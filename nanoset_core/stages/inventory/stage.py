@@ -1,6 +1,4 @@
-"""The stage `inventory`: the raw text of a corpus → a list of its files, which everything
-downstream is made from.
-"""
+"""The stage `inventory`: lists the files of a corpus, from which all other outputs are made."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary
 
 
 class InventoryStage(CorpusStage):
-    """The files of each corpus."""
+    """Lists the files of each corpus, with digests of their content."""
 
     layout = Layout(STAGE)
     version = VERSION
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of the files as they are now; files that changed are read for it."""
+        """Return the recipe of the present files; files that changed are read to hash them."""
         return inventory_recipe(survey_corpus(project, key.subject, executor=project.executor))
 
     def make(self, project: Project, key: Key) -> Manifest:

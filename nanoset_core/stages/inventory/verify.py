@@ -1,4 +1,4 @@
-"""Verify an inventory: warn of files that a user may not expect to be left out, empty, or gone."""
+"""Verify an inventory: warn of files that are not read, empty, smaller than before or missing."""
 
 from __future__ import annotations
 
@@ -21,21 +21,17 @@ def verify_inventory(project: Project, corpus: str) -> Report:
         return report
     for notice in notices:
         if not notice.is_as_asked:
-            report.warn(notice.text, folder, None, None, notice.remedy)
+            report.warn(notice.text, where=folder, remedy=notice.remedy)
     return report
 
 
 def verify_raw_folder(project: Project) -> Report:
-    """Warn of files and folders of the raw folder that belong to no corpus, so that nothing in them
-    is read.
-    """
+    """Warn of files and folders in the raw folder that belong to no corpus and are not read."""
     report = Report("raw")
     for name, reason in scan_corpora(project, names_only=True).aside.items():
         report.warn(
             reason,
-            project.config.raw_folder / name,
-            None,
-            None,
-            "put files there that are read, or move it out of the raw folder",
+            where=project.config.raw_folder / name,
+            remedy="put files there that are read, or move it out of the raw folder",
         )
     return report

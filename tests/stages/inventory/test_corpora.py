@@ -362,7 +362,7 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
     (text,) = told(project)
     assert text == (
         "3 files are named as validation or test data, in a corpus that train reads: "
-        f"test-0.jsonl, test-1.jsonl, validation-0.jsonl; to part them write {lines}"
+        f"test-0.jsonl, test-1.jsonl, validation-0.jsonl; to separate them write {lines}"
     )
     assert len(told(project, "web_title")) == 1
     assert told(copy("corpora: {web: {files: ['*']}, code: {text_key: content}}\n")) == []
@@ -432,7 +432,7 @@ def test_corpora_of_one_blend_that_hold_the_same_file_are_refused(
     sources, blend, corpora, raw_links
 ):
     project = blended(sources, blend, corpora, raw_links)
-    with pytest.raises(ConfigError, match="hold the same file") as caught:
+    with pytest.raises(ConfigError, match="contain the same file") as caught:
         check_all_files(project)
     assert "nanosets.both" in str(caught.value)
 
@@ -472,4 +472,4 @@ def test_status_says_that_two_corpora_of_a_blend_hold_the_same_file(sources):
     shutil.rmtree(sources / "raw/code")
     run_stages(blended(sources, "[web]", raw_links=[("again", "web")]))
     rows = project_status(blended(sources, "[web, again]"))
-    assert any("hold the same file" in " ".join(row.why) for row in rows if row.name == "both")
+    assert any("contain the same file" in " ".join(row.why) for row in rows if row.name == "both")

@@ -47,7 +47,7 @@ def test_a_file_that_was_written_anew_lets_its_corpus_wait(project):
     put(folder / "b.jsonl", jsonl(sentences("b", 5)), 3600)
     put(folder / "a.jsonl.gz", gzip.compress(jsonl(sentences("a", 6))), 1)
     with pytest.raises(
-        SourceChangedError, match="what it held in the last build was overwritten"
+        SourceChangedError, match="its content of the last build was overwritten"
     ) as caught:
         survey_corpus(project, "books", settled=True)
     assert caught.value.where == str(folder / "a.jsonl.gz")
