@@ -49,7 +49,7 @@ def build_blending_indices(
     Args:
         weights: Weight of each dataset, shape (n_datasets,), 1 to 32766 of them.
         size: Samples of the blend.
-        work: Counts what the work costs.
+        work: Counts the work that is done.
 
     Returns:
         (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each

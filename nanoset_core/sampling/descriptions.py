@@ -167,23 +167,30 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
         where: The setting that names the file, for messages.
 
     Raises:
-        ConfigError: The file does not contain any.
+        ConfigError: The file contains no identifiers.
     """
     try:
         return _identifiers_in(json.loads(read_regular(path)))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            "this file holds no tokenizer identifiers",
+            "this file contains no tokenizer identifiers",
             where=where,
             found=f"{path}: {error}",
-            expected='a …-GPTDataset-train-description.txt of the trainer, or JSON such as {"class": "…"}',
+            expected="a …-GPTDataset-train-description.txt of the trainer, "
+            'or JSON such as {"class": "…"}',
             remedy="name such a file, or give the identifiers themselves",
         ) from error
 
 
 def _identifiers_in(value: Any) -> dict[str, Any]:
-    """Return the identifiers in the description of a blend or of a dataset; any other object is
-    them.
+    """Return the identifiers of a tokenizer from the content of a JSON file.
+
+    Args:
+        value: Description of a blend or of a dataset, which contain the identifiers, or an object
+            that consists of the identifiers.
+
+    Raises:
+        TypeError: They are not a JSON object.
     """
     if isinstance(value.get("datasets"), list):
         value = value["datasets"][0]

@@ -1,4 +1,4 @@
-"""The document index: the sequences of a split in the order in which they are read, once per epoch."""
+"""Build the document index: the sequences of a split in the order in which they are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_WIDENED = 1 << 25
-"""Entries up to which an array is shuffled as a copy of 8-byte numbers, which takes up to 256 MiB."""
+"""Largest array that is shuffled as a copy of 8-byte numbers: the copy then takes 256 MiB."""
 
 
 def build_document_index(
@@ -19,15 +19,18 @@ def build_document_index(
 ) -> NDArray[np.int32]:
     """Return the sequences of a split in the order in which they are read.
 
+    For example, 2 epochs of the sequences 5 to 8 may be read as 7, 5, 5, 6, 7, 6; or, if the last
+    epoch is separate, as 7, 5, 6, 5, 7, 6.
+
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_index`; without `shuffle`, NeMo's
-        `_build_doc_idx`.
+    `_build_doc_idx`.
 
     Args:
         rows: Half-open range of the split's sequences in the dataset.
         num_epochs: How many times each sequence is read.
-        state: Random numbers; drawn from exactly as the trainer does.
-        separate_last_epoch: Shuffle the last epoch on its own, after all others together.
-        shuffle: False keeps the order of the dataset.
+        state: Random number generator. It is used exactly as the trainer uses its own.
+        separate_last_epoch: Shuffle the last epoch on its own, after the others together.
+        shuffle: False keeps the order of the dataset in each epoch.
 
     Returns:
         Sequence numbers, int32, shape (num_epochs * (stop - start),).
@@ -38,17 +41,18 @@ def build_document_index(
         return index
 
     if separate_last_epoch and num_epochs > 1:
-        last_epoch = (num_epochs - 1) * (stop - start)
-        shuffle_in_place(index[:last_epoch], state)
-        shuffle_in_place(index[last_epoch:], state)
+        last_epoch_start = (num_epochs - 1) * (stop - start)
+        shuffle_in_place(index[:last_epoch_start], state)
+        shuffle_in_place(index[last_epoch_start:], state)
     else:
         shuffle_in_place(index, state)
     return index
 
 
 def shuffle_in_place(values: NDArray[np.integer], state: np.random.RandomState) -> None:
-    """Do what `state.shuffle(values)` does, in less time for 4-byte numbers: numpy has a fast path
-    for 8-byte ones.
+    """Shuffle an array exactly as `state.shuffle(values)` does, but faster.
+
+    numpy shuffles 8-byte numbers much faster than 4-byte ones, so the latter are widened first.
     """
     if values.itemsize == 8 or len(values) > _MAX_WIDENED:
         state.shuffle(values)

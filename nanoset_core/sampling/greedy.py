@@ -1,22 +1,33 @@
 """Pick the datasets of a blend's samples, many at a time; `blending.py` describes the rule.
 
-The rule is a loop: each pick depends on all picks before it. There is no order to sort by, because
-the priorities of the datasets are lines of different slopes. So the samples are cut into *blocks*,
-and the kernel speculates:
+The rule is a loop: each pick depends on all picks before it. So the samples are divided into
+*blocks*, which are computed at the same time from guesses:
 
-1. It guesses how many samples of each dataset were taken before each block.
-2. It advances all blocks together, one sample at a time, with one numpy operation for all of them.
-3. It compares the counts at the end of every block with those that were guessed for the start of the next one. A block
-   that started with wrong counts runs again, from the right ones, until it meets its old course.
+1. Guess how many samples of each dataset were taken before each block (`guess_counts`).
+2. Advance all blocks together, one sample at a time, with one numpy operation for all of them.
+3. Compare the counts at the end of every block with those that were guessed for the start of the
+   next one. A block that started with wrong counts is advanced again, from the right ones.
 
-The first block starts with true counts, so by induction the result is the sequential one, ties and
-rounding included. The quality of the guess costs time only, and when a budget of time is used up,
-the plain loop takes the rest.
+For example, 12 samples of the weights 0.6, 0.3 and 0.1, in blocks of 4:
 
-A *segment* is a run of blocks that are speculated together. It begins with true counts, so that
-memory is bounded by the size of a segment, however long the blend is. A *lane* is a block that is
-being advanced. Every step of it performs the trainer's IEEE operations on the trainer's numbers:
-fl(fl(weight * t) - count) for each dataset, and the first of the largest.
+    block                  0           1           2
+    guessed start counts   0, 0, 0     2, 1, 1     4, 3, 1
+    picks                  0, 1, 2, 0  0, 1, 0, 0  0, 0, 0, 1
+    end counts             2, 1, 1     5, 2, 1     7, 4, 1
+
+Block 1 ends with 5, 2, 1, but block 2 started with 4, 3, 1. So block 2 is advanced again, from 5,
+2, 1, and first picks 1 in place of 0. That gives the counts 5, 3, 1, which the old course had after
+this sample, too. From there on all picks are equal, so the rest of the block stays: it is 1, 0, 0,
+1. Blocks often forget a wrong start so soon.
+
+The first block starts with true counts. So by induction the result is exactly that of the loop,
+ties and rounding included. The guesses decide only how long it takes; if repairs take longer than a
+budget, the loop itself computes the rest.
+
+More words that are used here: A *segment* is a range of samples whose blocks are computed together.
+It starts with true counts, and limits the memory that a long blend needs. A *lane* is a block that
+is being advanced. Each step of a lane performs the trainer's IEEE operations on the trainer's
+numbers: fl(fl(weight * t) - count) for each dataset, of which the first largest is picked.
 
 numpy never contracts `weight * t - count` into one rounding; neither does the x86-64 build of
 Megatron-LM. Its builds for processors that fuse multiplication and addition by default (aarch64)
@@ -44,25 +55,28 @@ _FEW_LANES = 512
 _CHUNK_NUMBERS = 1 << 15
 """Numbers in the scratch arrays of lanes: few enough to stay in the processor's cache."""
 _SEGMENT_SAMPLES = 1 << 24
+"""Largest number of samples in a segment."""
 _FIRST_CHECK_STEPS = 32
-"""Samples after which a repair first looks whether blocks have met their old course; doubled after
-each look.
+"""Samples after which a repair checks for the first time which blocks have met their old course.
+
+The distance to the next check is doubled each time, since most blocks meet it soon.
 """
 _MAX_CHECK_STEPS = 1024
+"""Largest number of samples between two checks."""
 
 
 @dataclass(slots=True)
 class SpeculationCost:
-    """What speculation costs, for tests and benchmarks."""
+    """Counts the work of `greedy_segments`, for tests and benchmarks."""
 
     segments: int = 0
-    """Segments that were speculated."""
+    """Segments that were computed in blocks."""
     passes: int = 0
-    """Repair passes."""
+    """How many times wrong blocks were repaired."""
     redone: int = 0
-    """Samples that were taken again in repair passes."""
+    """Samples that were picked again in repairs."""
     sequential: int = 0
-    """Samples that were taken one by one: short segments, and the rest of a segment whose budget
+    """Samples that were picked one by one: short segments, and the rest of a segment if its budget
     was used up.
     """
 
@@ -70,13 +84,16 @@ class SpeculationCost:
 def greedy_segments(
     weights: FloatArray, size: int, cost: SpeculationCost | None = None
 ) -> Iterator[tuple[int, Picks]]:
-    """Yield (first sample, dataset of each sample from there on) for segment after segment of a
-    blend.
+    """Yield the datasets of a blend's samples, one segment after the other.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         size: Samples of the blend.
-        cost: Counts what the work costs.
+        cost: Counts the work that is done.
+
+    Yields:
+        The number of the segment's first sample in the blend, and the dataset of each of its
+        samples, shape (n_samples,).
     """
     cost = SpeculationCost() if cost is None else cost
     dtype = _picks_dtype(len(weights))
@@ -90,24 +107,33 @@ def greedy_segments(
         n_samples = min(segment_samples, size - start)
         picks: Picks = np.zeros(n_samples, dtype)
         shape = block_shape(shares, n_samples)
-        if len(weights) > 1 and shape[0] > 1:
-            counts = speculate(weights, counts, start, picks, shape, cost)
-        elif len(weights) > 1:
+        n_blocks, _ = shape
+        if len(weights) == 1:
+            pass  # all samples are from dataset 0
+        elif n_blocks == 1:
             cost.sequential += n_samples
             take_one_by_one(weights, counts, start, picks)
+        else:
+            counts = speculate(weights, counts, start, picks, shape, cost)
         yield start, picks
 
 
 def _picks_dtype(n_datasets: int) -> np.dtype:
+    """Return the smallest type that has room for the numbers of all datasets."""
     if n_datasets <= 255:
         return np.dtype(np.uint8)
     return np.dtype(np.uint16)
 
 
 def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
-    """Return (number of blocks, samples of a block) for a segment.
+    """Return the number of blocks in a segment, and the samples of a block.
 
-    Blocks have to be long enough to forget a wrong start: then most repairs end early.
+    Many blocks are computed at the same time, but they must be long enough to forget a wrong start:
+    then most repairs end early. The numbers were found by measuring.
+
+    Args:
+        shares: Share of each dataset in the long run, shape (n_datasets,).
+        n_samples: Samples of the segment.
     """
     n_datasets = len(shares)
     max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
@@ -123,13 +149,14 @@ def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
 
 
 def take_one_by_one(weights: FloatArray, counts: FloatArray, start: int, picks: Picks) -> None:
-    """Pick the datasets of samples by the rule itself, one sample after the other.
+    """Pick the datasets of samples by the rule itself, in a loop.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before, shape (n_datasets,); is advanced.
-        start: Number of the first of the samples in the blend.
-        picks: Is filled with the dataset of each sample, shape (n_samples,).
+        counts: Samples taken of each dataset before these samples, shape (n_datasets,). The samples
+            are added to it.
+        start: Number of the first of these samples in the blend.
+        picks: Filled with the dataset of each sample, shape (n_samples,).
     """
     errors = np.empty(len(weights))
     for number in range(len(picks)):
@@ -149,15 +176,15 @@ def speculate(
     shape: tuple[int, int],
     cost: SpeculationCost,
 ) -> FloatArray:
-    """Pick the datasets of a segment's samples in blocks.
+    """Pick the datasets of a segment's samples in blocks that start with guessed counts.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         counts: Samples taken of each dataset before the segment, shape (n_datasets,).
         start: Number of the segment's first sample in the blend.
-        picks: Is filled with the dataset of each sample, shape (n_samples,).
+        picks: Filled with the dataset of each sample, shape (n_samples,).
         shape: Number of blocks, and samples of a block; the segment may end within the last block.
-        cost: Counts what the work costs.
+        cost: Counts the work that is done.
 
     Returns:
         Samples taken of each dataset after the segment, shape (n_datasets,).
@@ -166,8 +193,8 @@ def speculate(
     blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
     cost.segments += 1
 
-    # Repair blocks until all are right, or until that has cost more than the plain loop would: the
-    # budget is roughly what the loop takes, in microseconds.
+    # Repair blocks until all are right, but no longer than the loop itself would take: roughly so
+    # many microseconds.
     budget = len(picks) * (1.5 + 0.001 * n_datasets)
     spent = 0.0
     wrong = blocks.wrong()
@@ -175,7 +202,7 @@ def speculate(
         spent += blocks.repair(wrong, cost)
         wrong = blocks.wrong()
 
-    # Take over the blocks before the first wrong one.
+    # Copy the picks of the blocks before the first wrong one.
     n_blocks, block_samples = shape
     n_right = int(wrong[0]) if len(wrong) else n_blocks
     n_done = min(n_right * block_samples, len(picks))
@@ -185,14 +212,19 @@ def speculate(
     counts_after: FloatArray = blocks.start_counts[last_block].copy()
     counts_after += np.bincount(picks_of_last_block, minlength=n_datasets)
 
-    # The plain loop takes the rest, if there is one.
+    # Compute the rest, which is empty if all blocks are right, by the loop.
     cost.sequential += len(picks) - n_done
     take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
     return counts_after
 
 
 class _SpeculatedBlocks:
-    """The blocks of a segment, each advanced from guessed counts."""
+    """The blocks of a segment, each advanced from guessed counts.
+
+    Args:
+        weights, counts, start, shape: As for `speculate`.
+        dtype: Type of the picks.
+    """
 
     def __init__(
         self,
@@ -202,9 +234,6 @@ class _SpeculatedBlocks:
         shape: tuple[int, int],
         dtype: np.dtype,
     ) -> None:
-        """Guess the counts at the start of each block, and advance all blocks together; arguments
-        as `speculate`.
-        """
         n_blocks, block_samples = shape
         self.weights = weights
         # (n_blocks,) number of each block's first sample in the blend
@@ -222,26 +251,28 @@ class _SpeculatedBlocks:
         self.end_counts = lanes.counts()
 
     def wrong(self) -> IntArray:
-        """Return the blocks that did not start with the counts with which the block before them
-        ended.
+        """Return the blocks that started with other counts than the previous block ended with.
+
+        Returns:
+            Numbers of these blocks, ascending.
         """
         expected_counts = self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
         is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
         return np.flatnonzero(is_wrong) + 1
 
     def repair(self, wrong: IntArray, cost: SpeculationCost) -> float:
-        """Run blocks again, from the counts with which the blocks before them ended.
+        """Advance blocks again, from the counts with which the blocks before them ended.
 
-        A block that comes to the same counts as before, at the same sample, has met its old course,
-        and stops: from there on it would pick the same datasets again. The first of the wrong
-        blocks follows a right one, so that each pass makes at least one block right.
+        A block that reaches the same counts as before, at the same sample, has met its old course:
+        it is left alone, since it would pick the same datasets from there on. The first of the
+        wrong blocks follows a right one, so each call makes at least one block right.
 
         Args:
             wrong: Numbers of the blocks, ascending.
-            cost: Counts what the work costs.
+            cost: Counts the work that is done.
 
         Returns:
-            Microseconds that it took, roughly.
+            An estimate of the microseconds that it took.
         """
         new_counts = self.end_counts[wrong - 1]  # (n_lanes, n_datasets)
         # (n_lanes, n_datasets) counts on the new course minus counts on the old one
@@ -256,7 +287,7 @@ class _SpeculatedBlocks:
         n_steps = _FIRST_CHECK_STEPS
         microseconds = 0.0
         while n_done < len(self.picks):
-            # Advance the lanes by some samples.
+            # Advance the lanes by some samples, and update the differences.
             rows = slice(n_done, n_done + n_steps)
             old_picks = self.picks[rows, running]  # (n_steps, n_lanes)
             new_picks = np.empty_like(old_picks)
@@ -270,32 +301,34 @@ class _SpeculatedBlocks:
             n_done += len(new_picks)
             n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
 
-            # Leave out the lanes that have met their old course.
-            is_apart = differences.any(axis=1)  # (n_lanes,)
-            if is_apart.all():
+            # Continue with the lanes that have not met their old course.
+            is_different = differences.any(axis=1)  # (n_lanes,)
+            if is_different.all():
                 continue
-            running = running[is_apart]
-            differences = differences[is_apart]
+            running = running[is_different]
+            differences = differences[is_different]
             if not len(running):
                 break
-            counts = lanes.counts()[is_apart]
+            counts = lanes.counts()[is_different]
             next_samples = self.first_samples[running] + n_done
             lanes = lanes_of(self.weights, counts, next_samples)
 
-        # Blocks that never met their old course end with other counts.
+        # Blocks that never met their old course end with other counts than before.
         self.end_counts[running] += differences
         return microseconds
 
     def picks_in_order(self, n_blocks: int) -> Picks:
-        """Return the picks of the first blocks, block after block, shape (n_blocks *
-        block_samples,).
+        """Return the picks of the first blocks in the order of the samples.
+
+        Returns:
+            Shape (n_blocks * block_samples,).
         """
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
         return by_block.reshape(-1)
 
 
 def _step_cost(n_datasets: int, n_lanes: int) -> float:
-    """Return the microseconds of a step of a repair, roughly, as measured."""
+    """Estimate the microseconds of one step of a repair, from measurements."""
     return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
 
 
@@ -319,34 +352,35 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
 def guess_counts(
     weights: FloatArray, counts_before: FloatArray, first_samples: IntArray
 ) -> FloatArray:
-    """Guess how many samples of each dataset were taken before some samples, without looking at
-    these.
+    """Guess how many samples of each dataset are taken before some samples of a blend.
 
-    A dataset is taken when its error, weight * t - count, is larger than those of all others.
-    Compared with a rarely taken dataset, the often taken ones go through all their states quickly.
-    So it is taken soon after its error exceeds the lowest value that their largest error ever has,
-    which is a *gap* above the mean of their errors and its own. All errors add up to 0, so this
-    mean follows from the errors of the datasets that are taken still more rarely.
+    The guess needs no picks. It goes from the rarest to the most frequent dataset:
 
-    Hence the guess goes from the rarest to the most frequent dataset, with s the sum of the errors
-    so far. A dataset with `rank` more frequent ones has been taken until its error was below gap -
-    s / (rank + 1). The most frequent one has what remains.
+    - A dataset is picked when its error, weight * t - count, is larger than all others. Between two
+      picks of a rare dataset, the more frequent ones are picked many times. So the rare one is
+      picked soon after its error exceeds the lowest value that the largest of their errors has.
+    - This value is a *gap* above the mean of their errors and its own. All errors add up to 0, so
+      this mean is -s / (rank + 1), with s the sum of the errors of the datasets that are still
+      rarer, and `rank` the number of those that are more frequent.
+    - So the dataset has been picked until its error was below gap - s / (rank + 1), which gives its
+      count.
+    - The most frequent dataset has all samples that remain.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts_before: True counts before the first of the samples, shape (n_datasets,): no guess is
-            below them.
+        counts_before: True counts before the first of these samples, shape (n_datasets,). No guess
+            is smaller.
         first_samples: Numbers of the samples in the blend, ascending, shape (n_blocks,).
 
     Returns:
-        Shape (n_blocks, n_datasets).
+        Guessed counts, shape (n_blocks, n_datasets).
     """
     shares = simplex_projection(weights)
     by_frequency = np.argsort(-shares, kind="stable")  # (n_datasets,) most frequent dataset first
     gap = 0.5 * (1.0 - float(np.square(shares).sum()))
 
     counts = np.empty((len(weights), len(first_samples)))
-    # (n_blocks,) of the datasets that were guessed already
+    # (n_blocks,) sum of the errors of the datasets that were guessed already
     error_sums = np.zeros(len(first_samples))
     remaining = first_samples.astype(np.float64)  # (n_blocks,) samples that no guess accounts for
     for rank in range(len(weights) - 1, 0, -1):
@@ -361,10 +395,11 @@ def guess_counts(
 
 
 def simplex_projection(weights: FloatArray) -> FloatArray:
-    """Return the share that each dataset has in the long run.
+    """Return the share of each dataset in a long blend.
 
-    These are the weights minus a common amount, but not below 0, so that they add up to 1: weights
-    need not.
+    Weights need not add up to 1, but shares do: they are the weights minus a common amount, and 0
+    for datasets whose weight is smaller. For example, the weights 0.9, 0.5 and 0.1 give the shares
+    0.7, 0.3 and 0.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -373,7 +408,7 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
         Shape (n_datasets,).
     """
     descending = np.sort(weights)[::-1]
-    # (n_datasets,) entry k: what must be subtracted if the k + 1 largest weights remain above 0
+    # (n_datasets,) entry k: the amount if the k + 1 largest weights are the ones above it
     n_largest = np.arange(1, len(weights) + 1)
     amounts = (np.cumsum(descending) - 1.0) / n_largest
     last_above = np.flatnonzero(descending > amounts)[-1]
@@ -382,7 +417,7 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
 
 
 def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> Lanes:
-    """Return lanes in the layout that is faster for their number.
+    """Return lanes in the memory layout that is faster for their number.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -401,8 +436,8 @@ class Lanes(ABC):
 
     Args:
         first_samples: First sample of each block, shape (n_lanes,).
-        numbers_of_step: How many numbers one step keeps in scratch arrays. It decides how many
-            steps are made at once.
+        numbers_of_step: How many numbers a step keeps in scratch arrays. It decides how many steps
+            share one allocation.
     """
 
     def __init__(self, first_samples: IntArray, numbers_of_step: int) -> None:
@@ -410,8 +445,10 @@ class Lanes(ABC):
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Take the next samples in every lane; fill `picks`, shape (n_steps, n_lanes), with their
-        datasets.
+        """Pick the datasets of the next samples in every lane.
+
+        Args:
+            picks: Filled with the datasets, shape (n_steps, n_lanes).
         """
         for start in range(0, len(picks), self._chunk_steps):
             chunk = picks[start : start + self._chunk_steps]
@@ -426,8 +463,11 @@ class Lanes(ABC):
 
     @abstractmethod
     def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Fill `picks` with the datasets of samples with these `times`, both of shape (n_steps,
-        n_lanes).
+        """Pick the datasets of samples, and add them to the counts.
+
+        Args:
+            times: Factor t of the weights for each sample, shape (n_steps, n_lanes).
+            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
         """
 
 
@@ -459,8 +499,9 @@ class RowLanes(Lanes):
 
 
 class ColumnLanes(Lanes):
-    """One column for each lane: fast for many lanes of few datasets, since numpy reduces along
-    columns fast.
+    """One column for each lane: fast for many lanes of few datasets.
+
+    numpy then computes the largest error of all lanes with one operation for each dataset.
     """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
@@ -480,8 +521,8 @@ class ColumnLanes(Lanes):
     def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         n_datasets, n_lanes = self._counts.shape
         errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
-        is_largest = np.empty(errors.shape, bool)
-        # rank where the error is the largest, else 0
+        is_largest = np.empty(errors.shape, bool)  # (n_datasets, n_lanes)
+        # (n_datasets, n_lanes) rank of the dataset if its error is the largest, else 0
         largest_ranks = np.empty(errors.shape, np.uint8)
         largest_error = np.empty(n_lanes)
         best_rank = np.empty(n_lanes, np.uint8)
@@ -491,8 +532,8 @@ class ColumnLanes(Lanes):
             np.multiply(self._weights, time, out=errors)
             np.subtract(errors, self._counts, out=errors)
 
-            # The first dataset with the largest error: argmax along columns is slow, two maxima are
-            # not.
+            # Find the first dataset with the largest error. argmax along columns is slow, so take
+            # two maxima: of the errors, and of the ranks of those datasets that have the largest.
             np.maximum.reduce(errors, axis=0, out=largest_error)
             np.equal(errors, largest_error, out=is_largest)
             np.multiply(is_largest, self._ranks, out=largest_ranks)

@@ -53,7 +53,9 @@ class MemberIndices:
     document_index: NDArray[np.int32]
     """Sequence numbers in the order of reading, shape (epochs * sequences,)."""
     sample_index: NDArray[np.int32] | NDArray[np.int64]
-    """(position in document_index, token offset) of every sample's begin, shape (samples + 1, 2)."""
+    """Where each sample begins, and the last one ends: (position in document_index, token offset),
+    shape (samples + 1, 2).
+    """
     shuffle_index: NDArray[np.uint32] | NDArray[np.int64]
     """Sample numbers in the order of drawing, shape (length of the dataset,)."""
 
@@ -171,7 +173,10 @@ def _too_few_samples(plan: SplitPlan, member: MemberPlan, has_surplus: bool) -> 
     if has_surplus:
         remedy = "raise surplus, for example to 0.05"
     else:
-        remedy = "ask for another number of samples or change the weights: this trainer's margin is fixed"
+        remedy = (
+            "request another number of samples, or change the weights: "
+            "this trainer's margin is fixed"
+        )
     return SampleIndexError(
         "the blend takes more samples of a dataset than were built",
         where=f"split {plan.split}, {member.prefix}",
@@ -270,9 +275,11 @@ def build_sample_index(
         if offset < 0 and not empty_end:
             raise ConfigError(
                 "the last, short sample would end in an empty sequence",
-                found=f"sequence {document_index[last_position]}, 0 tokens, as the last one of the shuffled epoch",
+                found=f"sequence {document_index[last_position]}, 0 tokens, "
+                "as the last one of the shuffled epoch",
                 expected="a sequence with tokens",
-                remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
+                remedy="set drop_last_partial_validation_sequence=True, use another seed, "
+                "or drop empty sequences",
             )
         index[samples] = (last_position, offset)
     return index

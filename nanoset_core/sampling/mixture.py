@@ -64,7 +64,7 @@ class MixRow:
     depth: int
     """Number of groups around it."""
     asked: float | None
-    """Amount that its share alone would give it, without bounds; None if it has tokens or epochs."""
+    """Amount that its share would give it without bounds; None if it has tokens or epochs."""
     given: float
     """Amount that it gets."""
     tokens: int | None

@@ -1,12 +1,12 @@
-"""One order of a dataset's sequences and samples for all phases of a run, each of which has a blend
-of its own.
+"""Order the samples of a dataset in the same way in all phases of a run.
 
-A run in phases must not read a sample twice before it has read all others. So all its phases read a
-dataset in one order:
+A run can have phases with different blends. It must not read a sample twice before it has read all
+others, so all its phases read a dataset in one order:
 
 - The first phase that reads the dataset has the trainer's own order of the epochs that it needs.
-- Every epoch after these is shuffled on its own, so that the order so far stays the same, however many phases follow.
-- A later phase gets a shuffle index that starts where the phases before it stopped.
+- Every epoch after these is shuffled on its own. So the order up to there stays the same, however
+  many phases follow.
+- A later phase gets a shuffle index that starts where the earlier phases stopped.
 """
 
 from __future__ import annotations
@@ -82,7 +82,14 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
 
 
 def taken_of(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
-    """Return how many samples the positions from `start` to `stop` of a split take of each dataset."""
+    """Return how many samples a range of a split takes of each dataset.
+
+    Args:
+        plan: Plan of the split.
+        start: First position of the range.
+        stop: End of the range, exclusive.
+        exact: False estimates the numbers, wrong by one or two, without walking the blend.
+    """
     if plan.blend is None:
         return [stop - start]
     weights: tuple[float, ...] = plan.blend.weights

@@ -1,5 +1,8 @@
-"""Lower the shares of datasets that would be read too often, and raise those of the others in
-proportion.
+"""Change the weights of a blend so that no dataset is read more often than it may be read.
+
+The share of a dataset that would be read too often is lowered to the largest that keeps its limit;
+the other datasets share what is left in their old proportion. For example, with the shares 0.5, 0.3
+and 0.2, and at most 0.3 for the first dataset, the others get 0.7: 0.42 and 0.28.
 """
 
 from __future__ import annotations
@@ -28,18 +31,19 @@ Shares = Mapping[str, float]
 _SHARE_UNITS = 1 << 40
 """Shares are searched for in multiples of 2**-40.
 
-This is so coarse that normalising the weights cannot lift one over its limit, and so fine that no
-sample is lost below 2**40 of them.
+This is so coarse that dividing the weights by their sum cannot raise a share above its limit, and
+so fine that no sample is lost in splits of less than 2**40 samples.
 """
 
 
 def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return a configuration whose weights keep the limits; splits that share a blend share the new
-    weights, too.
+    """Return a configuration whose weights keep the limits.
+
+    Splits that share a blend also share the new weights, which keep the limits in all of them.
 
     Raises:
         InputError: The limits leave too few samples, whatever the weights.
-        ConfigError: There are no weights.
+        ConfigError: A blend has no weights.
     """
     if config.blend_per_split is None:
         return replace(config, data_path=_limited_weights(config, SPLITS, limits))
@@ -55,8 +59,19 @@ def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
 def _limited_weights(
     config: NanosetConfig, splits: tuple[SplitName, ...], limits: EpochLimits
 ) -> dict[str, float]:
-    """Return the weights of a blend, prefix → share, that keep the limits in all splits that have
-    the blend.
+    """Return weights with which a blend keeps the limits in all splits that read it.
+
+    Args:
+        config: Configuration of the nanoset.
+        splits: The splits that read the blend.
+        limits: The limits.
+
+    Returns:
+        Prefix → share.
+
+    Raises:
+        InputError: The limits leave too few samples, whatever the weights.
+        ConfigError: The blend has no weights.
     """
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
@@ -64,10 +79,10 @@ def _limited_weights(
             "there are no weights to redistribute",
             where="on_exhaustion",
             found="redistribute, and one corpus without a weight",
-            remedy="let on_exhaustion be stop, repeat or raise",
+            remedy="set on_exhaustion to stop, repeat or raise",
         )
 
-    # The largest share of each dataset, and the limits that several datasets have to keep together.
+    # Find the largest share of each dataset, and the limits that several datasets keep together.
     max_shares = dict.fromkeys(prefixes, math.inf)
     rooms: list[_SharedRoom] = []
     for split in splits:
@@ -86,22 +101,23 @@ def _limited_weights(
                 max_shares[member.prefix] = min(max_shares[member.prefix], max_share)
 
     shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
-    filled = (
-        fill_shares_together(shares, max_shares, rooms)
-        if rooms
-        else fill_shares(shares, max_shares)
-    )
+    if rooms:
+        filled = fill_shares_together(shares, max_shares, rooms)
+    else:
+        filled = fill_shares(shares, max_shares)
     if filled is None:
         raise InputError(
             "the limits on epochs leave too few samples, whatever the shares",
             found=", ".join([*_share_texts(max_shares), *_room_texts(rooms)]),
             expected="limits that add up to 1 or more",
-            remedy="ask for fewer samples, add text, raise max_epochs, or let on_exhaustion be stop",
+            remedy="request fewer samples, add text, raise max_epochs, "
+            "or set on_exhaustion to stop",
         )
     return filled
 
 
 def _share_texts(max_shares: Shares) -> list[str]:
+    """Describe the largest shares of datasets, for a message."""
     texts = []
     for prefix, share in max_shares.items():
         if share < math.inf:
@@ -110,6 +126,7 @@ def _share_texts(max_shares: Shares) -> list[str]:
 
 
 def _room_texts(rooms: Sequence[_SharedRoom]) -> list[str]:
+    """Describe the limits that several datasets keep together, for a message."""
     texts = []
     for room in rooms:
         holders = " and ".join(room.limit.holders)
@@ -131,17 +148,17 @@ def _samples_built(size: int, share: float, config: NanosetConfig, consumed: int
         config: Configuration of the nanoset.
         consumed: Samples of the split that the run has consumed.
     """
-    # The dataset's share of the consumed samples was rounded, so that it may be smaller by one.
+    # The dataset may have given one sample less than its share of the consumed samples.
     consumed_of_dataset = max(int(share * consumed) - 1, 0)
     _, samples = config.rules.member_sizes(size, share, config.surplus)
     return samples - consumed_of_dataset
 
 
 def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: float) -> float:
-    """Return the largest share, a multiple of 2**-40, with which a dataset keeps its limit.
+    """Return the largest share with which a dataset keeps its limit, a multiple of 2**-40.
 
     Args:
-        member: Plan of the dataset's part of the split.
+        member: Plan of the dataset.
         size: Samples of the split.
         config: Configuration of the nanoset.
         limit: How often the dataset may be read.
@@ -204,15 +221,16 @@ def _shared_rooms(
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
-    """Return shares that add up to 1, none above its maximum, and the others in their old
-    proportion.
+    """Lower shares to their maxima, and raise the others in their old proportion.
+
+    Raising a share may lift it above its maximum, too, so this is repeated until none is.
 
     Args:
-        shares: Prefix → share of each dataset.
-        max_shares: Prefix → its largest share.
+        shares: Prefix → share of the dataset.
+        max_shares: Prefix → largest share of the dataset.
 
     Returns:
-        Prefix → share, or None if that is impossible.
+        Prefix → share, which add up to 1; None if the maxima add up to less than 1.
     """
     fixed: dict[str, float] = {}
     while True:

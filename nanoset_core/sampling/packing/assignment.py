@@ -3,9 +3,10 @@
 A plan (`plan.py`) says how many packs there are of each class, and which lengths a pack of a class
 holds. Here the packs are put in an order, and each piece gets a document of its length:
 
-- The packs of each class are spread evenly over the order. The j-th of n packs is at a pseudo-random position between
-  j / n and (j + 1) / n of it, which depends on the seed.
-- The places for pieces of one length are filled in the order of the documents that have such a piece.
+- The packs of each class are spread evenly over the order. The j-th of n packs is at a
+  pseudo-random position between j / n and (j + 1) / n of it, which depends on the seed.
+- The places for pieces of one length are filled in the order of the documents that have such a
+  piece.
 
 So a pack holds documents from about the same part of the dataset as the pack's own position: the
 first tenth of the packs holds about the first tenth of the documents, and the tokens are read
@@ -47,7 +48,7 @@ class Pieces(NamedTuple):
     """Consecutive packs, with their pieces in order."""
 
     bounds: NDArray[np.int64]
-    """Index of each pack's first piece, and at the end the number of pieces; shape (n_packs + 1,)."""
+    """Index of each pack's first piece, and last the number of pieces; shape (n_packs + 1,)."""
     documents: NDArray[np.int64]
     """Number of each piece's document; shape (n_pieces,)."""
     firsts: NDArray[np.int64]

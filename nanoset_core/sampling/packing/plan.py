@@ -132,7 +132,7 @@ class LengthHistogram:
         return LengthHistogram(lengths, counts[lengths])
 
     def beyond(self, length: int) -> tuple[int, int]:
-        """Return (number of documents longer than `length`, their tokens after the first `length`)."""
+        """Return how many documents are longer than `length`, and their tokens beyond it."""
         is_longer = self.lengths > length
         counts = self.counts[is_longer]
         excess = self.lengths[is_longer] - length
