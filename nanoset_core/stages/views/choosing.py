@@ -43,7 +43,7 @@ ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
 
 
 class ViewRule(NamedTuple):
-    """The rule of a view, and the lists of ids that it uses."""
+    """The rule by which a view is chosen, and the lists of ids that this rule uses."""
 
     rule: Rule
     ids_by_key: dict[str, Ids]
@@ -57,7 +57,7 @@ class ChosenView:
     name: str
     selection: Selection
     facts: dict[str, Any]
-    """Facts of its manifest about the choice; see `facts`."""
+    """Facts of its manifest about the choice; see views/facts.py."""
 
 
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[ChosenView]:
@@ -69,37 +69,42 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         names: The views.
         scratch: An empty folder, which is needed as long as the selections are used.
 
+    Returns:
+        What each view chooses, in the order of `names`.
+
     Raises:
         MissingError: The dataset, its tables, columns, or a file of ids is missing.
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
     dataset = require(project, DATASET, Key(corpus))
-    steps_by_view: dict[str, _ViewSteps] = {}  # read once for all views
-    rules = [rule_of(project, name, steps_by_view=steps_by_view) for name in names]
+    steps_by_view: dict[str, _ViewSteps] = {}  # shared, so that each list of ids is read once
+    view_rules = [rule_of(project, name, steps_by_view=steps_by_view) for name in names]
     columns: set[str] = set()
     for name in names:
         columns |= columns_kept(project, dataset, name)
 
     meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))
     groups = document_groups(project, corpus, dataset, columns)
-    selections = select(groups, [rule for rule, _ in rules], scratch, meter.advance)
+    rules = [view_rule.rule for view_rule in view_rules]
+    selections = select(groups, rules, scratch, meter.advance)
 
-    misfits: set[int] = set()  # numbers of documents that do not fit into a budget
+    # If a large document leaves much of a budget unused, a warning names the file and line of it.
+    large_documents: set[int] = set()
     for selection in selections:
-        misfits.update(gap.document for gap in selection.gaps)
-    places = _places_of(project, dataset, misfits)
+        large_documents.update(gap.document for gap in selection.gaps)
+    places = _places_of(project, dataset, large_documents)
 
-    chosen = []
-    for name, rule, selection in zip(names, rules, selections, strict=True):
-        missing_ids = {key: ids.missing for key, ids in rule.ids_by_key.items()}
-        facts = choice_facts(selection, missing_ids, places)
-        chosen.append(ChosenView(name, selection, facts))
-    return chosen
+    chosen_views = []
+    for name, view_rule, selection in zip(names, view_rules, selections, strict=True):
+        n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
+        facts = choice_facts(selection, n_missing_ids, places)
+        chosen_views.append(ChosenView(name, selection, facts))
+    return chosen_views
 
 
 def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
-    """Return number of a document → its file, line and id, for messages.
+    """Return the file, line and id of documents as messages name them, by number in the corpus.
 
     Only the row groups that contain one of the documents are read.
     """
@@ -160,7 +165,7 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
 
 
 def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
-    """Return the columns that a view needs in addition to `DOCUMENT_COLUMNS`, which must be kept.
+    """Return the columns of `columns_used`, after a check that tables of the corpus have them.
 
     Raises:
         ConfigError: A column is neither one of the documents' columns nor an attribute.
@@ -189,7 +194,7 @@ def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[st
 
 
 class _ViewSteps(NamedTuple):
-    """The steps that one view adds to those of the view that it is of."""
+    """The steps of one view itself, without those of the view that it is chosen from."""
 
     steps: list[Step]
     ids_by_key: dict[str, Ids]
@@ -210,8 +215,8 @@ def rule_of(
         name: The view.
         is_built: Whether everything that the view is made from has been built; otherwise steps
             that need other outputs are left out.
-        steps_by_view: A cache of the steps of each view, for several calls: views of the same view
-            share its steps, so that its lists are read once.
+        steps_by_view: A cache of the steps of each view, to which new ones are added. Pass it to
+            several calls if views are chosen from the same view: its lists are then read once.
 
     Raises:
         ConfigError: A condition is wrong, or a pattern is not a valid place.
@@ -248,6 +253,7 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
             keeps_listed = key == "include"
             steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
 
+    # Reports on contamination are outputs, and may not have been built yet.
     if is_built:
         corpus = base_of(project.config.views, view)
         for section in spec.clean_of:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nanoset_core.stages.views.conditions import as_one_array
 
 _MAX_SPARSE_CLASSES = 4096
-"""Above so many classes, those without documents are left out."""
+"""If there are more classes than this, those without documents are left out."""
 _MAX_CODES = 1024
 """Columns with more values than this do not divide documents into classes."""
 
@@ -33,7 +33,7 @@ class ColumnCodes:
     codes: NDArray[np.integer[Any]]
     """Shape (n_rows,), from 0 to count - 1; the last code may stand for null."""
     count: int
-    """Number of codes, of which some may not occur."""
+    """Number of codes; some of them may not occur."""
     meaning: object
     """Equal for two row groups if equal codes stand for equal values in both."""
 
@@ -55,6 +55,7 @@ def encode_column(column: Any) -> ColumnCodes | None:
 
 
 def _encode_dictionary(array: Any) -> ColumnCodes | None:
+    """Return codes for a dictionary array, or None if its dictionary has too many values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,6 +77,7 @@ def _encode_dictionary(array: Any) -> ColumnCodes | None:
 
 
 def _encode_integers(array: Any) -> ColumnCodes | None:
+    """Return codes for integers or booleans, or None if their range is too large."""
     import pyarrow as pa
 
     numbers = _filled(array.cast(pa.int64()), array.null_count)
@@ -88,7 +90,7 @@ def _encode_integers(array: Any) -> ColumnCodes | None:
 
 
 def _filled(numbers: Any, null_count: int) -> NDArray[np.integer[Any]]:
-    """Return an Arrow array of integers as numpy array, with 0 for null."""
+    """Return an Arrow array of integers as a numpy array, with 0 for null."""
     import pyarrow.compute as pc
 
     if null_count:
@@ -100,7 +102,15 @@ def _filled(numbers: Any, null_count: int) -> NDArray[np.integer[Any]]:
 def _with_null_code(
     array: Any, codes: NDArray[np.integer[Any]], count: int, *, lowest: int, values: object
 ) -> ColumnCodes:
-    """Add a code for null, if there are nulls."""
+    """Return codes of a column, with one more code for null if the column has nulls.
+
+    Args:
+        array: The column, an Arrow array.
+        codes: A code for each row; those of nulls are replaced, shape (n_rows,).
+        count: Number of codes.
+        lowest: The value with code 0.
+        values: Equal for two columns if equal codes stand for equal values in both.
+    """
     if array.null_count:
         is_null = array.is_null().to_numpy(zero_copy_only=False)
         codes = np.where(is_null, count, codes)
@@ -116,7 +126,7 @@ class DocumentClasses:
         self.codes: NDArray[np.int64] = np.zeros(n_documents, np.int64)
         """Class of each document, shape (n_documents,)."""
         self.count = 1
-        """Number of classes, of which some may have no document."""
+        """Number of classes; some of them may have no document."""
         self.meaning: list[object] = []
         """Equal for two row groups if equal classes stand for equal values in both."""
         self._sizes: NDArray[np.int64] | None = None
@@ -160,7 +170,12 @@ class DocumentClasses:
 
 
 def pack_codes(codes: NDArray[np.int64], n_classes: int) -> NDArray[np.uint8]:
-    """Store the class of each document in a bit, a byte or two bytes, whatever suffices."""
+    """Return the class of each document as bytes: in a bit, a byte or two bytes, as few as suffice.
+
+    Args:
+        codes: Class of each document, shape (n_documents,).
+        n_classes: Number of classes.
+    """
     if n_classes <= 2:
         return np.packbits(codes.astype(np.bool_))
     dtype = np.uint8 if n_classes <= 256 else np.uint16
@@ -176,7 +191,7 @@ def unpack_codes(data: NDArray[np.uint8], n_documents: int, n_classes: int) -> N
         n_classes: Number of classes.
     """
     if n_classes <= 2:
-        n_bytes = -(-n_documents // 8)
+        n_bytes = -(-n_documents // 8)  # a bit for each document, rounded up
         return np.unpackbits(data[:n_bytes], count=n_documents)
     if n_classes <= 256:
         return data[:n_documents]

@@ -60,14 +60,14 @@ _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 
 
 class ColumnStatistics(NamedTuple):
-    """What is known of a column of a row group without reading it."""
+    """Statistics of a column of a row group, which a Parquet file stores next to the values."""
 
     minimum: Any
     """Smallest value, or None if it is not known."""
     maximum: Any
     """Greatest value, or None if it is not known."""
     null_count: int | None
-    """None if it is not known."""
+    """Number of nulls, or None if it is not known."""
     row_count: int
 
 
@@ -174,6 +174,7 @@ class Condition:
         return results[operation]
 
     def _compute(self, operation: _Operation, table: Any, results: dict[object, Any]) -> Any:
+        """Compute an operation whose result is not in the cache; see `_result_of`."""
         import pyarrow.compute as pc
 
         if operation.column:
@@ -346,7 +347,7 @@ def _operation_of(expression: Any) -> _Operation:
             return _comparison_of(_MIRRORED.get(kind, kind), column=right, value=left)
         return _comparison_of(kind, column=left, value=right)
     if isinstance(expression, exp.Column):
-        # A column of booleans is a condition of its own.
+        # A column of booleans is a condition by itself.
         return _Operation("EQ", column=_column_name(expression), values=(True,))
     raise ValueError(f"{expression.sql(dialect='duckdb')!r} is none of these")
 
@@ -402,7 +403,10 @@ def without_dictionary(column: Any) -> Any:
 
 
 class _Outcomes(NamedTuple):
-    """What an operation may be for the rows of a row group; for null it is neither."""
+    """Whether an operation may be true, and may be false, for some row of a row group.
+
+    If its value is null for all rows, it may be neither.
+    """
 
     may_be_true: bool
     may_be_false: bool
@@ -414,7 +418,7 @@ _ANY_OUTCOME = _Outcomes(may_be_true=True, may_be_false=True)
 def _possible_outcomes(
     operation: _Operation, statistics: Mapping[str, ColumnStatistics]
 ) -> _Outcomes:
-    """Return what an operation may be for any row, given statistics of some columns."""
+    """Return the possible outcomes of an operation, as far as statistics of columns exclude any."""
     if not operation.column:
         return _joined_outcomes(
             operation.kind,
@@ -437,7 +441,7 @@ def _possible_outcomes(
 
 
 def _joined_outcomes(kind: str, operands: list[_Outcomes]) -> _Outcomes:
-    """Return what `and`, `or` and `not` may be."""
+    """Return the possible outcomes of `and`, `or` or `not`, given those of its operands."""
     if kind == "not":
         (operand,) = operands
         return _Outcomes(may_be_true=operand.may_be_false, may_be_false=operand.may_be_true)
@@ -460,7 +464,7 @@ def _has_kind_of(minimum: Any, values: tuple[Any, ...]) -> bool:
 
 
 def _comparison_outcomes(operation: _Operation, column: ColumnStatistics) -> _Outcomes:
-    """Return what a comparison may be for a column whose smallest and greatest value are known."""
+    """Return the possible outcomes of a comparison, by the smallest and the greatest value."""
     minimum = column.minimum
     maximum = column.maximum
     is_constant = minimum == maximum
@@ -478,7 +482,8 @@ def _comparison_outcomes(operation: _Operation, column: ColumnStatistics) -> _Ou
             return _Outcomes(may_be_true=may_be_equal, may_be_false=may_differ)
         return _Outcomes(may_be_true=may_differ, may_be_false=may_be_equal)
 
-    # Inequalities: all values are between these two, so that their outcomes are, too.
+    # For <, <=, > and >=, if the smallest and the greatest value have the same outcome, so do all
+    # values between them.
     compare = _COMPARISONS[operation.kind].compare
     outcomes = [compare(minimum, value), compare(maximum, value)]
     return _Outcomes(may_be_true=any(outcomes), may_be_false=not all(outcomes))

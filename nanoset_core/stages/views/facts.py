@@ -1,7 +1,8 @@
-"""The facts that the manifest of a view records about its choice, and how others read them.
+"""The facts that a view's manifest records about the choice of documents, and how to show them.
 
-- `steps`: what each step left, as [view, step, documents, tokens]; the first row is the corpus.
-- `missing_ids`: key of nanoset.yaml → how many of the ids that its files list no document has.
+- `steps`: what is left after each step, as [view, step, documents, tokens]; the first row is the
+  corpus.
+- `missing_ids`: key of nanoset.yaml → how many ids in its files match no document.
 - `budget_gaps`: budgets that are far from full because the next document does not fit; absent if
   there are none, and in manifests of earlier versions.
 """
@@ -32,7 +33,7 @@ def choice_facts(
 
     Args:
         selection: The documents of the view.
-        missing_ids: Key of nanoset.yaml → how many ids of its files no document has.
+        missing_ids: Key of nanoset.yaml → how many ids in its files match no document.
         places: Number of each document that does not fit into a budget → its file, line and id.
     """
     steps = []
@@ -51,7 +52,7 @@ def choice_facts(
 
 
 class StepRow(NamedTuple):
-    """What one step of a view left, for tables."""
+    """A row of the table that shows what is left after each step of a view."""
 
     view: str
     """The view that the step belongs to; empty for the corpus."""
@@ -70,7 +71,7 @@ class StepRow(NamedTuple):
 
 
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
-    """Return what each step of a view left, by the facts of the view."""
+    """Return what is left after each step of a view, by the facts of the view's manifest."""
     steps = facts[STEPS]
     _, _, corpus_documents, _ = steps[0]
     rows = []
@@ -84,8 +85,9 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is not full although more documents exist.
 
     Args:
-        facts: Of the view.
-        name: Of the view. If it is of another view, that one's budgets are not reported here.
+        facts: The facts of the view's manifest.
+        name: Name of the view. If it is chosen from another view, the budgets of that one are not
+            reported here.
     """
     if GAPS not in facts:
         yield from _gap_warnings_by_steps(facts, name)
@@ -131,5 +133,6 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
 
 
 def _usage_text(limit: int, unit: str, reached: int) -> str:
+    """Return how much of a budget is used, as the beginning of a warning."""
     share = reached / limit
     return f"its budget of {limit:,} {unit} holds {reached:,} ({share:.1%})"

@@ -37,7 +37,7 @@ class NumberedCondition(NamedTuple):
     """A filter that is a condition on columns."""
 
     number: int
-    """Of the filter in the tree."""
+    """Number of the filter in the tree."""
     condition: Condition
     columns: frozenset[str]
 
@@ -46,7 +46,7 @@ class NumberedFilter(NamedTuple):
     """A filter that is not a condition: it has to look at each document."""
 
     number: int
-    """Of the filter in the tree."""
+    """Number of the filter in the tree."""
     filter: Filter
 
 

@@ -32,7 +32,7 @@ LOCATION_COLUMNS = ("file", "line", "byte_offset")
 
 
 class RowGroup(Protocol):
-    """Up to 65,536 consecutive documents of a corpus, as a row group of a Parquet file has them."""
+    """Up to 65,536 consecutive documents of a corpus: a row group of a Parquet file."""
 
     @property
     def first(self) -> int:
@@ -48,7 +48,7 @@ class RowGroup(Protocol):
         """Return some columns as an Arrow table."""
 
     def statistics(self) -> Mapping[str, ColumnStatistics]:
-        """Return what is known of the columns without reading them."""
+        """Return statistics of the columns, such as the smallest value, without reading them."""
 
 
 class GroupReader:
@@ -87,7 +87,7 @@ class GroupReader:
 
     @cached_property
     def statistics(self) -> Mapping[str, ColumnStatistics]:
-        """What is known of the columns without reading them."""
+        """Statistics of the columns, such as the smallest value."""
         return self.group.statistics()
 
     def hashes(self, column: str = "id") -> NDArray[np.uint64]:
@@ -188,14 +188,19 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class HashSplit:
-    """Keeps a share of the documents by a hash, so that a document never changes sides."""
+    """Keeps the documents whose hashes are in a range.
+
+    Whether a document is kept depends on its own hash alone, and does not change if documents are
+    appended to the corpus.
+    """
 
     view: str = field(compare=False)
     by: str
-    """Column that is hashed: documents with the same value are on the same side."""
+    """Column that is hashed: documents with equal values are either all kept, or none."""
     start: float
-    """Start of the share in the range of all hashes, 0 to 1."""
+    """Start of the range, as a share of all hashes, 0 to 1."""
     stop: float
+    """End of the range, as a share of all hashes."""
 
     @property
     def text(self) -> str:
@@ -230,9 +235,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Gives every document several times.
+    """Repeats every document.
 
-    With `times` = 2.3, every document is given twice, and 30 % of them, by hash, a third time.
+    With `times` = 2.3, every document has two copies, and 30 % of them, chosen by a hash, a third.
     """
 
     view: str
@@ -264,12 +269,13 @@ FILTERS = (Where, Listed, Without, HashSplit)
 class Rule:
     """How a view is chosen from its corpus.
 
-    If a view is of another view, the steps of that one come first.
+    If a view is chosen from another view, the rule starts with the steps of that one.
     """
 
     steps: tuple[Step, ...] = ()
     """In the order in which they are applied; `view` of each is the view that it belongs to."""
     order: ViewOrder | None = None
+    """None if documents stay in the order in which they are stored."""
 
     @property
     def leading_filters(self) -> tuple[Filter, ...]:
@@ -297,10 +303,11 @@ class StepCount:
     step: str
     """The step in words."""
     documents: int = 0
-    """Each copy counted."""
+    """Number of documents, counting each copy."""
     tokens: int = 0
+    """Number of their tokens, counting each copy."""
 
     def add(self, documents: int, tokens: int) -> None:
-        """Count some more."""
+        """Add documents and tokens to the counts."""
         self.documents += documents
         self.tokens += tokens

@@ -1,4 +1,4 @@
-"""Arrays that are too large for memory: appended to a file, then mapped."""
+"""Arrays that are too large for memory: they are appended to a file, and then mapped from it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BUFFER_BYTES = 1 << 18
+"""Bytes that are collected in memory before they are written to the file."""
 
 
 class ScratchArray:
@@ -19,7 +20,7 @@ class ScratchArray:
 
         Args:
             path: A file that does not exist yet.
-            dtype: Of the values.
+            dtype: The numpy type of the values.
         """
         self._path = path
         self._dtype = np.dtype(dtype)
@@ -42,7 +43,9 @@ class ScratchArray:
         return np.memmap(self._path, self._dtype, "r+")
 
     def _flush(self) -> None:
-        # Opened for each write: hundreds of views would exceed the limit of open files.
+        """Write what has been collected in memory."""
+        # The file is opened for each write, since hundreds of views would otherwise exceed the
+        # limit of open files.
         with self._path.open("ab") as file:
             file.write(self._buffer)
         self._buffer.clear()

@@ -4,9 +4,9 @@ The steps of a view are applied in two phases:
 
 1. The leading filters decide about each document for itself. They are applied while the tables are
    read, for all views at once (see `sieve`). What they keep are the candidates of the view.
-2. Budgets, repeats and the filters after them need to know how often each candidate is given so
-   far. If a view has such steps, or a shuffled order, then a hash and the number of tokens of each
-   of its candidates are written to scratch files in phase 1, and phase 2 works on these alone.
+2. Budgets and repeats, and the filters after them, change how many copies of each candidate the
+   view has. If a view has such steps, or a shuffled order, then a hash and the number of tokens of
+   each of its candidates are written to scratch files in phase 1, and phase 2 works on these alone.
 
 An order takes 24 bytes of memory for each document of the view.
 """
@@ -47,7 +47,7 @@ from nanoset_core.stages.views.sieve import Sieve
 
 
 class CopyChunk(NamedTuple):
-    """Some documents of a view, each once."""
+    """Some documents of a view, one copy of each."""
 
     copy: int
     """0 for the first copies of documents, 1 for the second ones, …"""
@@ -62,28 +62,30 @@ class Selection:
     """The documents that a view chooses."""
 
     step_counts: list[StepCount]
-    """What each step left, in order; the first is the corpus."""
+    """What is left after each step, in order; the first entry counts the whole corpus."""
     candidates: Callable[[], Iterator[NDArray[np.int64]]]
     """Yields the numbers of the documents that the leading filters kept, ascending, in chunks."""
     times: NDArray[np.uint32] | None = None
-    """How often each candidate is given, shape (n_candidates,); None if each is given once."""
+    """Copies of each candidate, shape (n_candidates,); None if each has one copy."""
     order: NDArray[np.int64] | None = None
-    """Numbers of the documents in their order, shape (documents,); None for that of storage."""
+    """Numbers of the documents in the order of the view, shape (documents,), each copy listed; None
+    if they are ordered as they are stored.
+    """
     gaps: list[BudgetGap] = field(default_factory=list)
-    """Budgets of which less than FULL_SHARE is used, although there are more documents."""
+    """Budgets that use less than FULL_SHARE of their limit, although more documents exist."""
 
     @property
     def documents(self) -> int:
-        """Number of documents, each copy counted."""
+        """Number of documents, counting each copy."""
         return self.step_counts[-1].documents
 
     @property
     def tokens(self) -> int:
-        """Number of their tokens, each copy counted."""
+        """Number of tokens of these documents, counting each copy."""
         return self.step_counts[-1].tokens
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents in their order, some at a time.
+        """Yield the numbers of the documents in the order of the view, in chunks.
 
         In the order of storage, second copies follow after the first copies of all documents.
         """
@@ -112,21 +114,23 @@ class Selection:
 
 
 class _LaterFilter(NamedTuple):
-    """A filter that follows a budget or repeat."""
+    """A filter that follows a budget or repeat, computed while the tables are read."""
 
     step: Filter
     mask: ScratchArray
-    """Whether it keeps each candidate."""
+    """Whether the filter keeps each candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CandidateFiles:
-    """What is written of the candidates of a view while its corpus is read."""
+    """Scratch files about the candidates of a view, which phase 1 writes and phase 2 reads."""
 
     hashes: ScratchArray
+    """Hash of each candidate's id."""
     tokens: ScratchArray
+    """Number of tokens of each candidate."""
     later_filters: dict[int, _LaterFilter]
-    """By the number of the step."""
+    """Number of the step → the filter."""
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
@@ -243,7 +247,7 @@ def _finish(view: _ViewInProgress, sieve: Sieve, times_path: Path) -> Selection:
     Args:
         view: The view.
         sieve: What the leading filters kept.
-        times_path: A file that is created, for how often each candidate is given.
+        times_path: A file that is created, for the number of copies of each candidate.
     """
     rule = view.rule
     step_counts = []
@@ -263,7 +267,8 @@ def _finish(view: _ViewInProgress, sieve: Sieve, times_path: Path) -> Selection:
             gap = _apply(rule, number, candidates, view.files)
             step_counts.append(_count_step(rule, number, candidates))
             if gap is not None:
-                # Until here, `document` is a position among the candidates.
+                # `document` is a position among the candidates: replace it by the number in the
+                # corpus.
                 document = _document_at(gap.document, candidate_numbers())
                 gaps.append(replace(gap, document=document))
 
@@ -286,11 +291,17 @@ def _ones(count: int, path: Path) -> NDArray[np.uint32]:
 def _apply(
     rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles
 ) -> BudgetGap | None:
-    """Change how often each candidate is given by one step.
+    """Apply one step after the leading filters: change how many copies each candidate has.
+
+    Args:
+        rule: The rule of the view.
+        number: Index of the step in the rule.
+        candidates: The candidates; their `times` are changed.
+        files: The scratch files, with the results of filters.
 
     Returns:
-        What keeps a budget from being filled, with a position among the candidates as `document`;
-        None if the step is no budget, or is filled.
+        The gap of a budget that is far from full, with a position among the candidates as
+        `document`; None for other steps and budgets.
     """
     step = rule.steps[number]
     if isinstance(step, Repeat):

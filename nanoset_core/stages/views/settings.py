@@ -91,18 +91,19 @@ class ViewSpec:
 
 
 class Derived(Protocol):
-    """A view, or packs."""
+    """The settings of a dataset that is made from another one: of a view, or of packs."""
 
     @property
     def of(self) -> str:
-        """The corpus, view or packs that it is made of."""
+        """The corpus, view or packs that the dataset is made from."""
         ...
 
 
 def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
-    """Return the views that lead from a corpus to a view: the one that is of the corpus first.
+    """Return the views that lead from a corpus to a view, in this order; the view itself is last.
 
-    A chain longer than MAX_CHAIN_LENGTH, or a circle, is cut off one above that length.
+    A chain longer than MAX_CHAIN_LENGTH, or a circle, is cut off one above that length, so that
+    `view_errors` can report it.
     """
     chain = [name]
     while len(chain) <= MAX_CHAIN_LENGTH:
@@ -114,7 +115,12 @@ def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
 
 
 def base_of(views: Mapping[str, Derived], name: str) -> str:
-    """Return the corpus that a view, or packs, are chosen from in the end; a corpus is its own."""
+    """Return the corpus at the start of the chain that leads to a view or packs.
+
+    Args:
+        views: The views and packs, by name.
+        name: A view, packs or a corpus; for a corpus, its own name is returned.
+    """
     if name not in views:
         return name
     return views[chain_of(views, name)[0]].of

@@ -45,11 +45,11 @@ from nanoset_core.stages.views.rules import GroupReader, Listed, Rule
 from nanoset_core.stages.views.scratch import ScratchArray
 
 _GROUPS_PER_CHUNK = 16
-"""Row groups whose documents are returned together."""
+"""Row groups whose documents `Sieve.chunks` yields together."""
 
 
 class RemainingCounts(NamedTuple):
-    """Documents, and their tokens."""
+    """What is left of a corpus after a filter."""
 
     documents: int
     tokens: int
@@ -57,12 +57,17 @@ class RemainingCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _ClassTable:
-    """The classes of a row group, which later row groups may share, and what filters answer."""
+    """The classes of a row group, and which of them each filter keeps.
+
+    Later row groups with the same classes use the table again, without asking the filters.
+    """
 
     meaning: list[object]
     """What the classes stand for; see `DocumentClasses.meaning`."""
     has_documents: NDArray[np.bool_]
-    """Shape (n_classes,). The answers for other classes mean nothing."""
+    """Whether a class had a document when the filters were asked, shape (n_classes,). The answers
+    for other classes mean nothing.
+    """
     answers: NDArray[np.bool_]
     """Which classes each filter keeps, shape (n_filters, n_classes)."""
     passed: NDArray[np.bool_]
@@ -250,7 +255,7 @@ class Sieve:
         if self._table is None:
             return
         counts = self._table.counts
-        if not counts.any():  # added up before, for another view
+        if not counts.any():  # an earlier call has added them already
             return
         for node, passed in enumerate(self._table.passed):
             self._node_counts[node] += passed @ counts
@@ -265,7 +270,7 @@ class Sieve:
         return kept_documents
 
     def counts(self, view: int) -> Iterator[RemainingCounts]:
-        """Yield what the corpus has, and then what is left after each leading filter of a view."""
+        """Yield the counts of the corpus, and then those after each leading filter of a view."""
         self._add_up_counts()
         for node in self._tree.paths[view]:
             documents, tokens = self._node_counts[node].tolist()
@@ -299,7 +304,7 @@ def _kept_documents(
     Returns:
         Numbers within the row group, shape (n_kept,).
     """
-    bytes_per_view = -(-group.n_classes // 8)
+    bytes_per_view = -(-group.n_classes // 8)  # a bit for each class, rounded up
     view_start = group.bits_start + view * bytes_per_view
     view_bits = bits[view_start : view_start + bytes_per_view]
     is_kept_class = np.unpackbits(view_bits, count=group.n_classes)

@@ -1,4 +1,4 @@
-"""The stage `views`: a corpus's dataset and tables of documents → datasets of chosen documents."""
+"""The stage `views`: datasets of documents that are chosen from a corpus by rules."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from nanoset_core.storage.leases import leased
 
 VERSION = 1
 _MISSING = "missing"
-"""Stands for the content of files of ids that do not exist, in recipes."""
+"""In recipes, the content digest of files of ids that do not exist."""
 FileFacts = dict[str, str | FileFact]
-"""File name → its sha256, or what is known of a file that was not written."""
+"""File name → its sha256; for a file that was linked or copied, the facts of the original."""
 
 
 @holding
@@ -93,7 +93,7 @@ def make_view(project: Project, name: str) -> Manifest:
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
-    """Return the recipe of a view for a dataset of its corpus and the other inputs as they are now.
+    """Return the recipe of a view that is chosen from a dataset, with the current other inputs.
 
     Raises:
         MissingError: Another input has not been built.
@@ -109,10 +109,15 @@ def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
 def _recipes_of_stale_views(
     project: Project, dataset: Manifest, except_for: str
 ) -> dict[str, Recipe]:
-    """Return the recipes of the other views of a corpus that have no version for a dataset.
+    """Return the recipes of the other views of a corpus that have not been made from a dataset yet.
 
-    Views with a mistake in their rules are left out: it must not keep other views from being made,
-    and is reported when they are made themselves.
+    Views with a mistake in their rules are left out, so that the mistake does not keep other views
+    from being made. It is reported when the view itself is made.
+
+    Args:
+        project: The project.
+        dataset: The dataset of the corpus.
+        except_for: A view to leave out.
     """
     views = project.config.views
     recipes = {}
@@ -135,12 +140,16 @@ class _ViewWriter:
 
     project: Project
     dataset: Manifest
-    """Of the corpus."""
+    """The dataset of the corpus."""
     recipe: Recipe
     chosen: ChosenView
 
     def write(self, folder: Path) -> tuple[dict[str, Any], FileFacts]:
-        """Write the files of a version; return its facts, and the files."""
+        """Write the files of a version of the view.
+
+        Returns:
+            (facts of its manifest, its files).
+        """
         prefix = self._prefix
         base_name = f"{self.dataset.facts['prefix']}.idx"
         base = read_idx(self.dataset.path(base_name), validate=False)
@@ -205,7 +214,7 @@ def unpacked_node(config: ProjectConfig, name: str) -> Node:
 class DerivedStage(Stage):
     """A stage of named datasets that are made of a corpus's documents: views, and packs.
 
-    The folder of its outputs is called like its section of nanoset.yaml.
+    The folder of the stage's outputs has the name of its section in nanoset.yaml.
     """
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -249,7 +258,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # here, since checks import this module
+        # Imported here, since the checks import this module.
         from nanoset_core.stages.views.verify import verify_view
 
         return verify_view(project, key.subject, key.part or "", deep)
@@ -257,7 +266,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return what is wrong with the files of ids, or None."""
+        """Return why the view cannot be made, such as a missing file of ids; None if it can."""
         try:
             rule_of(project, self.layout.name_of(key), is_built=False)
         except NanosetError as error:
@@ -275,7 +284,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")
 
-        # The .bin is a link to the dataset's, and takes no room of its own.
+        # The .bin is a link to that of the dataset, and takes no additional space.
         figures = counted(manifest, "documents", "tokens")
         figures["bytes"] -= manifest.files[bin_path(manifest.facts["prefix"]).name].size
         return Summary(figures, warnings=warnings)
@@ -309,7 +318,7 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
 
 def _content_digest(project: Project, pattern: str, key: str) -> str:
     """Return the digest of the files that a pattern names, or "missing" if they cannot be read."""
-    # `make` and `refusal` report what is wrong with them.
+    # `make` and `refusal` report the error.
     with contextlib.suppress(MissingError, InputError):
         return given_files(project, pattern, key).digest
     return _MISSING

@@ -106,7 +106,7 @@ def document_groups(
     Args:
         project: The project.
         corpus: The corpus.
-        dataset: Of the corpus.
+        dataset: A version of the corpus's dataset.
         columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`.
 
     Raises:

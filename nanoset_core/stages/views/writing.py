@@ -36,11 +36,11 @@ class ViewSize(NamedTuple):
 def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     """Write an .idx of some documents of a dataset; return what it contains.
 
-    Each array is written in a pass of its own over the documents, so that only one chunk of
-    documents is in memory. A document of one sequence takes 20 bytes in the file.
+    The documents are read once to count them, and then once for each array of the file, so that
+    only one chunk of documents is in memory. A document of one sequence takes 20 bytes in the file.
 
     Args:
-        path: Must not exist.
+        path: The file to create, which must not exist.
         base: The index of the dataset.
         chunks: Returns the numbers of the documents, in chunks.
     """
