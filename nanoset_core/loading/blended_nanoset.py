@@ -25,13 +25,13 @@ from nanoset_core.storage.access import FileAccess
 
 
 class _DatasetSamples(NamedTuple):
-    """The samples of a batch that are of one dataset."""
+    """Those samples of a batch that come from one dataset."""
 
     dataset: Nanoset
     rows: NDArray[np.intp]
-    """Their rows in the batch; shape (n,)."""
+    """Rows of the batch that these samples fill; shape (n,)."""
     samples: NDArray[np.int64]
-    """Their indices in the dataset's samples; shape (n,)."""
+    """Index of each sample in the dataset; shape (n,)."""
 
 
 class BlendedNanoset(SplitSamples):
@@ -89,13 +89,15 @@ class BlendedNanoset(SplitSamples):
         """Return a sample as the trainer's dictionary.
 
         Args:
-            index: Of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
         """
-        number, sample = self._locate(0 if index is None else index)
+        stored_index = 0 if index is None else index
+        number, sample = self._locate(stored_index)
         values = self.datasets[number].sample_of(sample, index)
         if not self._names_dataset:
             return values
-        return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
+        dataset_id = self.dataset_index[self._position(stored_index)]
+        return {"dataset_id": dataset_id, **values}
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
         """Return `[self[index] for index in indices]`, faster."""
@@ -118,7 +120,11 @@ class BlendedNanoset(SplitSamples):
         return self.datasets[number].tokens(sample)
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
-        """Return (number of the dataset of a sample, its `Nanoset.sources` there)."""
+        """Return which dataset a sample is from, and where its tokens are in that dataset.
+
+        Returns:
+            (number of the dataset, what its `Nanoset.sources` returns for the sample).
+        """
         number, sample = self._locate(index)
         return number, self.datasets[number].sources(sample)
 
@@ -169,6 +175,7 @@ class BlendedNanoset(SplitSamples):
         return number, sample
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Workers of a DataLoader open the files again, if there are any, instead of copying them.
         if self.cache_dir is not None:
             access = self.datasets[0].dataset.access if self.datasets else None
             return open_split, (self.plan, self.config, self.cache_dir, access)

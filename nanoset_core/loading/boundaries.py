@@ -26,7 +26,7 @@ LOSS_MASK = "loss_mask"
 def cu_seqlens_of(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int, extra: int
 ) -> NDArray[np.int32]:
-    """Return where documents begin in samples whose pieces of documents are known.
+    """Return where documents begin in samples, by the lengths of their pieces of documents.
 
     The last document is one token shorter if there is an extra token, and includes the padding of a
     short sample. This is what Megatron-LM main (core 0.19) does in `GPTDataset.__getitem__` with
@@ -77,9 +77,9 @@ def cu_seqlens_of(
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return where documents begin in samples whose tokens are all that is known.
+    """Return where documents begin in samples, by the tokens alone.
 
-    A document begins after an end-of-document token.
+    A document begins after each end-of-document token, and at the start of a sample.
 
     Args:
         tokens: Shape (n_samples, sequence_length).
@@ -104,16 +104,20 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Return what samples with boundaries have in addition: these, and positions in the documents.
+    """Return the entries of samples that follow from the boundaries of their documents.
 
     Args:
-        cu_seqlens: Shape (…, sequence_length + 1).
+        cu_seqlens: Where documents begin, shape (…, sequence_length + 1).
+
+    Returns:
+        The position of each token in its document, the boundaries, and the tokens of the longest
+        document.
     """
-    # (…, sequence_length + 1) at each begin of a document its position, 0 elsewhere; then the begin
-    # of the document that each token is in
-    begins = np.zeros(cu_seqlens.shape, np.int64)
+    # Write the first position of each document at this position, and 0 everywhere else. A running
+    # maximum then gives each token the first position of its document.
+    begins = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
     np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    begins = np.maximum.accumulate(begins[..., :-1], axis=-1)
+    begins = np.maximum.accumulate(begins[..., :-1], axis=-1)  # (…, sequence_length)
 
     positions = np.arange(cu_seqlens.shape[-1] - 1) - begins
     return {
@@ -124,7 +128,7 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:
-    """Return the tokens of a context as a sample with boundaries of documents.
+    """Return a context as a sample: tokens, labels, a loss mask, and boundaries of documents.
 
     Args:
         context: Shape (sequence_length + 1,).
@@ -203,7 +207,11 @@ def collate_varlen(
 
 
 def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:
-    """Return the boundaries that samples have, shape (n_samples, sequence_length + 1)."""
+    """Return the `cu_seqlens` of samples, shape (n_samples, sequence_length + 1).
+
+    Raises:
+        ConfigError: A sample has none.
+    """
     if any(CU_SEQLENS not in sample for sample in samples):
         raise ConfigError(
             "the samples do not say where documents end",

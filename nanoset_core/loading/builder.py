@@ -40,7 +40,7 @@ class NanosetBuilder:
     """
 
     def __init__(self, config: NanosetConfig) -> None:
-        """Take the configuration to build."""
+        """Create a builder of the splits that a configuration describes."""
         self.config = config
 
     def build(self) -> Splits:

@@ -42,20 +42,20 @@ from nanoset_core.storage.access import FileAccess
 _PIECE_TOKENS = 48
 """If pieces have fewer tokens on average, gathering single tokens is faster than copying pieces."""
 _MANY_PIECES = 12
-"""From this number of pieces on, numpy computes where they are faster than a loop."""
+"""From this number of pieces on, numpy computes their positions faster than a loop does."""
 
 
 class _SampleSpan(NamedTuple):
-    """Which tokens are those of a sample."""
+    """The range of tokens that makes up a sample."""
 
     first: int
-    """Entry of the document index with its first token."""
+    """Entry of the document index with the sample's first token."""
     begin: int
-    """Position of its first token in that sequence."""
+    """Position of the first token in the sequence of this entry."""
     last: int
-    """Entry of the document index with its last token."""
+    """Entry of the document index with the sample's last token."""
     stop: int
-    """Position after its last token in that sequence; 0 if the sequence is empty."""
+    """Position after the last token in the sequence of this entry; 0 if the sequence is empty."""
 
 
 class _SequencePieces(NamedTuple):
@@ -138,21 +138,23 @@ class Nanoset(SplitSamples):
         """Return a sample as the trainer's dictionary.
 
         Args:
-            index: Of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
         """
-        return self.sample_of(0 if index is None else index, index)
+        stored_index = 0 if index is None else index
+        return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Return a sample as the trainer's dictionary for another index, as in a blend.
+    def sample_of(self, index: int, requested_index: int | None) -> Sample:
+        """Return a sample as the trainer's dictionary, for an index that a trainer requested.
 
         Args:
-            index: Of the sample here.
-            asked: Of the sample in the blend, or None for padding.
+            index: Index of the sample in this dataset.
+            requested_index: What the trainer requested: an index, in a blend that of the blend, or
+                None for padding.
         """
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), asked, boundaries)
+        return self._form.sample(self._read(index), requested_index, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
@@ -203,7 +205,7 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return which tokens are those of a sample, by its number in the sample index."""
+        """Return the range of tokens of a sample, by its number in the sample index."""
         entries = self._sample_entries
         first = entries[sample, 0]
         begin = entries[sample, 1]
@@ -234,7 +236,7 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _many_pieces(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the same as `_few_pieces`, faster if there are many."""
+        """Return the bytes of each piece of a sample; faster than `_few_pieces` if it has many."""
         shift = self._item_shift
         sequences = self._unsigned_documents[span.first : span.last + 1]  # (n_pieces,)
         starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) in bytes
@@ -245,7 +247,7 @@ class Nanoset(SplitSamples):
         return self._slices(starts, stops)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
-        """Return ranges of bytes of the dataset."""
+        """Return the bytes of the dataset from each start to each stop, without copying them."""
         ranges = zip(starts.tolist(), stops.tolist(), strict=True)
         return [self._bytes[start:stop] for start, stop in ranges]
 
@@ -337,8 +339,8 @@ class Nanoset(SplitSamples):
         """Check that a sample without `sample_tokens` tokens is the short one at the end.
 
         Raises:
-            StaleError: It has too many tokens, or it is not the last one of a split that keeps a
-                short last sample.
+            StaleError: The sample has too many tokens, or it is not the last one of a split that
+                keeps a short last sample.
         """
         is_last = sample == self.member.samples_built - 1
         may_be_short = is_last and not self.config.drops_last_partial(self.member.split)
@@ -346,6 +348,7 @@ class Nanoset(SplitSamples):
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Workers of a DataLoader open the files again, if there are any, instead of copying them.
         if self.cache_dir is not None:
             return open_nanoset, (self.member, self.config, self.cache_dir, self.dataset.access)
         indices = MemberIndices(self.document_index, self.sample_index, self.shuffle_index)
@@ -381,7 +384,7 @@ def open_members(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> list[Nanoset]:
-    """Open each member of a split as `open_nanoset` does; several at once, if in a bucket."""
+    """Open the datasets of a split as `open_nanoset` does; from a bucket, several at once."""
 
     def open_one(member: MemberPlan) -> Nanoset:
         return open_nanoset(member, config, cache_dir, access)

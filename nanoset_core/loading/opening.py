@@ -87,7 +87,7 @@ def open_version(
 
     Args:
         outputs: The project's outputs.
-        manifest: Of the version.
+        manifest: The manifest of the version.
         masks: Value of each of the options `MASKS` of sampling/config.py; None as in
             `load_nanoset`. By default, samples have no masks.
 
@@ -140,7 +140,13 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
 def _masks_that_are_set(
     outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
 ) -> tuple[str, ...]:
-    """Return the names of the masks that are requested, or by default those of the handoff."""
+    """Return the names of the masks that are on.
+
+    Args:
+        outputs: The project's outputs.
+        name: The nanoset.
+        masks: Name of each mask → whether it is on, or None for what the current handoff says.
+    """
     defaults: Collection[str] = ()
     if None in masks.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
@@ -156,7 +162,7 @@ def _masks_that_are_set(
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """Return the token that ends every document of a split, or None if there is not one for all."""
+    """Return the token that ends every document of a split, or None if documents differ."""
     ends = {_end_token_of(outputs, Path(member.prefix).parent) for member in plan.members}
     return ends.pop() if len(ends) == 1 else None
 
@@ -178,14 +184,14 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the current version of a split: its blend, or its index mappings without a blend.
+    """Return the current version of a split: its blend, or its index mappings if it has no blend.
 
     Args:
         outputs: The project's outputs.
         place: Nanoset and split, such as `pretrain/train`.
 
     Raises:
-        MissingError: There is none.
+        MissingError: The split was not built.
         StaleError: The blend was made from other index mappings than the current ones.
     """
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
@@ -216,7 +222,7 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
 
 
 def _built_splits(outputs: OutputRoot) -> list[str]:
-    """Return nanoset and split, such as `pretrain/train`, of each split that was built."""
+    """Return the splits that were built, each with its nanoset, such as `pretrain/train`."""
     splits: set[str] = set()
     for entry in outputs.access.store.list(STAGE):
         names = entry.name.split("/")  # stage, nanoset, split, output, …

@@ -71,10 +71,11 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
 
 
 def _check_plan(plan: SplitPlan) -> None:
-    """Check what the types of a plan's fields do not say.
+    """Check the values of a plan whose fields have the right types.
 
     Raises:
-        ValueError: It is not a plan that we wrote.
+        ValueError: The plan has no dataset, a dataset has no range of rows, or an index file is
+            not named or is outside of its folder.
     """
     has_ranges = all(len(member.rows) == 2 for member in plan.members)
     if not plan.members or not has_ranges:
@@ -91,7 +92,7 @@ def _check_files(
     """Check that a part of a plan names a file for each index array, in the folder of its files.
 
     Raises:
-        ValueError: It does not.
+        ValueError: A file is not named, or is outside of the folder.
     """
     if not kind.__dataclass_fields__.keys() <= part.files.keys():
         raise ValueError("an index file is not named")

@@ -66,7 +66,7 @@ class _RoundRobinSampler:
         """Return how many of some samples each rank gets."""
         if drop_last:
             return n_samples // self.data_parallel_size
-        return -(-n_samples // self.data_parallel_size)
+        return _divide_up(n_samples, self.data_parallel_size)
 
     def _samples_of_rank(
         self, samples: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
@@ -140,7 +140,7 @@ class PretrainingSampler(_MicroBatchSampler):
         n_left = self.total_samples - self.consumed_samples + self._padding()
         if self.drop_last:
             return n_left // self._step
-        return -(-n_left // self._step)
+        return _divide_up(n_left, self._step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
         step = self._step
@@ -169,7 +169,8 @@ class PretrainingSampler(_MicroBatchSampler):
         """Return how many samples the last global batch lacks, if it is to be filled up."""
         if self.pad_to_global_batch is None or self.drop_last:
             return 0
-        return -(self.total_samples - self.consumed_samples) % self.pad_to_global_batch
+        n_left = self.total_samples - self.consumed_samples
+        return -n_left % self.pad_to_global_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class CyclicSampler(_MicroBatchSampler):
             # Ranks also share the micro-batches that do not suffice for all of them.
             n_samples = self.total_samples // self.micro_batch_size * self.micro_batch_size
         n_left = n_samples - self.consumed_samples % self._epoch_samples
-        n_of_rank = -(-(n_left - self.data_parallel_rank) // self.data_parallel_size)
+        n_of_rank = _divide_up(n_left - self.data_parallel_rank, self.data_parallel_size)
         return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -309,6 +310,11 @@ class ResumableSampler(_RoundRobinSampler):
         yield from self._samples_of_rank(left, order, drop_last=self.drop_last).tolist()
 
 
+def _divide_up(dividend: int, divisor: int) -> int:
+    """Return a quotient, rounded up."""
+    return -(-dividend // divisor)
+
+
 def _order(count: int, seed: int, *, shuffle: bool) -> NDArray[np.int64]:
     """Return the numbers 0 to count - 1, shuffled or ascending."""
     return randperm(count, seed) if shuffle else np.arange(count)
@@ -321,7 +327,7 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 
     Args:
         count: How many numbers.
-        seed: Of the generator.
+        seed: Seed of the random number generator.
 
     Returns:
         int64, shape (count,).
@@ -365,7 +371,7 @@ def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> No
     """Check that an argument of a sampler is between `low` and `high`, both included.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is outside of this range.
     """
     if low <= value <= high:
         return

@@ -67,8 +67,8 @@ class SampleForm:
         Args:
             text: Its tokens, shape (sample_tokens,).
             index: The index under which the trainer requested it, or None for padding.
-            cu_seqlens: Where documents begin, shape (sequence_length + 1,), if the dictionary says
-                so.
+            cu_seqlens: Where documents begin, shape (sequence_length + 1,); None leaves it out of
+                the dictionary.
         """
         parts = self._parts(text, cu_seqlens)
         if self._is_padding(index):
@@ -136,10 +136,11 @@ class SampleForm:
     def _has_padding(self, text: Tokens) -> bool:
         """Return whether a sample has a token or label that is padding.
 
-        Most have none: one look at the stored tokens, which are narrow, is faster than replacing.
+        Most samples have none. To count padding in the stored tokens, which have two or four bytes
+        each, is faster than to replace it in three arrays of eight bytes.
         """
         if not self.extra:
-            return True  # the last label
+            return True  # the last token has no label
         return bool(np.count_nonzero(text == self.pad))
 
     def _bare_parts(self, text: Tokens) -> Sample:
@@ -177,9 +178,9 @@ class SampleForm:
         if not self.reset_positions or ends is None:
             return _copy_for_each(self._range, shape)
 
-        # (…, sequence_length) the position of each token that begins a document, 0 elsewhere; then
-        # the position at which the document of each token begins
-        begins = np.zeros(shape, np.int64)
+        # Write the position of each token that begins a document, and 0 everywhere else. A running
+        # maximum then gives each token the first position of its document.
+        begins = np.zeros(shape, np.int64)  # (…, sequence_length)
         follows_end = ends[..., :-1]
         begins[..., 1:] = follows_end * self._range[1:]
         begins = np.maximum.accumulate(begins, axis=-1)
@@ -200,6 +201,7 @@ class SampleForm:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
         causal = self._causal
         if not self.reset_attention or ends is None:
+            # Megatron-LM shares one mask only if no option depends on ends of documents.
             if self.looks_for_eod:
                 shape_of_masks = (*shape[:-1], *causal.shape)
                 return np.broadcast_to(causal, shape_of_masks).copy()
@@ -217,7 +219,12 @@ class SampleForm:
 
 
 def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array of some shape whose rows are copies of the values."""
+    """Return an array whose rows are copies of some values.
+
+    Args:
+        values: Shape (sequence_length,).
+        shape: Shape of the result, (…, sequence_length).
+    """
     if len(shape) == 1:
         return values.copy()
     return np.broadcast_to(values, shape).copy()

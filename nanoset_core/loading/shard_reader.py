@@ -207,9 +207,14 @@ def _shards_of_rank(
 ) -> list[_RankShard]:
     """Return the shards of a rank, in order.
 
+    Args:
+        rows: The shards of the manifest.
+        division: The rank, and what happens if ranks would have different numbers of samples.
+        manifest: Path of the manifest, for messages.
+
     Raises:
-        ConfigError: The ranks have different numbers of samples, and `uneven` is `raise`; or one
-            has none.
+        ConfigError: The ranks have different numbers of samples, and `uneven` is `raise`; or a rank
+            has none, and `uneven` is not `keep`.
     """
     world_size = division.world_size
     rank_rows = rows[division.rank :: world_size]
@@ -227,18 +232,25 @@ def _shards_of_rank(
         raise _uneven_error(f"{len(rows):,} tars for {world_size:,} ranks", least, most, manifest)
 
     # Take shards until there are enough samples, if necessary from the start again.
-    missing = least if division.uneven == "drop" else most
-    taken: list[_RankShard] = []
+    n_missing = least if division.uneven == "drop" else most
+    chosen: list[_RankShard] = []
     for shard in cycle(shards):
-        taken.append(shard._replace(taken=min(shard.samples, missing)))
-        missing -= shard.samples
-        if missing <= 0:
+        chosen.append(shard._replace(taken=min(shard.samples, n_missing)))
+        n_missing -= shard.samples
+        if n_missing <= 0:
             break
-    return taken
+    return chosen
 
 
 def _uneven_error(division: str, least: int, most: int, manifest: Path) -> ConfigError:
-    """Return the error for ranks with `least` to `most` samples."""
+    """Return the error for ranks with different numbers of samples.
+
+    Args:
+        division: How many tars and ranks there are.
+        least: Samples of the rank with the fewest.
+        most: Samples of the rank with the most.
+        manifest: Path of the manifest.
+    """
     more_tars = (
         "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"
     )
@@ -248,7 +260,7 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
             f"{most:,}) or 'keep'; or {more_tars}"
         )
     else:
-        remedy = f"{more_tars}; uneven='keep' takes them as they are"
+        remedy = f"{more_tars}; uneven='keep' reads all tars in spite of this"
     return ConfigError(
         "the ranks have different numbers of samples: distributed training would hang at the end",
         where=manifest,

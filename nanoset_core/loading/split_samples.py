@@ -1,4 +1,4 @@
-"""What the samples of one dataset and those of a blend have in common."""
+"""Base class of the samples of a split, whether they come from one dataset or from a blend."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SplitSamples:
 
     @property
     def unique_description_hash(self) -> str:
-        """The md5 of this text."""
+        """The md5 of `unique_description`."""
         return self._part.hash if self._part else ""
 
     @property
@@ -109,23 +109,23 @@ class SplitSamples:
         raise NotImplementedError
 
     def _boundaries(self, positions: NDArray[np.int64]) -> NDArray[np.int32] | None:
-        """Return where documents begin in many samples, if the settings ask for it."""
+        """Return where documents begin in many samples, or None if samples do not contain it."""
         return self.cu_seqlens(positions) if self._form.by_document else None
 
     def _position(self, index: int) -> int:
-        """Return an index as an integer, after a check that there is such a sample."""
+        """Return an index as an integer, after a check that the sample exists."""
         position = operator.index(index)
         if not -self._count <= position < self._count:
             raise self._no_such_sample(position)
         return position
 
     def _positions_or_first(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
-        """Return indices as an array, with 0 for each None, for which a trainer wants padding."""
+        """Return indices as an array of int64; None, which requests padding, becomes 0."""
         positions = [self._position(0 if index is None else index) for index in indices]
         return np.array(positions, np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return indices as an array of int64, after a check that there are such samples."""
+        """Return indices as an array of int64, after a check that the samples exist."""
         positions = np.asarray(indices)
         if positions.size == 0:
             return np.empty(0, np.int64)

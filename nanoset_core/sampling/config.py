@@ -237,18 +237,21 @@ class NanosetConfig:
         )
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """Return a copy in which some of the options `MASKS` are true, and all others false.
+        """Return a copy of the configuration in which exactly these mask options are set.
 
         Args:
-            masks: Options that are true.
+            masks: Names of the options to set, of those in `MASKS`; all others are reset.
             eod_token: Id of the end-of-document token; None keeps that of the configuration.
 
         Raises:
-            ConfigError: The trainer does not have an option, or one needs another option or an
-                end-of-document token.
+            ConfigError: The preset's samples cannot have one of the masks, or a mask needs another
+                option or an end-of-document token that is not set.
         """
-        has_masks = self.rules.sample_form not in ("text", "input_ids")
-        if not has_masks and not set(masks) <= set(self.rules.masks):
+        # Samples that are plain tokens, without labels or a loss mask, can only have the masks of
+        # the preset's trainer. All other samples can have any mask.
+        has_only_tokens = self.rules.sample_form in ("text", "input_ids")
+        unsupported_masks = set(masks) - set(self.rules.masks)
+        if has_only_tokens and unsupported_masks:
             raise ConfigError(
                 "samples of this trainer are tokens, without such masks",
                 where=", ".join(masks),
