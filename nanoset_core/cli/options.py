@@ -95,17 +95,25 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
 
 
 def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    """Return the path of the nanoset.yaml that --config names, or that is found without it.
+    """Return the path of the project's nanoset.yaml.
 
-    Without --config, it is the one in the current folder or, as with git, in the nearest folder
-    above. The latter is printed, since a user may not expect it.
+    --config names the file or its folder. Without --config, the file is looked for in the current
+    folder and then, as git does, in the folders above. If it is found above, its path is printed,
+    since a user may not expect it.
+
+    Returns:
+        The path; the file need not exist.
     """
     if os.path.isdir(value):
         return value / CONFIG_FILE
-    is_default = context.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
-    is_needed = context.params.get("prefix") is None  # `verify PREFIX` reads none
-    if not is_default or not is_needed or os.path.exists(value):
+
+    # `nanoset verify PREFIX` checks files that belong to no project.
+    has_no_project = context.params.get("prefix") is not None
+    source = context.get_parameter_source(parameter.name or "")
+    is_given = source is not ParameterSource.DEFAULT
+    if is_given or has_no_project or os.path.exists(value):
         return value
+
     for folder in Path.cwd().parents:
         file = folder / value
         if os.path.isfile(file):

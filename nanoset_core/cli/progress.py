@@ -28,14 +28,15 @@ line.
 GOES_ON = " …"
 """Ends a line on work that begins."""
 LINE_SECONDS = 30.0
-"""Between two lines on one piece of work, if there is no terminal."""
+"""Time between two lines on one piece of work, if there is no terminal."""
 FRAMES_PER_SECOND = 4
 _REPEAT_SECONDS = 600.0
-"""Between two lines on something that is waited for, if there is no terminal."""
+"""Time between two lines on something that is waited for, if there is no terminal."""
 _BAR_COLUMNS = 20
 _LABEL_COLUMNS = 12
 """A label is not made narrower than this to keep a bar."""
 _UNKNOWN = "-:--:--"
+"""Printed in place of a remaining time that cannot be estimated yet."""
 
 
 @contextmanager
@@ -59,6 +60,7 @@ def _is_interactive(stream: TextIO) -> bool:
 
 @contextmanager
 def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
+    """Yield the callbacks of `progress_bars` that draw on a terminal."""
     # Importing rich takes longer than a small job whose output is no terminal.
     from rich.console import Console, ConsoleDimensions
     from rich.live import Live
@@ -67,7 +69,7 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
     bars = _Bars(lambda: console.width, is_unicode=console.encoding.startswith("utf"))
 
     def frame() -> RenderableType:
-        # rich would ask descriptors 0 to 2 for the size, of which Dagster redirects two.
+        # rich would ask descriptors 0 to 2 for the size; Dagster redirects two of them.
         columns, rows = _terminal_size(stream)
         if columns and rows:
             console.size = ConsoleDimensions(columns, rows)
@@ -81,8 +83,10 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
             console.print(visible(progress.name), highlight=False, markup=False, soft_wrap=True)
 
     def say(line: str) -> None:
-        bars.begin(line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "")
-        if not line.endswith(GOES_ON):
+        if line.endswith(GOES_ON):
+            bars.begin(line.removesuffix(GOES_ON))
+        else:
+            bars.begin("")
             console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
         live.refresh()
 
@@ -107,7 +111,7 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
 
 
 class _Bars:
-    """Running work as lines that fit the terminal: a bar for each piece of work, and its figures."""
+    """Running work as lines that fit the terminal: for each piece of work a bar and its figures."""
 
     def __init__(self, width: Callable[[], int], *, is_unicode: bool) -> None:
         """Create bars without any work.
@@ -140,23 +144,26 @@ class _Bars:
             self._works.clear()
 
     def update(self, progress: Progress) -> bool:
-        """Show how far a piece of work has come, or which of several steps begins.
+        """Show how far a piece of work has come, or that a step of a build begins.
 
         Returns:
-            Whether it was not shown before.
+            Whether a step or a piece of work appears that was not shown before.
         """
         if progress.stage == STEP:
-            self.begin(f"{step_count(progress)}{progress.name}", step_count(progress))
+            count = step_count(progress)
+            self.begin(f"{count}{progress.name}", count)
             return True
+
         label = work_label(progress)
+        is_running = progress.done < progress.total
         with self._lock:
-            self.watch.figures(progress)  # notes when the work began
+            self.watch.observe(progress)
             is_new = label not in self._works
-            if progress.done < progress.total:
+            if is_running:
                 self._works[label] = progress
             else:
                 self._works.pop(label, None)
-        return is_new and progress.done < progress.total
+        return is_running and is_new
 
     def frame(self) -> RenderableType:
         """Return what the terminal shows now."""
@@ -232,7 +239,7 @@ def bar_line(
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
-    """Return a bar of some columns, of which a share is filled."""
+    """Return a bar that is as wide as `columns`, filled up to a share."""
     n_filled = round(columns * min(share, 1))
     if is_unicode:
         return "━" * n_filled + "╌" * (columns - n_filled)
@@ -240,7 +247,7 @@ def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
 
 
 def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
-    """Return a text that takes less than `width` columns; a mark shows where it was cut.
+    """Return a text that takes less than `width` columns; a mark replaces what was cut off.
 
     Args:
         text: The text.
@@ -265,6 +272,7 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def _lines(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
+    """Yield the callbacks of `progress_bars` that print lines."""
     lines = Lines(stream)
     ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
     ticker.start()
@@ -297,7 +305,7 @@ class Lines:
         self._since = 0.0
 
     def listen(self, progress: Progress) -> None:
-        """Take note of progress."""
+        """Print a report on progress at once if it is a note or a wait; otherwise remember it."""
         if progress.stage == WAITING:
             self._wait(progress)
         elif progress.stage == NOTE:
@@ -306,7 +314,7 @@ class Lines:
         elif progress.stage == STEP:
             self._begin(f"{step_count(progress)}{progress.name}")
         elif progress.done < progress.total:
-            self._watch.figures(progress)
+            self._watch.observe(progress)
             self._works[work_label(progress)] = progress
         else:
             self._works.pop(work_label(progress), None)
@@ -330,6 +338,7 @@ class Lines:
         self._print(line)
 
     def _begin(self, about: str) -> None:
+        """Remember which work begins; `repeat` prints it until there is progress."""
         self._works.clear()
         self._about = about
         self._since = time.monotonic()

@@ -49,6 +49,10 @@ class Watch:
         self._printed.add(note.name)
         return is_new
 
+    def observe(self, progress: Progress) -> None:
+        """Take note of a report: the first one on a piece of work starts its clock."""
+        self._start(progress)
+
     def describe(self, progress: Progress) -> str:
         """Return one line that says how far and how fast work is, and how long it will still take."""
         share = progress.done / progress.total if progress.total else 1.0
