@@ -1,7 +1,7 @@
 """Find where a large file of lines is cut into pieces, by small reads instead of reading all of it.
 
-A piece ends with a line. A cut is looked for from a given byte on, in windows of 64 KiB that are
-doubled as long as there is no line end in them.
+A piece ends with a line. To find the first line end after some position, the file is read from
+there in windows: the first one has 64 KiB, and each further one twice as much, up to 8 MiB.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ _MAX_WINDOW_BYTES = 8 << 20
 def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
     """Yield where the pieces of a file end, except the last one.
 
-    A piece ends with the first line that ends at `piece_bytes` bytes of it or later. So each cut
-    depends on the one before.
+    A piece ends as soon as it has `piece_bytes` bytes or more and its last line is complete. So
+    each cut depends on the one before.
 
     Args:
         probe: Reads the file.
         size: Bytes of the file.
         piece_bytes: Least size of a piece.
+
+    Yields:
+        Byte after the last one of each piece.
     """
     start = 0
     while size - start > piece_bytes:
@@ -39,23 +42,31 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     """Return where the pieces of a file end, except the last one, looking for all cuts at once.
 
-    For each multiple of `piece_bytes`, the file is cut at the first line end there or after it. No
-    cut depends on another one. A line that is longer than a piece takes the place of the cuts in
-    it.
+    For each multiple m of `piece_bytes`, the file is cut at the first line end in
+    [m, m + piece_bytes). If one long line covers this range, there is no cut in it. So no cut
+    depends on another one.
+
+    For example, a file of 45 bytes has lines that end before bytes 4, 13, 38, 41 and 45. With
+    `piece_bytes` 10, its cuts are 13, 38 and 41: no line ends in [20, 30).
 
     Args:
         probe: Reads the file.
         size: Bytes of the file.
-        piece_bytes: About the size of a piece.
+        piece_bytes: Distance of two positions from which a cut is looked for; about the size of a
+            piece, if lines are much shorter.
+
+    Returns:
+        Byte after the last one of each piece, ascending.
     """
 
-    def cut_after(position: int) -> int | None:
-        # Not beyond the next multiple: what is after it belongs to the next cut.
-        return line_end(probe, position, min(position + piece_bytes, size - 1))
+    def find_cut(start: int) -> int | None:
+        # The last byte of the file is left out: a cut after it would leave an empty piece.
+        stop = min(start + piece_bytes, size - 1)
+        return line_end(probe, start, stop)
 
-    # A line feed at one of these positions ends exactly at a multiple of `piece_bytes`.
-    positions = range(piece_bytes - 1, size - 1, piece_bytes)
-    cuts = in_parallel(cut_after, positions)
+    # A cut is the byte after a line feed. So the search for one at m or later starts at m - 1.
+    starts = range(piece_bytes - 1, size - 1, piece_bytes)
+    cuts = in_parallel(find_cut, starts)
     return [cut for cut in cuts if cut is not None]
 
 
