@@ -26,7 +26,7 @@ import dagster as dg
 from nanoset_assets.dagster_compat import is_run_loading, remember_for_runs, remembered_for_run
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
-from nanoset_core.records.parsing import parse_yaml
+from nanoset_core.records.yaml_text import parse_yaml
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.untrusted import Multiline, visible
 

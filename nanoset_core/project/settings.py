@@ -18,15 +18,10 @@ from nanoset_core.project.running import (
     automation_errors,
     executor_errors,
 )
-from nanoset_core.records.parsing import (
-    CONFIG_FILE,
-    FrozenDict,
-    Parser,
-    broken,
-    located,
-    read_yaml,
-)
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.parsing import CONFIG_FILE, Parser, broken
 from nanoset_core.records.settings import NOT_A_KEY, Range
+from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
 from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors

@@ -1,19 +1,27 @@
-"""YAML and plain values → frozen dataclasses, with an error for each unknown key, wrong type and
-number in no range.
+"""Convert plain values, such as those of a YAML file, to frozen dataclasses.
+
+A dataclass declares the keys of a mapping: its fields have the keys' names and types, and may have
+defaults. For example, `{count: 3}` becomes `Spec(count=3, name="a")` by
+
+    @dataclass(frozen=True)
+    class Spec:
+        count: Annotated[int, Range(1, 10)]
+        name: str = "a"
+
+Unknown keys, missing keys, values of a wrong type and numbers out of range are errors. All of them
+are collected, so that a user sees every mistake of a file at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from nanoset_core.errors import ConfigError, closest_name, combined, joined_lines
+from nanoset_core.errors import ConfigError, closest_name, combined
+from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.settings import (
     Range,
     alternatives,
@@ -26,225 +34,233 @@ from nanoset_core.records.settings import (
     range_of,
 )
 from nanoset_core.records.text import format_number
-from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 CONFIG_FILE = "nanoset.yaml"
-"""Name of a project's settings."""
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+"""Name of the file with a project's settings."""
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,3}")
+"""Numbers such as 10e9. YAML 1.1 takes them for text, since they lack a point or a sign."""
 _PLAIN = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""Characters that YAML can write as escapes, and that no path, name or UTF-8 file holds."""
-_SHOWN_CHARACTERS = 500
-"""Of a value that is wrong, as many are shown."""
-MOST_BYTES = 16 << 20
-"""A larger file is no file of settings."""
-MOST_VALUES = 100_000
-"""That a file may hold, with each alias and each merge key (`<<`) counted as what it stands for."""
-MOST_DEPTH = 100
-"""Of values within values."""
-_MOST_DIGITS = 64
-"""Of a whole number; Python shows none of more than 4,300 digits."""
-_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
-
-
-class FrozenDict(dict[Key, Value]):
-    """A dict whose changing methods raise TypeError, so that a frozen dataclass is frozen all the
-    way down.
-
-    A dict and not a `types.MappingProxyType`, which json, pickle, copy and `dataclasses.asdict`
-    refuse.
-    """
-
-    __slots__ = ()
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "this dictionary cannot be changed: build a new one, such as {**old, key: value}"
-        )
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(self),)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
-def freeze(value: Any) -> Any:
-    """Return a plain value with every dictionary in it frozen and every list a tuple."""
-    if isinstance(value, dict):
-        return FrozenDict({key: freeze(item) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        return tuple(freeze(item) for item in value)
-    return value
+"""Type of a value for a field that is declared as `Any`."""
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+"""Characters that YAML can express by escapes, but that no path, name or UTF-8 file can contain."""
+_MAX_SHOWN_CHARACTERS = 500
+"""Wrong values are cut to this length in messages."""
 
 
 def parse(hint: Any, value: object, path: str, where: object) -> Any:
-    """Return a plain value in the type that a hint asks for.
+    """Return a plain value converted to the type that a hint asks for.
+
+    Mappings become dataclasses or `FrozenDict`, and lists become tuples.
 
     Args:
-        hint: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping,
-            other dataclasses, unions of those, or Any (then: any plain value); numbers may be
-            `Annotated` with a `Range`. Mappings become FrozenDict, lists tuples. Or the type of
-            such a field.
-        value: what the file holds.
-        path: the key's path so far, such as "nanosets.web"; "" at the top.
-        where: the file, for messages.
+        hint: A dataclass, or another type that its fields may have: str, int, float, bool, Literal,
+            None, tuple, Mapping, unions of these, and Any for any plain value. Numbers may be
+            `Annotated` with a `Range`.
+        value: Value that was read from a file.
+        path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
+        where: The file, for messages.
 
     Raises:
-        ConfigError: unknown or missing keys, values of a wrong type, or numbers out of range; all
-            of them.
+        ConfigError: Keys are unknown or missing, or values have a wrong type or are out of range.
+            The error lists all mistakes.
     """
     parser = Parser(where)
-    found = parser.read(hint, value, path)
+    result = parser.read(hint, value, path)
     if parser.errors:
         raise combined(parser.errors, where)
-    return found
+    return result
 
 
 class Parser:
-    """Converts values and collects the errors found on the way; with errors, what it returns is not
-    to be used.
+    """Converts plain values to typed ones, and collects the mistakes in `errors`.
+
+    If there are errors, the results of `read` must not be used.
     """
 
     def __init__(self, where: object) -> None:
+        """Start without errors.
+
+        Args:
+            where: The file, for messages.
+        """
         self.errors: list[ConfigError] = []
         self._where = where
 
     def read(self, hint: Any, value: object, path: str) -> Any:
-        """Return a value in the type of a hint."""
+        """Return a value converted to the type that a hint asks for; see `parse`."""
         try:
             return self._value(hint, value, path)
         except RecursionError:
             return self._report(
-                "a value holds itself", "", "remove the YAML alias that makes it so"
+                "a value holds itself", "", remedy="remove the YAML alias that makes it so"
             )
 
     def _value(self, hint: Any, value: Any, path: str) -> Any:
+        """Return a value converted to the first alternative of a hint that it fits."""
         kind = next((kind for kind in alternatives(hint) if _fits(kind, value)), None)
-        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
-        if kind is None or (origin is Literal and value not in arguments):
-            asked = hint if kind is None else kind
-            what = (
-                "this value is not known"
-                if get_origin(asked) is Literal
-                else "this value has the wrong type"
-            )
-            found = (
-                "no value"
-                if value is None
-                else f"{_shortened(repr(value))} ({type(value).__name__})"
-            )
-            return self._report(what, path, _remedy(asked, value), found, describe(asked))
-        if isinstance(value, str) and _NO_TEXT.search(value) is not None:
-            what, remedy = (
-                "this text holds a character that no name and no file can hold",
-                "remove the escape",
-            )
+        if kind is None:
+            return self._wrong_value(hint, value, path)
+        plain_kind = bare(kind)  # without its range
+        origin = get_origin(plain_kind)
+        arguments = get_args(plain_kind)
+        if origin is Literal and value not in arguments:
+            return self._wrong_value(kind, value, path)
+        if isinstance(value, str) and _UNWRITABLE.search(value) is not None:
             return self._report(
-                what,
+                "this text holds a character that no name and no file can hold",
                 path,
-                remedy,
-                ascii(_shortened(value)),
-                "text without NUL and halves of surrogates",
+                found=ascii(_shortened(value)),
+                expected="text without NUL and halves of surrogates",
+                remedy="remove the escape",
             )
+
         if kind is Any:
             return self._value(_PLAIN, value, path)
-        if bare(kind) is float:
-            value = _number(value)
         if origin is tuple:
+            items = enumerate(value)
             return tuple(
-                self._value(arguments[0], item, f"{path}[{index}]")
-                for index, item in enumerate(value)
+                self._value(arguments[0], item, f"{path}[{index}]") for index, item in items
             )
         if isinstance(value, Mapping):
-            return (
-                self._mapping(arguments, value, path)
-                if origin is Mapping
-                else self._section(kind, value, path)
-            )
-        between = range_of(kind)
-        if between is not None and value not in between:
-            self.errors.append(out_of_range(between, value, f"{self._where}: {path}"))
-        return float(value) if bare(kind) is float else value
+            if origin is Mapping:
+                return self._mapping(arguments, value, path)
+            return self._section(kind, value, path)
+
+        if plain_kind is float:
+            value = _number(value)
+        value_range = range_of(kind)
+        if value_range is not None and value not in value_range:
+            self.errors.append(out_of_range(value_range, value, f"{self._where}: {path}"))
+        return float(value) if plain_kind is float else value
+
+    def _wrong_value(self, hint: Any, value: object, path: str) -> None:
+        """Report a value that does not have the type, or is none of the choices, of a hint."""
+        what = "this value has the wrong type"
+        if get_origin(hint) is Literal:
+            what = "this value is not known"
+        found = "no value"
+        if value is not None:
+            found = f"{_shortened(repr(value))} ({type(value).__name__})"
+        self._report(what, path, found=found, expected=describe(hint), remedy=_remedy(hint, value))
 
     def _section(self, kind: type[DataclassInstance], value: Mapping[Any, Any], path: str) -> Any:
-        fields, given = {key_of(field): (field, hint) for field, hint in own_fields(kind)}, {}
-        misspelt = [self._unknown(str(key), fields, path) for key in value if key not in fields]
-        for name, (field, hint) in fields.items():
-            inner, is_null = (
-                f"{path}.{name}" if path else name,
-                name in value and value[name] is None,
-            )
+        """Return a mapping as a dataclass, or None if any error has been reported so far."""
+        fields = {key_of(field): (field, hint) for field, hint in own_fields(kind)}
+
+        # A key that is missing is not reported if an unknown key is probably a misspelling of it.
+        misspelt = set()
+        for key in value:
+            if key not in fields:
+                misspelt.add(self._unknown(str(key), fields, path))
+
+        arguments = {}
+        for key, (field, hint) in fields.items():
+            inner_path = f"{path}.{key}" if path else key
+            is_given = key in value
+            is_null = is_given and value[key] is None
             may_be_null = hint is Any or type(None) in alternatives(hint)
-            if name in value and (may_be_null or not is_null or not is_required(field)):
-                given[field.name] = self._value(hint, value[name], inner)
-            elif is_required(field) and name not in misspelt:
-                words, explained = describe(hint), field_help(kind, field.name)
-                expected = f"{explained.rstrip('.')} ({words})" if explained else words
-                what, remedy = (
-                    ("this key has no value", "write")
-                    if is_null
-                    else ("a key is missing", "add it:")
-                )
-                example = f'"{name}: {field.metadata.get("example", "…")}"'
-                self._report(
-                    what, inner, f"{remedy} {example}", "no value" if is_null else None, expected
-                )
-        return None if self.errors else kind(**given)
+            if is_given and (may_be_null or not is_null or not is_required(field)):
+                arguments[field.name] = self._value(hint, value[key], inner_path)
+            elif is_required(field) and key not in misspelt:
+                self._missing(kind, field, hint, inner_path, is_null=is_null)
+        return None if self.errors else kind(**arguments)
+
+    def _missing(
+        self,
+        kind: type[DataclassInstance],
+        field: dataclasses.Field[Any],
+        hint: Any,
+        path: str,
+        *,
+        is_null: bool,
+    ) -> None:
+        """Report a required key that is missing, or has no value.
+
+        Args:
+            kind: The dataclass.
+            field: Its field.
+            hint: Type of the field.
+            path: Path of the key.
+            is_null: Whether the key is there, but without a value.
+        """
+        expected = describe(hint)
+        explanation = field_help(kind, field.name)
+        if explanation:
+            expected = f"{explanation.rstrip('.')} ({expected})"
+
+        example = f'"{key_of(field)}: {field.metadata.get("example", "…")}"'
+        if is_null:
+            self._report(
+                "this key has no value",
+                path,
+                found="no value",
+                expected=expected,
+                remedy=f"write {example}",
+            )
+        else:
+            self._report("a key is missing", path, expected=expected, remedy=f"add it: {example}")
 
     def _mapping(
         self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str
     ) -> FrozenDict[str, Any]:
-        names = get_args(arguments[0])  # of a Literal
-        found = {}
+        """Return a mapping whose keys are names that the user chooses, or choices.
+
+        Args:
+            arguments: The types of keys and values.
+            value: The mapping.
+            path: Path of its key.
+        """
+        key_hint, value_hint = arguments
+        choices = get_args(key_hint)  # of a Literal; empty for other types
+        result = {}
         for key, item in value.items():
-            inner = f"{path}.{key}"
-            if type(key) is str and _NO_TEXT.search(key) is not None:
+            inner_path = f"{path}.{key}"
+            if type(key) is not str:
+                self._report(
+                    "this key has the wrong type",
+                    inner_path,
+                    found=f"{_shortened(repr(key))} ({type(key).__name__})",
+                    expected="text",
+                    remedy=f'put it in quotes: "{key}"',
+                )
+            elif _UNWRITABLE.search(key) is not None:
                 self._report(
                     "this key holds a character that no name can hold",
                     path,
-                    "remove the escape",
-                    ascii(key),
+                    found=ascii(key),
+                    remedy="remove the escape",
                 )
-            elif type(key) is not str:
-                kind = f"{_shortened(repr(key))} ({type(key).__name__})"
-                self._report(
-                    "this key has the wrong type", inner, f'put it in quotes: "{key}"', kind, "text"
-                )
-            elif names and key not in names:
-                self._unknown(key, names, path)
+            elif choices and key not in choices:
+                self._unknown(key, choices, path)
             else:
-                found[key] = self._value(arguments[1], item, inner)
-        return FrozenDict(found)
+                result[key] = self._value(value_hint, item, inner_path)
+        return FrozenDict(result)
 
     def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
-        """Report a key that is not known; return the one that is probably meant."""
+        """Report an unknown key, and return the known key that is probably meant, if any."""
         names = list(known)
         meant = closest_name(key, names)
-        remedy, inner = (
-            f"did you mean {meant!r}?" if meant else "remove it",
+        self._report(
+            "this key is not known",
             f"{path}.{key}" if path else key,
+            expected=f"one of {', '.join(names)}",
+            remedy=f"did you mean {meant!r}?" if meant else "remove it",
         )
-        self._report("this key is not known", inner, remedy, None, f"one of {', '.join(names)}")
         return meant
 
     def _report(
         self,
         what: str,
         path: str,
-        remedy: str,
+        *,
         found: str | None = None,
         expected: str | None = None,
+        remedy: str,
     ) -> None:
+        """Add an error about the value at a path; an empty path is the whole file."""
         where = f"{self._where}: {path}" if path else self._where
         self.errors.append(
             ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
@@ -252,41 +268,57 @@ class Parser:
 
 
 Rule = tuple[object, str, str, object]
-"""(whether it is broken, its name, key, what was found)."""
+"""A rule that settings have to follow, for `broken`.
+
+The items are: whether it is broken (as by `bool`), its name, the key, and what was found.
+"""
 
 
 def broken(where: str, texts: Mapping[str, Sequence[str]], *rules: Rule) -> Iterator[ConfigError]:
     """Yield an error for each rule that is broken.
 
     Args:
-        where: what comes before the keys.
-        texts: name of a rule → (what is wrong, remedy), and what is expected where that says more.
-        rules: all of them.
+        where: Text in front of the keys, such as the file and the section.
+        texts: Name of a rule → what is wrong, the remedy and, optionally, what is expected.
+        rules: The rules.
     """
     for is_broken, name, key, found in rules:
-        if is_broken:
-            what, remedy, *more = texts[name]
-            yield ConfigError(
-                what,
-                where=where + key,
-                found=found,
-                expected=more[0] if more else None,
-                remedy=remedy,
-            )
+        if not is_broken:
+            continue
+        what, remedy, *more = texts[name]
+        expected = more[0] if more else None
+        yield ConfigError(what, where=where + key, found=found, expected=expected, remedy=remedy)
 
 
-def out_of_range(between: Range, value: float, where: object) -> ConfigError:
-    """Return the error for a number that is not in a range."""
-    bound = between.low if value < between.low or between.high is None else between.high
-    remedy = f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}"
+def out_of_range(value_range: Range, value: float, where: object) -> ConfigError:
+    """Return the error for a number that is not in a range.
+
+    Args:
+        value_range: The range.
+        value: The number.
+        where: Place of the number.
+    """
+    if value < value_range.low or value_range.high is None:
+        bound = value_range.low
+    else:
+        bound = value_range.high
+    direction = "more" if value < value_range.low else "less"
     return ConfigError(
-        "this value is out of range", where=where, found=value, expected=str(between), remedy=remedy
+        "this value is out of range",
+        where=where,
+        found=value,
+        expected=str(value_range),
+        remedy=f"set it to {format_number(bound)} or {direction}",
     )
 
 
 def _fits(hint: Any, value: object) -> bool:
-    """Whether a value is of the kind that a type has in YAML: a mapping, a list, text, a number …"""
-    kind, origin = bare(hint), get_origin(bare(hint))
+    """Return whether a value has the form that a type has in YAML, such as a list for a tuple.
+
+    The items of lists and mappings, and the choices of a Literal, are not looked at.
+    """
+    kind = bare(hint)
+    origin = get_origin(kind)
     if dataclasses.is_dataclass(kind) or origin is Mapping:
         return isinstance(value, Mapping)
     if origin is tuple:
@@ -294,277 +326,49 @@ def _fits(hint: Any, value: object) -> bool:
     if origin is Literal:
         return type(value) is str
     if kind is float:
-        value = _number(value)
-        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+        number = _number(value)
+        # Infinity and NaN are not numbers that a setting can have. A bool is not an int here.
+        return type(number) in (int, float) and abs(number) <= sys.float_info.max
     return kind is Any or type(value) is kind
 
 
 def _number(value: Any) -> Any:
-    """Return 10e9, which YAML takes for text, as a number."""
-    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+    """Return text such as "10e9", which YAML does not take for a number, as a number."""
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    return value
 
 
 def _remedy(hint: Any, value: object) -> str:
-    """What to do about the mistakes that YAML invites."""
+    """Return what to do about a value that does not fit a hint, for mistakes that YAML invites."""
     kinds = [bare(kind) for kind in alternatives(hint)]
+    takes_tuple = any(get_origin(kind) is tuple for kind in kinds)
     if value is None:
         return "give it a value, or remove the key"
     if isinstance(value, str) and (int in kinds or float in kinds):
-        return f"write {describe(hint)}, without quotes (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
+        return (
+            f"write {describe(hint)}, without quotes "
+            "(YAML takes 1e-3 for text, and 1.0e-3 for a number)"
+        )
     if str in kinds and isinstance(value, Mapping) and len(value) == 1:
-        (name, inner), *_ = value.items()
-        return f"write the keys without the dashes of a list, as one mapping: {{{name}: {_shortened(str(inner))}, …}}"
+        # An item of a list such as `- web: 2`, which looks like an entry of a mapping.
+        name, inner = next(iter(value.items()))
+        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
+        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
     if str in kinds and not isinstance(value, Mapping | list | str):
         return f'put it in quotes: "{_shortened(str(value))}"'
-    if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):
+    if takes_tuple and isinstance(value, str):
         return f"put it in brackets: [{_shortened(value)}]"
     if get_origin(hint) is Literal:
         meant = closest_name(str(value), map(str, get_args(hint)))
-        return f"did you mean {meant!r}?" if meant is not None else "choose one of these"
+        return "choose one of these" if meant is None else f"did you mean {meant!r}?"
     if int in kinds and isinstance(value, float) and value.is_integer():
         return f"write it without a fraction: {value:.0f}"
     return f"write {describe(hint)}"
 
 
 def _shortened(text: str) -> str:
-    """Return the first characters of what a file holds, for a message."""
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
-    """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where:
-    "file:line: key").
-    """
-    import yaml
-
-    root = yaml.compose(text)
-    lines = {"": 1} if root is None else dict(_lines(root, "", root.start_mark.line + 1, set()))
-    located_errors = []
-    for error in errors:
-        place, mark, key = (error.where or "").partition(f"{file}: ")
-        if mark and not place:
-            line = lines[_nearest(key, lines)]
-            located_errors.append((line, error.at(f"{file}:{line}: {key}")))
-        else:
-            located_errors.append((0, error))
-    located_errors.sort(key=lambda pair: pair[0])
-    return combined([error for _, error in located_errors], file)
-
-
-def _nearest(key: str, lines: Mapping[str, int]) -> str:
-    """Return the longest path of a key that is known and at or above another one; "" is above all."""
-    ends = [match.start() for match in re.finditer(r"[.[]", key)]
-    for end in (len(key), *reversed(ends)):
-        if key[:end] in lines:
-            return key[:end]
-    return ""
-
-
-def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield (path of a key such as `nanosets.web.phases[1].until`, its line, from 1), what is named
-    twice once.
-    """
-    yield path, line
-    if isinstance(node.value, str) or id(node) in seen:
-        return
-    seen.add(id(node))
-    for number, item in enumerate(node.value):
-        if isinstance(item, tuple):
-            yield from _lines(
-                item[1], f"{path}.{item[0].value}".lstrip("."), item[0].start_mark.line + 1, seen
-            )
-        else:
-            yield from _lines(item, f"{path}[{number}]", item.start_mark.line + 1, seen)
-
-
-def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
-    """Read a YAML file → (plain values, which are not to be changed; its text).
-
-    Raises:
-        OSError: it cannot be read.
-        ConfigError: it is not UTF-8, not YAML, has a key twice, or is no regular file.
-    """
-    if file.exists() and not (file.is_file() or file.is_dir()):
-        raise ConfigError(
-            "not a regular file",
-            where=file,
-            found="a pipe or a device",
-            expected="YAML",
-            remedy=remedy,
-        )
-    with file.open("rb") as opened:
-        data = opened.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        found = f"{file.stat().st_size:,} bytes"
-        expected = f"at most {MOST_BYTES:,} bytes of settings"
-        raise ConfigError(
-            "this file is too large", where=file, found=found, expected=expected, remedy=remedy
-        )
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            "not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8"
-        ) from error
-    return parse_yaml(text, file, remedy=remedy), text
-
-
-def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
-    """Return the plain values of a YAML text, which are not to be changed.
-
-    Raises:
-        ConfigError: it is not YAML, has a key twice, or holds too many values or too deep ones.
-    """
-    import yaml
-
-    try:
-        return _parsed(text)
-    except _TooMuchError as error:
-        raise ConfigError(
-            error.what, where=where, found=error.found, expected=error.expected, remedy=remedy
-        ) from error
-    except yaml.MarkedYAMLError as error:
-        raise ConfigError("not YAML", where=where, found=_mistake(error), remedy=remedy) from error
-    except (yaml.YAMLError, *_ERRORS) as error:
-        found = joined_lines(error)[:1000]
-        raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
-
-
-class _TooMuchError(Exception):
-    """A YAML text would unpack to more than any file of settings needs."""
-
-    def __init__(self, what: str, found: str, expected: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.found = found
-        self.expected = expected
-
-
-def _too_many_values(line: int) -> _TooMuchError:
-    """Return the error for more values than `MOST_VALUES`; `line` counts from 0."""
-    found = f"more in line {line + 1}, with what aliases and merge keys stand for"
-    return _TooMuchError(
-        "this unpacks to too many values", found, f"at most {MOST_VALUES:,} values"
-    )
-
-
-def _mistake(error: Any) -> str:
-    """Return in one line what PyYAML says of a mistake, and where: its own text has an excerpt in
-    several lines.
-    """
-    parts = []
-    for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
-        if text:
-            place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-            parts.append(f"{joined_lines(text)}{place}")
-    return "; ".join(parts)[:1000]
-
-
-_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+=:-]*[A-Za-z0-9_./@+=-]|[A-Za-z0-9_./]")
-
-
-def yaml_value(text: str) -> str:
-    """Return a text as it is written into YAML after a key, quoted unless it is plain everywhere."""
-    if _PLAIN_TEXT.fullmatch(text) is not None:
-        import yaml
-
-        if yaml.safe_load(text) == text:
-            return text
-    return json.dumps(text, ensure_ascii=visible(text) != text)
-
-
-@lru_cache(maxsize=2)
-def _parsed(text: str) -> Any:
-    """The value of a text; the last ones are kept, since each run and tick of Dagster reads the
-    same settings.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """PyYAML's, which refuses keys that stand twice, and what unpacks to too much."""
-
-        depth = 0
-        n_values = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            self.n_values += 1
-            if self.n_values > MOST_VALUES:
-                raise _too_many_values(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
-            if self.depth >= MOST_DEPTH:
-                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-                found = f"more in line {mark.line + 1}, column {mark.column + 1}"
-                raise _TooMuchError(
-                    "values are nested too deeply",
-                    found,
-                    f"at most {MOST_DEPTH:,} within each other",
-                )
-            self.depth += 1
-            node = super().compose_node(parent, index)
-            self.depth -= 1
-            return node
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for node_of_key, _ in node.value:
-                if (key := str(node_of_key.value)) in seen:
-                    what = f"the key {key!r} stands twice"
-                    raise yaml.constructor.ConstructorError(
-                        None, None, what, node_of_key.start_mark
-                    )
-                seen.add(key)
-            return super().construct_mapping(node, deep)
-
-        def construct_yaml_int(self, node: Any) -> int:
-            digits = len(node.value)
-            if digits > _MOST_DIGITS:
-                what = f"a whole number of {digits:,} characters, of which at most {_MOST_DIGITS} make sense"
-                raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
-            return int(super().construct_yaml_int(node))
-
-    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
-    loader = Loader(text)
-    root = loader.get_single_node()
-    if root is None:
-        return None
-    _check_size(root)
-    return loader.construct_document(root)
-
-
-def _check_size(root: Any) -> None:
-    """Raise _TooMuchError if a YAML document holds too many values, or one that holds itself.
-
-    Aliases and merge keys share nodes, so that a few hundred bytes can stand for any number of
-    values. Each node is looked at once: the values below it are those of its children, with what is
-    shared counted as often as it is named.
-    """
-    values_below: dict[int, int] = {}
-    unfinished: set[int] = set()
-    pending = [(root, False)]
-    while pending:
-        node, is_counted = pending.pop()
-        children = _children(node)
-        if is_counted:
-            unfinished.discard(id(node))
-            count = 1 + sum(values_below[id(child)] for child in children)
-            if count > MOST_VALUES:
-                raise _too_many_values(node.start_mark.line)
-            values_below[id(node)] = count
-            continue
-        if id(node) in values_below:
-            continue
-        if id(node) in unfinished:
-            found = f"an alias in line {node.start_mark.line + 1}"
-            raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
-        unfinished.add(id(node))
-        pending.append((node, True))
-        pending.extend((child, False) for child in children if id(child) not in values_below)
-
-
-def _children(node: Any) -> list[Any]:
-    """Return the nodes right below one: the items of a list, the keys and values of a mapping."""
-    if isinstance(node.value, str):
-        return []
-    children: list[Any] = []
-    for item in node.value:
-        children.extend(item if isinstance(item, tuple) else [item])
-    return children
+    """Return a text cut to `_MAX_SHOWN_CHARACTERS`, for a message."""
+    if len(text) <= _MAX_SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -14,7 +14,7 @@ from numbers import Real
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.parsing import FrozenDict, freeze
+from nanoset_core.records.frozen import FrozenDict, freeze
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 

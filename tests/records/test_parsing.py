@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.records.parsing import FrozenDict, freeze, parse
+from nanoset_core.records.frozen import FrozenDict, freeze
+from nanoset_core.records.parsing import parse
 from nanoset_core.records.settings import (
     MISSING,
     Range,

@@ -12,7 +12,13 @@ from helpers.command import invoke_nanoset
 from helpers.sample_project import CONFIG
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.parsing import MOST_BYTES, MOST_DEPTH, MOST_VALUES, parse_yaml, read_yaml
+from nanoset_core.records.yaml_text import (
+    MOST_BYTES,
+    MOST_DEPTH,
+    MOST_VALUES,
+    parse_yaml,
+    read_yaml,
+)
 from nanoset_core.stages.handoff.run import read_run
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 

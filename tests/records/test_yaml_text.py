@@ -6,7 +6,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import load_config
-from nanoset_core.records.parsing import located, read_yaml
+from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 
 WRONG = {

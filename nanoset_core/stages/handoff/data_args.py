@@ -11,7 +11,8 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, combined
 from nanoset_core.formats.indexed.identity import check_different_datasets
-from nanoset_core.records.parsing import parse, parse_yaml
+from nanoset_core.records.parsing import parse
+from nanoset_core.records.yaml_text import parse_yaml
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.sampling.presets import get_preset

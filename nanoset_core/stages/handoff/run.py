@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.records.parsing import Parser, located, read_yaml, yaml_value
+from nanoset_core.records.parsing import Parser
 from nanoset_core.records.settings import Range
+from nanoset_core.records.yaml_text import located, read_yaml, yaml_value
 
 RUN = "run.yaml"
 """Name of the file in a handoff."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from nanoset_core.records.parsing import yaml_value
+from nanoset_core.records.yaml_text import yaml_value
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.description import Handoff
 from nanoset_core.stages.handoff.megatron import PREFLIGHT

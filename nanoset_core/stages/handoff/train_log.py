@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.records.parsing import read_yaml
+from nanoset_core.records.yaml_text import read_yaml
 from nanoset_core.stages.handoff.run import RunSpec, checked_run
 from nanoset_core.stages.handoff.steps import Steps
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.parsing import FrozenDict
+from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.splits import plain_sum
 

@@ -18,7 +18,7 @@ from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import config_from
-from nanoset_core.records.parsing import read_yaml, yaml_value
+from nanoset_core.records.yaml_text import read_yaml, yaml_value
 from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.mappings.settings import ContinueSpec

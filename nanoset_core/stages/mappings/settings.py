@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nanoset_core.records.parsing import FrozenDict, freeze
+from nanoset_core.records.frozen import FrozenDict, freeze
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
 from nanoset_core.sampling.descriptions import read_identifiers

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.records.parsing import FrozenDict
+from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName

@@ -20,8 +20,10 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.records.parsing import FrozenDict, parse, read_yaml
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.parsing import parse
 from nanoset_core.records.settings import Range
+from nanoset_core.records.yaml_text import read_yaml
 from nanoset_core.storage.location import Location
 
 

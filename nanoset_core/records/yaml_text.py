@@ -1,0 +1,353 @@
+"""Read and write YAML: files of settings with limits on their size, and lines of mistakes.
+
+YAML has three traps that this module closes. A key that is written twice silently replaces the
+first one, so it is an error here. Aliases let a few hundred bytes stand for billions of values
+("billion laughs"), so the values of a file are counted before they are built. And the errors of
+PyYAML span several lines, so they are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nanoset_core.errors import ConfigError, combined, joined_lines
+from nanoset_core.untrusted import visible
+
+MOST_BYTES = 16 << 20
+"""Limit for the size of a file; a larger one does not contain settings."""
+MOST_VALUES = 100_000
+"""Limit for the values of a file; aliases and merge keys (`<<`) count as what they stand for."""
+MOST_DEPTH = 100
+"""Limit for values that are nested in each other."""
+_MAX_DIGITS = 64
+"""Limit for the length of a whole number; Python cannot print one of more than 4,300 digits."""
+_MAX_ERROR_CHARACTERS = 1000
+"""Errors of PyYAML are cut to this length."""
+_TAG_ERRORS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""Raised by PyYAML, in addition to its own errors, if a tag such as `!!int` is at a wrong value."""
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+=:-]*[A-Za-z0-9_./@+=-]|[A-Za-z0-9_./]")
+"""Text that needs no quotes in YAML, unless it looks like a number, a date or the like."""
+
+
+def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
+    """Read a YAML file.
+
+    Args:
+        file: The file.
+        remedy: What errors say to do.
+
+    Returns:
+        The plain values, which must not be changed, and the text of the file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ConfigError: It is not a file, is too large, is not UTF-8, or see `parse_yaml`.
+    """
+    # Reading a pipe could wait forever. Opening a folder raises an OSError below.
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        raise ConfigError(
+            "this is not a file",
+            where=file,
+            found="a pipe or a device",
+            expected="YAML",
+            remedy=remedy,
+        )
+    with file.open("rb") as opened:
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ConfigError(
+            "this file is too large",
+            where=file,
+            found=f"{file.stat().st_size:,} bytes",
+            expected=f"at most {MOST_BYTES:,} bytes of settings",
+            remedy=remedy,
+        )
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8"
+        ) from error
+    return parse_yaml(text, file, remedy=remedy), text
+
+
+def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
+    """Return the plain values of a YAML text, which must not be changed.
+
+    Args:
+        text: The text.
+        where: Its file, for errors.
+        remedy: What errors say to do.
+
+    Raises:
+        ConfigError: The text is not YAML, has a key twice, or has too many or too deep values.
+    """
+    import yaml
+
+    try:
+        return _parsed(text)
+    except _TooMuchError as error:
+        raise ConfigError(
+            error.what, where=where, found=error.found, expected=error.expected, remedy=remedy
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        found = _mistake(error)
+        raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
+    except (yaml.YAMLError, *_TAG_ERRORS) as error:
+        found = joined_lines(error)[:_MAX_ERROR_CHARACTERS]
+        raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
+
+
+class _TooMuchError(Exception):
+    """A YAML text has more or deeper values than any file of settings needs."""
+
+    def __init__(self, what: str, found: str, expected: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.found = found
+        self.expected = expected
+
+
+def _too_many_values(line: int) -> _TooMuchError:
+    """Return the error for more values than `MOST_VALUES`.
+
+    Args:
+        line: Where they are, counted from 0.
+    """
+    return _TooMuchError(
+        "this unpacks to too many values",
+        f"more in line {line + 1}, with what aliases and merge keys stand for",
+        f"at most {MOST_VALUES:,} values",
+    )
+
+
+def _mistake(error: Any) -> str:
+    """Return PyYAML's explanation of a mistake, and where it is, on one line.
+
+    PyYAML's own message has several lines, with an excerpt of the text.
+    """
+    parts = []
+    for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
+        if not text:
+            continue
+        position = ""
+        if mark is not None:
+            position = f" (line {mark.line + 1}, column {mark.column + 1})"
+        parts.append(f"{joined_lines(text)}{position}")
+    return "; ".join(parts)[:_MAX_ERROR_CHARACTERS]
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> Any:
+    """Return the plain values of a YAML text.
+
+    The last results are cached, since each run and tick of Dagster reads the same settings.
+
+    Raises:
+        _TooMuchError: The text has too many or too deep values.
+        yaml.YAMLError: The text is not YAML.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """PyYAML's loader, with limits, and with an error for a key that occurs twice."""
+
+        depth = 0
+        n_values = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.n_values += 1
+            if self.n_values > MOST_VALUES:
+                raise _too_many_values(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
+            if self.depth >= MOST_DEPTH:
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                raise _TooMuchError(
+                    "values are nested too deeply",
+                    f"more in line {mark.line + 1}, column {mark.column + 1}",
+                    f"at most {MOST_DEPTH:,} within each other",
+                )
+            self.depth += 1
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                key = str(key_node.value)
+                if key in seen:
+                    what = f"the key {key!r} occurs twice"
+                    raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+        def construct_yaml_int(self, node: Any) -> int:
+            n_digits = len(node.value)
+            if n_digits > _MAX_DIGITS:
+                what = (
+                    f"a whole number of {n_digits:,} characters; at most {_MAX_DIGITS} make sense"
+                )
+                raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+            return int(super().construct_yaml_int(node))
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    loader = Loader(text)
+    root = loader.get_single_node()
+    if root is None:
+        return None
+    _check_size(root)
+    return loader.construct_document(root)
+
+
+def _check_size(root: Any) -> None:
+    """Check that a YAML document does not have too many values, nor one that contains itself.
+
+    An alias refers to a node that exists already, so that a node may have several parents. The
+    values below each node are computed once, from those of its children, and count for every
+    parent. For
+
+        a: &x [1, 2]
+        b: [*x, *x]
+
+    the node of `a` has 3 values (a list and two numbers), and that of `b` has 7 (a list and twice
+    the 3 values). Nodes are visited in depth-first order without recursion: a node is put on the
+    stack a second time, below its children, to be counted after them.
+
+    Args:
+        root: Node that PyYAML composed.
+
+    Raises:
+        _TooMuchError: A check failed.
+    """
+    values_below: dict[int, int] = {}  # id of a node → values at and below it
+    unfinished: set[int] = set()  # ids of nodes whose children are being visited
+    pending = [(root, False)]  # (node, whether its children have been counted)
+    while pending:
+        node, are_children_counted = pending.pop()
+        children = _children(node)
+        if are_children_counted:
+            unfinished.discard(id(node))
+            count = 1 + sum(values_below[id(child)] for child in children)
+            if count > MOST_VALUES:
+                raise _too_many_values(node.start_mark.line)
+            values_below[id(node)] = count
+            continue
+
+        if id(node) in values_below:
+            continue
+        if id(node) in unfinished:
+            found = f"an alias in line {node.start_mark.line + 1}"
+            raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
+        unfinished.add(id(node))
+        pending.append((node, True))
+        for child in children:
+            if id(child) not in values_below:
+                pending.append((child, False))
+
+
+def _children(node: Any) -> list[Any]:
+    """Return the child nodes of a node: items of a list, or keys and values of a mapping."""
+    if isinstance(node.value, str):
+        return []
+    children: list[Any] = []
+    for item in node.value:
+        if isinstance(item, tuple):
+            children.extend(item)  # key and value
+        else:
+            children.append(item)
+    return children
+
+
+class _LocatedError(NamedTuple):
+    """An error about a key of a YAML file."""
+
+    line: int
+    """Line of the key, counted from 1; 0 if the error is not about a key of the file."""
+    error: ConfigError
+
+
+def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
+    """Return errors about keys of a YAML file as one error, in the order of the lines.
+
+    The place of an error becomes "file:line: key", if it is "file: key".
+
+    Args:
+        file: The file.
+        text: Its content.
+        errors: At least one error.
+    """
+    import yaml
+
+    root = yaml.compose(text)
+    line_by_key = {"": 1}
+    if root is not None:
+        line_by_key = dict(_lines(root, "", root.start_mark.line + 1, set()))
+
+    located_errors = []
+    for error in errors:
+        before, separator, key = (error.where or "").partition(f"{file}: ")
+        if separator and not before:
+            line = line_by_key[_nearest(key, line_by_key)]
+            located_errors.append(_LocatedError(line, error.at(f"{file}:{line}: {key}")))
+        else:
+            located_errors.append(_LocatedError(0, error))
+    located_errors.sort(key=lambda located_error: located_error.line)
+    return combined([located_error.error for located_error in located_errors], file)
+
+
+def _nearest(key: str, known: Mapping[str, int]) -> str:
+    """Return the path of a key if it is known, or else of its nearest known parent.
+
+    The path of the whole file, "", is always known. A name within a path may contain a dot, so
+    that not every dot divides a parent from a child.
+    """
+    ends = [match.start() for match in re.finditer(r"[.[]", key)]
+    for end in (len(key), *reversed(ends)):
+        if key[:end] in known:
+            return key[:end]
+    return ""
+
+
+def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield (path of a key, its line) for a node and for all that is below it.
+
+    Args:
+        node: Node that PyYAML composed.
+        path: Its path, such as `nanosets.web.phases[1].until`.
+        line: Its line, counted from 1.
+        seen: Ids of nodes that were visited. What an alias refers to is visited once.
+    """
+    yield path, line
+    if isinstance(node.value, str) or id(node) in seen:
+        return
+    seen.add(id(node))
+    for index, item in enumerate(node.value):
+        if isinstance(item, tuple):
+            key_node, value_node = item
+            inner_path = f"{path}.{key_node.value}".lstrip(".")
+            yield from _lines(value_node, inner_path, key_node.start_mark.line + 1, seen)
+        else:
+            yield from _lines(item, f"{path}[{index}]", item.start_mark.line + 1, seen)
+
+
+def yaml_value(text: str) -> str:
+    """Return a text as it is written after a key in YAML, in quotes unless it needs none."""
+    if _PLAIN_TEXT.fullmatch(text) is not None:
+        import yaml
+
+        if yaml.safe_load(text) == text:
+            return text
+    return json.dumps(text, ensure_ascii=visible(text) != text)
