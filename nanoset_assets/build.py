@@ -1,6 +1,11 @@
-"""`nanoset build`: materialise what is missing or stale, in this process.
+"""Build a project in this process: materialise the assets that are missing or stale.
 
-The runs are recorded in the project's Dagster history.
+This is what `nanoset build` does. A build has four phases:
+
+1. Survey: find corpora, register them as partitions, and compare outputs with their inputs.
+2. Select: the outputs that the user chose, and what these need, become a list of runs.
+3. Execute the runs, which are recorded in the project's Dagster history.
+4. Report what was made, what failed, and what was skipped because of it.
 """
 
 from __future__ import annotations
@@ -46,8 +51,9 @@ from nanoset_core.tokenizers.distrust import load_records
 __all__ = ["BuildReport", "build", "dry_run"]
 
 USER_TAG = "user"
-"""On runs: who launched them, in the UI's list of runs."""
+"""On runs: who launched them, as the UI shows it in its list of runs."""
 _RETRIES_TAG = "dagster/max_retries"
+"""On runs: how many times Dagster's daemon retries them."""
 
 
 def build(
@@ -62,25 +68,24 @@ def build(
 ) -> BuildReport:
     """Find corpora, register them as partitions, and materialise what is missing or stale.
 
-    What a selected step needs is made too, if it is missing or stale. A step is left alone if its
-    output belongs to the inputs as they are now, whichever machine made it.
+    What a selected step needs is made too, if it is missing or stale. A step does not run if its
+    output belongs to its current inputs, whichever machine made it.
 
     Args:
         project: The project; its listener is called with the progress.
-        instance: Where runs are recorded.
-        select: Dagster's asset selection syntax, such as `+pretrain/blend`, or names of corpora,
-            nanosets, nanoset/split and webdatasets; other steps are left as they are.
-        corpora: Only these are looked at, and built up to their datasets if nothing is selected;
-            empty: all.
-        rebuild: Make the selected steps again even if they are up to date.
-        verbose: Let Dagster's own log through.
-        say: Called with a line for each run that starts, which ends in "…", and with one on its
-            end.
+        instance: The instance in which the runs are recorded.
+        select: What to build: Dagster's asset selection syntax, such as `+pretrain/blend`, or names
+            of corpora, nanosets, nanoset/split and webdatasets; empty: everything.
+        corpora: Only these corpora are examined, and built up to their datasets if `select` is
+            empty; empty: all.
+        rebuild: Whether selected steps that are up to date run, too.
+        verbose: Whether Dagster's own log is printed.
+        say: Called with a line when a run starts, which ends in "…", and with another when it ends.
 
     Raises:
-        ConfigError: The configuration asks for what cannot be, or nothing is selected.
+        ConfigError: The configuration is invalid, or the selection is empty.
         MissingError: There is no raw folder.
-        StorageError: The root's disk clearly has too little room for what is to be made.
+        StorageError: The root's disk has clearly too little free space for the outputs.
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
@@ -90,7 +95,7 @@ def build(
     close_abandoned_runs(instance, names)
     sweep(project)
 
-    # What exists, what each output should be made from, and what is to be made in which runs.
+    # Compare existing outputs with their inputs, and divide what has to be made into runs.
     survey = _survey(project, hosted, instance, corpora)
     definitions = definitions_of(hosted)
     texts = [select] if isinstance(select, str) else select
@@ -100,14 +105,14 @@ def build(
     for number, step in enumerate(chosen, 1):
         counter.numbers[step.node] = number
 
-    # Refuse now what would fill the disk.
+    # Refuse a build that would fill the disk before it starts.
     if chosen:
         say(plan_line(len(chosen), text_bytes(project, counter.numbers)))
     check_disk(project, {step.node for step in chosen}, say)
-    distrusted = load_records(project.outputs)
+    distrusted_before = load_records(project.outputs)
 
-    # Execute the runs of each corpus, nanoset, … together, so that no other build makes it
-    # meanwhile.
+    # Execute the runs of each subject (corpus, nanoset, …) together: it is locked meanwhile, so
+    # that no other build works on it.
     report = _report_before_runs(survey, chosen, whole=not corpora)
     options = {
         "tags": _run_tags(names, rebuild=rebuild),
@@ -121,9 +126,9 @@ def build(
         survey.graph.look_again(step.node for step in chosen)
         survey.graph.set_failures(_failures_of(report, chosen))
 
-    if chosen and load_records(project.outputs, refresh=True) != distrusted:
-        # A tokenizer engine was found to err: what other corpora were tokenized with is stale by
-        # now.
+    # If a tokenizer engine turned out to give wrong tokens, shards that it made earlier have become
+    # stale: build once more, without it.
+    if chosen and load_records(project.outputs, refresh=True) != distrusted_before:
         second = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
         second.made = report.made | second.made
         report = second
@@ -140,67 +145,86 @@ def dry_run(
 ) -> DryRun:
     """Return what `build` would do with the same arguments, without writing anything.
 
+    Args:
+        project: The project.
+        select: See `build`.
+        corpora: See `build`.
+        force: See `rebuild` of `build`.
+
     Raises:
-        ConfigError: As `build`.
+        ConfigError: See `build`.
         MissingError: There is no raw folder.
     """
-    existing_corpora = _checked_corpora(project, scan_names(project).corpora, corpora)
-    examined_corpora = [corpus for corpus in existing_corpora if not corpora or corpus in corpora]
-    known = survey_project(project, examined_corpora)
+    existing_corpora = scan_names(project).corpora
+    examined_corpora = _corpora_to_examine(project, existing_corpora, corpora)
+    survey = survey_project(project, examined_corpora)
+
+    # Definitions are only needed for Dagster's selection syntax.
     hosted = ProjectDefs.of(project.config)
     definitions = definitions_of(hosted) if select else dg.Definitions()
-    chosen = selected(known.graph.nodes(), select, corpora, definitions, hosted.names)
-    return plan(known, chosen, label_of, force=force)
+    chosen = selected(survey.graph.nodes(), select, corpora, definitions, hosted.names)
+    return plan(survey, chosen, label_of, force=force)
 
 
-def _checked_corpora(project: Project, existing: Iterable[str], named: Sequence[str]) -> list[str]:
-    """Return the corpora of the raw folder.
+def _corpora_to_examine(
+    project: Project, existing: Iterable[str], requested: Sequence[str]
+) -> list[str]:
+    """Return the corpora that a build examines, in the order of the raw folder.
+
+    Args:
+        project: The project.
+        existing: The corpora of the raw folder.
+        requested: The corpora that `--corpus` names; empty: all.
 
     Raises:
-        ConfigError: nanoset.yaml or `--corpus` names others, or the same text is in several
-            corpora.
+        ConfigError: nanoset.yaml or `--corpus` names a corpus that does not exist, or several
+            corpora of one split contain the same file.
     """
     corpora = list(existing)
     check_requested_corpora(project.config, corpora)
     check_all_files(project)
-    check_named_corpora(named, corpora)
-    return corpora
+    check_named_corpora(requested, corpora)
+    if not requested:
+        return corpora
+    return [corpus for corpus in corpora if corpus in requested]
 
 
 @dataclass(frozen=True, slots=True)
 class _ProjectSurvey:
-    """What a project has before a build."""
+    """The outputs of a project and their state before a build."""
 
     graph: Graph
-    """Its outputs."""
+    """All outputs, and what each is made from."""
     state: GraphState
     """Which of them are up to date."""
     steps: list[Step]
-    """Every output, or those of the corpora that were named."""
+    """A step for each output that the build considers: only those of corpora if `--corpus` is
+    given.
+    """
     aside: Mapping[str, str]
-    """Folders and files of the raw folder that are no corpora."""
+    """Entry of the raw folder that is no corpus → why it is not read."""
     unreadable: dict[Node, Exception]
-    """Inventory that cannot be made → why."""
+    """Inventory of a corpus that cannot be read → the error."""
 
 
 def _survey(
     project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance, corpora: Sequence[str]
 ) -> _ProjectSurvey:
-    """Look at raw text and outputs, and register new corpora as partitions.
+    """Compare outputs with raw text and settings, and register new corpora as partitions.
 
     Args:
         project: The project.
-        hosted: The same as its definitions know it.
-        instance: Where runs are recorded.
-        corpora: Only these are looked at; empty: all.
+        hosted: What the definitions of the project are made from.
+        instance: The instance in which corpora are registered and runs recorded.
+        corpora: Only these are examined; empty: all.
 
     Raises:
         ConfigError, MissingError: See `build`.
     """
     text = scan_names(project)
-    existing_corpora = _checked_corpora(project, text.corpora, corpora)
-    register(instance, hosted.names, existing_corpora, project.config)
-    examined_corpora = [corpus for corpus in existing_corpora if not corpora or corpus in corpora]
+    examined_corpora = _corpora_to_examine(project, text.corpora, corpora)
+    # Also those that are not examined: the UI shows every corpus of the raw folder.
+    register(instance, hosted.names, list(text.corpora), project.config)
 
     # A corpus that cannot be read does not stop the others.
     inventories: dict[str, Recipe] = {}
@@ -222,31 +246,37 @@ def _survey(
 def _due_runs(
     survey: _ProjectSurvey, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
-    """Return the runs that make what is selected and missing or stale, and what that needs.
+    """Return the runs that make the selected outputs and the stale outputs that these need.
 
     Args:
-        survey: What the project has.
+        survey: The state of the project.
         selected_nodes: The outputs that are selected.
-        rebuild: Whether these are made again even if they are up to date.
+        rebuild: Whether selected outputs that are up to date are made, too.
+
+    Returns:
+        The steps of each run, in the order in which the runs have to be executed.
     """
     state = survey.state
     selected_steps = [step for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        state = replace(state, forced=frozenset(step.node for step in selected_steps))
+        forced = frozenset(step.node for step in selected_steps)
+        state = replace(state, forced=forced)
     due = {step.node for step in selected_steps if state.needs_run(step.node)}
-    needed = with_stale_needs(state, due)
-    return runnable(state, lambda step: step.node in needed, run_of, in_sequence=True)
+    to_make = with_stale_needs(state, due)
+    return runnable(state, lambda step: step.node in to_make, run_of, in_sequence=True)
 
 
 def _report_before_runs(
     survey: _ProjectSurvey, chosen: Sequence[Step], *, whole: bool
 ) -> BuildReport:
-    """Return what is known before the first run: blocked steps, and outputs to be replaced.
+    """Return a report that lists what is decided before the first run.
+
+    These are corpora that cannot be read, steps that need them, and settings that have changed.
 
     Args:
-        survey: What the project has.
-        chosen: The steps that are to be made.
-        whole: Whether all corpora were looked at.
+        survey: The state of the project.
+        chosen: The steps that will run.
+        whole: Whether all corpora were examined.
     """
     report = BuildReport(survey.steps, survey.graph, survey.aside, whole=whole)
     for node, error in survey.unreadable.items():
@@ -258,7 +288,7 @@ def _report_before_runs(
 
 
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:
-    """Return what went wrong with each step that failed."""
+    """Return the error of each step that failed."""
     errors: dict[Node, Exception] = {}
     for step in steps:
         error = report.failed.get(label_of(step.node))
@@ -269,18 +299,23 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 def _blocked_labels(graph: Graph) -> list[str]:
     """Return the labels of steps that need a corpus whose text cannot be read."""
-    labels: dict[str, None] = {}
+    labels: list[str] = []
     for node in graph.blocked():
-        if node.stage.kind != INVENTORY.kind:
-            label = label_of(node) if is_of_corpora(node.stage) else node.key.subject
-            labels[label] = None
-    return list(labels)
+        # The steps of the corpus itself go without saying: it is reported as failed.
+        if node.stage.kind == INVENTORY.kind:
+            continue
+        # One line for a nanoset or webdataset, not one for each of its steps.
+        label = label_of(node) if is_of_corpora(node.stage) else node.key.subject
+        labels.append(label)
+    return list(dict.fromkeys(labels))
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
-    """Return the changed settings of each step whose current version has other ones.
+    """Return the settings that differ between the current version of an output and the new one.
 
-    Label of the step → changes, each as `name: before → now`.
+    Returns:
+        Label of the step → changes, each as `name: before → now`. Steps without a change are left
+        out.
     """
     settings_by_label: dict[str, list[str]] = {}
     for step in steps:
@@ -297,7 +332,7 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
     """Return the tags of the runs of a build."""
     tags = owner_tag(names)
     tags[USER_TAG] = "nanoset build"
-    # Runs end with this process: Dagster's run retries would start them again elsewhere.
+    # A run ends with this process. Without this tag, Dagster's daemon could retry it elsewhere.
     tags[_RETRIES_TAG] = "0"
     if rebuild:
         tags[REBUILD_TAG] = "true"
@@ -305,6 +340,6 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
 
 
 def _run_config(*, verbose: bool) -> dict[str, Any]:
-    """Return the run config of the runs of a build: how much of Dagster's own log is printed."""
+    """Return the run config of the runs of a build; it sets how much of Dagster's log is printed."""
     level = "INFO" if verbose else "CRITICAL"
     return {"loggers": {"console": {"config": {"log_level": level}}}}

@@ -1,4 +1,8 @@
-"""Subcommands of `nanoset` that need Dagster."""
+"""The command `nanoset build`, and the report that it prints.
+
+The core does not depend on Dagster, so this command is defined here and added to the others.
+Importing Dagster takes seconds: the modules that need it are imported inside the functions.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +45,12 @@ if TYPE_CHECKING:
     from nanoset_core.project.graph import Graph, Step
     from nanoset_core.project.status import StatusRow
 
-_NAMED = 3
-"""Corpora, nanosets and webdatasets that one line names."""
-_DRY_ROWS = 100
-"""Outputs that a dry run lists."""
-_NEW_WARNINGS = 2
-"""Warnings that a build with nothing to do prints in full, so that it prints ten lines at most."""
+_MAX_NAMES = 3
+"""How many outputs a line names at most."""
+_MAX_DRY_RUN_ROWS = 100
+"""How many outputs a dry run lists at most."""
+_MAX_WARNINGS = 2
+"""How many warnings a build that had nothing to do prints in full, to stay within ten lines."""
 RowKey = tuple[str, str, str | None]
 """Kind, name and part of a row of `nanoset status`."""
 
@@ -56,14 +60,16 @@ RowKey = tuple[str, str, str | None]
 @option("--corpus", "Build only this corpus, up to its dataset.", multiple=True)
 @option(
     "--select -s",
-    "These and what they need: an asset, corpus, nanoset, nanoset/split, webdataset, pattern, or Dagster's syntax.",
+    "Build only these and what they need: an asset, corpus, nanoset, nanoset/split, webdataset, "
+    "pattern, or Dagster's selection syntax.",
     multiple=True,
 )
-@flag("--force", "Make the selected assets again even where they are up to date.")
+@flag("--force", "Rebuild the selected assets even if they are up to date.")
 @flag("--verbose -v", "Show Dagster's own log.")
 @flag(
     "--dry-run",
-    "Only show what would be made and why, from how much text, on how much disk. Nothing is written.",
+    "Only show what would be built and why, from how much text, and the disk space that it needs. "
+    "Nothing is written.",
 )
 @flag("--json as_json", "With --dry-run: print JSON.")
 def build(
@@ -83,7 +89,7 @@ def build(
         _show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
         return
 
-    # it reports a Ctrl-C with a traceback
+    # SQLAlchemy logs a traceback if Ctrl-C interrupts a query.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     seen = Seen()
     with progress_bars() as (listener, say):
@@ -107,13 +113,19 @@ def build(
             rows = _rows(report)
 
     show_report(Project(project_config, seen=seen), report, rows, is_selected=bool(select))
+    _print_failures(report)
+    if report.failed:
+        sys.exit(1)
+
+
+def _print_failures(report: BuildReport) -> None:
+    """Print each step that failed with its error, and the steps that could not be made for it."""
     for label, error in report.failed.items():
         echo(f"failed: {label}", fg="red", bold=True, err=True)
         echo(message(error), err=True)
     if report.skipped:
-        echo(f"not made, since they need what failed: {', '.join(report.skipped)}", err=True)
-    if report.failed:
-        sys.exit(1)
+        labels = ", ".join(report.skipped)
+        echo(f"not made, since they need what failed: {labels}", err=True)
 
 
 def _show_dry_run(
@@ -124,7 +136,17 @@ def _show_dry_run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Print what a build would make. Nothing is written, the user's cache of tokenizers included."""
+    """Print what a build would make, without writing anything.
+
+    Not even the user's tokenizer cache is written.
+
+    Args:
+        config: The project.
+        select: See `build`.
+        corpora: See `build`; empty: all.
+        force: Whether selected outputs that are up to date are rebuilt, too.
+        as_json: Whether JSON is printed instead of tables.
+    """
     with contextlib.ExitStack() as stack:
         listener, _ = stack.enter_context(progress_bars())
         stack.enter_context(cache_read_only())
@@ -132,7 +154,8 @@ def _show_dry_run(
         from nanoset_assets.build import dry_run
 
         if config.root_place is not None:
-            # Copies of manifests are not added to the mirror.
+            # The local mirror of a root in a bucket is not written either: manifests that have to
+            # be read go to a temporary folder.
             copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
             config = config.with_copies_in(Path(copies))
         plan = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
@@ -145,9 +168,9 @@ def _show_dry_run(
 
 
 def _print_dry_run(plan: DryRun) -> None:
-    """Print what a build would make, and what that takes."""
+    """Print a table of the outputs that a build would make, and the disk space that they need."""
     rows: list[dict[str, object]] = []
-    for output in plan.rows[:_DRY_ROWS]:
+    for output in plan.rows[:_MAX_DRY_RUN_ROWS]:
         row = {
             "output": output.label,
             "state": output.state,
@@ -156,33 +179,42 @@ def _print_dry_run(plan: DryRun) -> None:
         }
         rows.append(row)
     print_rows(rows, text=["state", "why"])
-    if len(plan.rows) > _DRY_ROWS:
-        echo(f"… and {len(plan.rows) - _DRY_ROWS:,} outputs more (--json lists all)")
+    n_more = len(plan.rows) - _MAX_DRY_RUN_ROWS
+    if n_more > 0:
+        echo(f"… and {n_more:,} outputs more (--json lists all)")
 
     echo(plan_line(plan.step_count, plan.text_bytes))
-    size = format_bytes(sum(plan.disk_bytes.values()))
-    line = f"takes about {size} in {plan.place}"
-    parts = [f"{what} {format_bytes(part_size)}" for what, part_size in plan.disk_bytes.items()]
-    if parts:
-        line += f" ({', '.join(parts)})"
-    if plan.free_bytes is not None:
-        line += f"; {format_bytes(plan.free_bytes)} are free"
-    echo(line)
+    echo(_disk_line(plan))
     echo("Nothing was made: this was a dry run.")
 
 
+def _disk_line(plan: DryRun) -> str:
+    """Return how much disk space a build needs, by kind of file, and how much is free."""
+    total = format_bytes(sum(plan.disk_bytes.values()))
+    line = f"takes about {total} in {plan.place}"
+    sizes: list[str] = []
+    for kind, n_bytes in plan.disk_bytes.items():
+        sizes.append(f"{kind} {format_bytes(n_bytes)}")
+    if sizes:
+        line += f" ({', '.join(sizes)})"
+    if plan.free_bytes is not None:
+        line += f"; {format_bytes(plan.free_bytes)} are free"
+    return line
+
+
 def _rows(report: BuildReport) -> list[StatusRow]:
-    """Return the state of the outputs that a build looked at."""
+    """Return a row of `nanoset status` for each output that a build examined."""
     from nanoset_core.project.status import graph_status
 
     rows = list(graph_status(report.graph, report.aside))
     if report.whole:
         return rows
     examined = {step.node.row for step in report.steps}
-    return [row for row in rows if _key(row) in examined]
+    return [row for row in rows if _row_key(row) in examined]
 
 
-def _key(row: StatusRow) -> RowKey:
+def _row_key(row: StatusRow) -> RowKey:
+    """Return what identifies a row of `nanoset status`."""
     return row.kind, row.name, row.part
 
 
@@ -193,15 +225,15 @@ def show_report(
     *,
     is_selected: bool = False,
 ) -> None:
-    """Print what a project holds after a build, what the build took, and what to do next.
+    """Print the outputs of a project after a build, how long it took, and what to do next.
 
     A build that had nothing to do is reported in at most ten lines.
 
     Args:
         project: The project that was built.
         report: What the build did.
-        rows: The state of the outputs, if it was looked up already.
-        is_selected: Whether only some outputs were to be built.
+        rows: The state of the outputs; default: it is looked up.
+        is_selected: Whether the user selected some outputs to be built.
     """
     if rows is None:
         rows = _rows(report)
@@ -212,7 +244,7 @@ def show_report(
     if report.whole:
         from nanoset_core.cli.commands.status import print_old_versions
 
-        # Old versions are worth a line once they take more than the current ones.
+        # Mention old versions once they take more space than the current ones.
         current_bytes = sum(row.figures.get("bytes", 0) for row in rows)
         print_old_versions(project, more_than=current_bytes)
 
@@ -230,7 +262,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """Print the tables of `nanoset status`, with the time that each row took."""
     from nanoset_core.cli.commands.status import print_tables
 
-    # Each row stands for one or several steps of the build.
+    # A row may be the result of several steps: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     rows_made: set[RowKey] = set()
     for step in report.steps:
@@ -238,15 +270,17 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
         seconds_by_row[row] += report.seconds_of(step.node)
         if report.was_made(step.node):
             rows_made.add(row)
-    rows_not_made = {node.row for node in report.nodes_given_up()}
     print_tables(rows, seconds_by_row, project=project)
+
+    # A row counts as made if none of its steps failed.
+    rows_not_made = {node.row for node in report.nodes_given_up()}
     n_made = len(rows_made - rows_not_made)
     n_outputs = len(seconds_by_row)
     echo(f"Made {n_made:,} of {n_outputs:,} outputs in {report.seconds:.1f} s.")
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
-    """Return whether every output existed before the build, so that a table says nothing new."""
+    """Return whether a build left everything as it was, so that tables would show nothing new."""
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:
@@ -257,12 +291,12 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
 
 
 def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
+    """Print the few lines of a build that left everything as it was."""
     from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
 
-    print_warnings(project, warning_lines(rows), at_most=_NEW_WARNINGS)
-    what = "Everything"
-    if any(row.state not in DONE for row in rows):
-        what = "What was selected"
+    print_warnings(project, warning_lines(rows), at_most=_MAX_WARNINGS)
+    is_all_done = all(row.state in DONE for row in rows)
+    what = "Everything" if is_all_done else "What was selected"
     counts = state_counts([row for row in rows if row.state != "not read"])
     echo(
         f"{what} is up to date: nothing was made ({report.seconds:.1f} s). "
@@ -271,22 +305,26 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _replaced_texts(report: BuildReport) -> list[str]:
-    """Return which outputs replaced those of other settings, which may still be in use."""
+    """Return notices on outputs that replaced those of other settings, which may still be in use."""
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     texts: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
-        texts.append(
-            f"Made by other settings than before: {abbreviated(outputs, _NAMED)} ({changes})."
-        )
+        names = abbreviated(outputs, _MAX_NAMES)
+        texts.append(f"Made by other settings than before: {names} ({changes}).")
     if any(REPLACED in step.reasons for step in steps_made):
         texts.append(
-            "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
+            "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
+            "give it another root, or other names."
         )
     return texts
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
-    """Return changes of settings → the outputs that they made stale."""
+    """Return the outputs that changed settings made stale.
+
+    Returns:
+        The changes, joined by "; " → the outputs, without duplicates.
+    """
     outputs_by_changes: dict[str, list[str]] = defaultdict(list)
     for step in steps:
         settings = report.replaced_settings(step.node)
@@ -301,16 +339,17 @@ def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class _ReadableSplit:
-    """A split that has samples."""
+    """A split of a nanoset that is up to date and has samples."""
 
     nanoset: str
     name: str
+    """Name of the split, such as train."""
 
 
 def _next_steps(
     config: ProjectConfig, graph: Graph, readable: Sequence[_ReadableSplit]
 ) -> list[str]:
-    """Return what to do with the result of a build.
+    """Return lines that say what to do with the outputs of a build.
 
     Args:
         config: The project.
@@ -327,9 +366,7 @@ def _next_steps(
 
     lines: list[str] = []
     if manifests:
-        is_on_disk = config.root_place is None
-        has_links = is_on_disk and (manifests[0].folder.parent / "current").is_symlink()
-        pointer = "current" if has_links else "current.json"
+        pointer = _pointer_name(config, manifests[0])
         lines.append(
             f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
         )
@@ -342,19 +379,32 @@ def _next_steps(
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
     lines.append(
-        f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
+        f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} "
+        "dagster dev -m nanoset_assets.definitions"
     )
     return lines
 
 
+def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
+    """Return the name of the link or file that names the live version of an output.
+
+    Buckets and some file systems have no symbolic links; a file takes their place.
+    """
+    if config.root_place is not None:
+        return "current.json"
+    has_link = (manifest.folder.parent / "current").is_symlink()
+    return "current" if has_link else "current.json"
+
+
 def _root(config: ProjectConfig) -> str:
+    """Return the path or URL of the folder that contains all outputs."""
     return str(config.root_folder) if config.root_place is None else config.root_place.url()
 
 
 def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
     """Return a Python program that prints the first sample of a split.
 
-    Its strings are in double quotes, which a shell leaves alone within single ones.
+    Its strings have double quotes, so that the program can be put in single quotes for a shell.
     """
     strings = json.dumps([_root(config), split.nanoset, split.name], ensure_ascii=False)
     arguments = strings.removeprefix("[").removesuffix("]")

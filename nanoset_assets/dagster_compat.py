@@ -1,4 +1,8 @@
-"""What this package needs of Dagster that is not public, in one place."""
+"""Everything in this package that relies on Dagster's private API.
+
+Other modules import it from here. When a new version of Dagster renames something, only this module
+has to change. The functions that query Dagster's history use public methods where these exist.
+"""
 
 from __future__ import annotations
 
@@ -67,34 +71,45 @@ __all__ = [
 ]
 
 DATA_VERSION_TAG = "dagster/data_version"
+"""On materialisations: the data version of the asset."""
 INPUT_DATA_VERSION_TAG = "dagster/input_data_version"
-"""Followed by `/` and the key of what an asset was made from."""
+"""On materialisations, followed by `/` and an asset key: the data version of this input."""
+_CONDITION_SENSOR_TYPES = ("AUTOMATION", "AUTO_MATERIALIZE")
+"""Types of the sensors that evaluate automation conditions: yours, and Dagster's default one."""
 
 
 def latest_data_versions(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
 ) -> dict[str | None, str]:
-    """Return the data version of each partition's latest materialisation.
+    """Return the data version of the latest materialisation of an asset's partitions.
 
-    The partition is None for an asset without partitions.
+    Args:
+        instance: The instance.
+        asset: The asset.
+        partitions: The partitions to look up; None for an asset without partitions.
 
-    Those that were never materialised are left out.
+    Returns:
+        Partition → data version, "" if the materialisation has none. If any partition was
+        requested, all partitions are returned, since one query reads them all. Partitions that were
+        never materialised are missing.
     """
     versions: dict[str | None, str] = {}
     if None in partitions:
         event = instance.get_latest_materialization_event(asset)
         materialization = None if event is None else event.asset_materialization
         if materialization is not None:
-            versions[None] = (materialization.tags or {}).get(DATA_VERSION_TAG, "")
+            tags = materialization.tags or {}
+            versions[None] = tags.get(DATA_VERSION_TAG, "")
+
     if any(partition is not None for partition in partitions):
-        # What was reported by hand may have no data version, and so no tag.
+        # A materialisation that was reported by hand may have no tag with a data version.
         for partition in instance.get_materialized_partitions(asset):
             versions[partition] = ""
         tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
             asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
         )
-        for partition, tags in tags_by_partition.items():
-            versions[partition] = tags.get(DATA_VERSION_TAG, "")
+        for partition, partition_tags in tags_by_partition.items():
+            versions[partition] = partition_tags.get(DATA_VERSION_TAG, "")
     return versions
 
 
@@ -104,14 +119,17 @@ class OpenBackfill:
 
     backfill_id: str
     assets: frozenset[dg.AssetKey]
-    """What it makes; empty for a backfill of a job, which does not say."""
+    """The assets that it materialises; empty for a backfill of a job, whose record has no assets."""
     partitions: frozenset[str] | None
-    """Partitions that it targets, of any of its assets; None if Dagster's record of them cannot be
-    read here.
+    """Partitions that it targets in any of its assets; None if they cannot be read from Dagster's
+    record.
     """
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether it is to make a partition of an asset, as far as its record tells."""
+        """Return whether the backfill may materialise a partition of an asset.
+
+        If its assets or partitions are unknown, it is assumed to target all of them.
+        """
         concerns_asset = not self.assets or asset in self.assets
         return concerns_asset and (self.partitions is None or partition in self.partitions)
 
@@ -131,12 +149,15 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
     if backfill.asset_backfill_data is None:
-        return None  # serialised by an older version, for which Dagster needs the whole workspace
+        # An older version of Dagster wrote the record. Reading it takes the whole workspace.
+        return None
+
     partitions: set[str] = set()
     target = backfill.asset_backfill_data.target_subset
     for subset in target.partitions_subsets_by_asset_key.values():
         if not isinstance(subset, DefaultPartitionsSubset):
-            return None  # such as "all", or a range: its keys depend on the definitions
+            # "All" or a range: which partitions these are depends on the definitions.
+            return None
         partitions.update(subset.get_partition_keys())
     return frozenset(partitions)
 
@@ -146,7 +167,8 @@ def latest_materializations(
 ) -> dict[dg.AssetKey, int]:
     """Return the event id of each asset's latest materialisation, of any partition.
 
-    Event ids grow with time.
+    Event ids grow with time, so they show which of two materialisations is the later one. Assets
+    that were never materialised are missing from the result.
     """
     event_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
@@ -158,47 +180,51 @@ def latest_materializations(
 
 @dataclass(frozen=True, slots=True, order=True)
 class LatestRun:
-    """The last run that was to make an asset."""
+    """The last run that was started to materialise an asset, whether or not it succeeded."""
 
     asset: str
+    """The asset key, its parts joined by `/`."""
     run_id: str
     status: str
-    """Empty if the run was deleted."""
+    """The value of a `DagsterRunStatus`, such as SUCCESS; empty if the run was deleted."""
 
 
 def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[LatestRun]:
-    """Return the last run of each asset that a run was to make, sorted."""
-    run_by_asset: dict[str, str] = {}
+    """Return the last run of each asset, sorted by asset; assets without a run are left out."""
+    run_id_by_asset: dict[str, str] = {}
     for record in instance.get_asset_records(assets):
         run_id = record.asset_entry.last_run_id
         if run_id:
-            run_by_asset[record.asset_entry.asset_key.to_user_string()] = run_id
-    if not run_by_asset:
-        return []
-    run_ids = sorted(set(run_by_asset.values()))
-    status_by_run = {
-        run.run_id: run.status.value for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))
-    }
-    return sorted(
-        LatestRun(asset, run_id, status_by_run.get(run_id, ""))
-        for asset, run_id in run_by_asset.items()
-    )
+            run_id_by_asset[record.asset_entry.asset_key.to_user_string()] = run_id
+    if not run_id_by_asset:
+        return []  # a filter with an empty list of ids would return all runs
+
+    # Many assets share a run: look all runs up at once.
+    run_ids = sorted(set(run_id_by_asset.values()))
+    status_by_run: dict[str, str] = {}
+    for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids)):
+        status_by_run[run.run_id] = run.status.value
+
+    latest: list[LatestRun] = []
+    for asset, run_id in sorted(run_id_by_asset.items()):
+        latest.append(LatestRun(asset, run_id, status_by_run.get(run_id, "")))
+    return latest
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """The last run that was to make an asset, or one partition of it."""
+    """The last run that planned to materialise an asset, or one partition of it."""
 
     run_id: str | None
-    """None if there is no such run."""
+    """None if no run ever did."""
     storage_id: int
-    """Of the event that says so; 0 if there is none."""
+    """Id of the event that records the plan; 0 if no run ever did."""
 
 
 def latest_planned(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> PlannedRun:
-    """Return the last run that was to make an asset, or one partition of it."""
+    """Return the last run that planned to materialise an asset, or one partition of it."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     if planned is None:
         return PlannedRun(None, 0)
@@ -206,7 +232,7 @@ def latest_planned(
 
 
 def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition | None:
-    """Return all definitions of the code location of a run; None for a run of a job alone."""
+    """Return the definitions of a run's code location, or None if the run knows only its job."""
     with suppress(CheckError):
         return context.repository_def
     return None
@@ -217,7 +243,7 @@ def unsound_checks(
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return each (asset, partition) whose latest check failed or did not end.
 
-    Partitions that were never checked are not included.
+    Checks that only warned are not counted, and partitions that were never checked are left out.
     """
     storage = instance.event_log_storage
     unsound: set[tuple[dg.AssetKey, str | None]] = set()
@@ -229,7 +255,7 @@ def unsound_checks(
         records = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition)
         record = records.get(key)
         evaluation = None if record is None else record.evaluation
-        # A warning blocks nothing, and is no reason to make anything again.
+        # A warning blocks nothing, and is no reason to rebuild anything.
         if getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:
             unsound.add((key.asset_key, info.partition_key))
     return unsound
@@ -239,38 +265,62 @@ def unsound_checks(
 def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     """Raise KeyboardInterrupt in this block on Ctrl-C or SIGTERM, at any point of a run.
 
-    Dagster raises an error of its own, forgets a signal that comes between the last step and the
-    end of the run, and starts helpers that copy the run's output, which would die of a Ctrl-C with
-    tracebacks. It also sets handlers of signals that this process ignores: then it sets none.
+    Without it, Dagster behaves differently in four ways:
+
+    - It raises an error of its own.
+    - It forgets a signal that arrives between the last step and the end of the run.
+    - It starts helper processes that copy the run's output. A Ctrl-C reaches them too, and they end
+      with tracebacks on the terminal.
+    - It handles signals that this process was told to ignore, such as by `nohup`.
     """
-    logs: Any = instance.compute_log_manager
-    interrupts: Any = untyped_interrupts
-    capture_logs = logs.capture_logs
-    replace_signal = interrupts._replace_interrupt_signal
-    if ignores_ending_signals():
-        interrupts._replace_interrupt_signal = lambda handler: None
-
-    @contextmanager
-    def capture_by_deaf_helpers(log_key: Sequence[str]) -> Iterator[Any]:
-        with ExitStack() as captured:
-            with children_shielded():
-                context = captured.enter_context(capture_logs(log_key))
-            yield context
-
-    logs.capture_logs = capture_by_deaf_helpers
-    try:
-        with handlers_restored():
-            yield
-    except dg.DagsterExecutionInterruptedError as error:
-        raise KeyboardInterrupt from error
-    except Exception:
-        if received_signal() is None:
-            raise
-    finally:
-        logs.capture_logs = capture_logs
-        interrupts._replace_interrupt_signal = replace_signal
+    with ExitStack() as changes:
+        changes.enter_context(_log_helpers_shielded(instance))
+        if ignores_ending_signals():
+            changes.enter_context(_dagster_sets_no_handlers())
+        try:
+            with handlers_restored():
+                yield
+        except dg.DagsterExecutionInterruptedError as error:
+            raise KeyboardInterrupt from error
+        except Exception:
+            # An interrupted call may fail with any error.
+            if received_signal() is None:
+                raise
     if received_signal() is not None:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Let the processes that copy a run's output ignore Ctrl-C."""
+    logs: Any = instance.compute_log_manager
+    capture_logs = logs.capture_logs
+
+    @contextmanager
+    def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
+        with ExitStack() as capture:
+            # Only the start is shielded: the helpers inherit which signals they ignore.
+            with children_shielded():
+                context = capture.enter_context(capture_logs(log_key))
+            yield context
+
+    logs.capture_logs = capture_logs_shielded
+    try:
+        yield
+    finally:
+        logs.capture_logs = capture_logs
+
+
+@contextmanager
+def _dagster_sets_no_handlers() -> Iterator[None]:
+    """Keep Dagster from replacing this process's signal handlers."""
+    interrupts: Any = untyped_interrupts
+    replace_signal = interrupts._replace_interrupt_signal
+    interrupts._replace_interrupt_signal = lambda handler: None
+    try:
+        yield
+    finally:
+        interrupts._replace_interrupt_signal = replace_signal
 
 
 def is_run_loading() -> bool:
@@ -279,7 +329,11 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return the text that the code server stored for its runs, or None outside of such a run."""
+    """Return a text that the code server stored for its runs; None outside of such a run.
+
+    Args:
+        key: The key with which `remember_for_runs` stored it.
+    """
     if not is_run_loading():
         return None
     text = DefinitionsLoadContext.get().reconstruction_metadata.get(key)
@@ -287,26 +341,28 @@ def remembered_for_run(key: str) -> str | None:
 
 
 def remember_for_runs(key: str, text: str) -> None:
-    """Store a text that `remembered_for_run` returns in every run this code server launches."""
+    """Store a text for `remembered_for_run` in every run that this code server launches."""
     DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
 
 
 def code_location_of(
     instance: dg.DagsterInstance, sensor: str, module: str
 ) -> RemoteRepositoryOrigin:
-    """Return the code location that runs of this process belong to.
+    """Return the code location under which the UI shall list the runs of this process.
 
     Args:
         instance: The instance.
-        sensor: Name of a sensor of the project: the code location in which it ticked last is
-            returned.
-        module: Module of the definitions; if no such sensor has ticked, the code location that
-            `dagster dev -m <module>` makes is returned.
+        sensor: Name of a sensor of the project. The code location in which it ticked last is the
+            one that is in use.
+        module: Module of the definitions. If the sensor never ticked, the code location that
+            `dagster dev -m <module>` would make is returned.
     """
     ticked = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if ticked:
-        last: RemoteRepositoryOrigin = max(ticked, key=_last_tick).origin.repository_origin
-        return last
+        latest = max(ticked, key=_last_tick)
+        location: RemoteRepositoryOrigin = latest.origin.repository_origin
+        return location
+
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     return RemoteRepositoryOrigin(
         ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME
@@ -321,7 +377,7 @@ def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
 
 
 def _last_tick(state: Any) -> float:
-    """Return when a sensor ticked last, seconds since 1970; 0 if it never has."""
+    """Return when a sensor last ticked, in seconds since 1970; 0 if it never did."""
     return getattr(state.instigator_data, "last_tick_timestamp", None) or 0.0
 
 
@@ -329,10 +385,10 @@ def _last_tick(state: Any) -> float:
 def runs_in_code_location(
     instance: dg.DagsterInstance, location: RemoteRepositoryOrigin
 ) -> Iterator[None]:
-    """Let the runs that are executed in this process belong to a code location.
+    """Assign the runs that are executed in this process to a code location.
 
-    Dagster's timeline and its pages of jobs show no others. `execute_in_process` has no argument
-    for it.
+    Dagster's timeline and its job pages show only runs of a code location, and
+    `execute_in_process` has no argument for it. So this adds it where the instance creates a run.
     """
     this: Any = instance
     create_run_for_job = this.create_run_for_job
@@ -354,22 +410,28 @@ def runs_in_code_location(
 def condition_sensors(
     instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, asset: dg.AssetKey
 ) -> dict[str, bool]:
-    """Return the sensors that evaluate an asset's automation condition: name → whether it is on."""
-    status_by_name = {
-        state.origin.instigator_name: state.status.value for state in _sensor_states(instance)
-    }
+    """Return the sensors that evaluate an asset's automation condition.
+
+    Returns:
+        Name of each sensor → whether it is switched on.
+    """
+    status_by_sensor: dict[str, str] = {}
+    for state in _sensor_states(instance):
+        status_by_sensor[state.origin.instigator_name] = state.status.value
+
     graph = repository.asset_graph
-    is_running: dict[str, bool] = {}
+    is_on_by_sensor: dict[str, bool] = {}
     for sensor in repository.sensor_defs:
         selection = sensor.asset_selection
-        if sensor.sensor_type.value not in ("AUTOMATION", "AUTO_MATERIALIZE") or selection is None:
+        if sensor.sensor_type.value not in _CONDITION_SENSOR_TYPES or selection is None:
             continue
         if asset not in selection.resolve(graph):
             continue
-        # Until somebody switches a sensor, its state is the one that its definition declares.
-        is_on_by_default = sensor.default_status is dg.DefaultSensorStatus.RUNNING
-        status = status_by_name.get(sensor.name, "DECLARED_IN_CODE")
-        is_running[sensor.name] = (
-            is_on_by_default if status == "DECLARED_IN_CODE" else status == "RUNNING"
-        )
-    return is_running
+        status = status_by_sensor.get(sensor.name, "DECLARED_IN_CODE")
+        if status == "DECLARED_IN_CODE":
+            # Nobody has switched the sensor on or off yet: its default status applies.
+            is_on = sensor.default_status is dg.DefaultSensorStatus.RUNNING
+        else:
+            is_on = status == "RUNNING"
+        is_on_by_sensor[sensor.name] = is_on
+    return is_on_by_sensor

@@ -1,16 +1,16 @@
-"""Definitions of the last nanoset.yaml that loaded, for as long as the file has a mistake.
+"""Keep a code location loaded while its nanoset.yaml has a mistake.
 
-A mistake in nanoset.yaml must not stop the code location: it may hold other people's assets, and
-every run loads all definitions again in a process of its own. So definitions are made from the last
-configuration that loaded. The steps and ticks of this project read the file itself, and fail with
-the ConfigError until it is corrected.
+A code location may also contain another team's assets, and every run loads all definitions again.
+So a mistake in nanoset.yaml must not keep definitions from loading: they are made from the last
+version of the file that was valid. Only the steps and sensors of this project read the file itself,
+and fail with its ConfigError until it is corrected.
 
-There are two copies of the text:
+The last valid version is stored in two places:
 
-- Dagster stores one with each run that it launches (as *reconstruction metadata* of the code location). The run's
-  processes load what the code server had loaded when it launched the run, on any machine.
-- A file `.nanoset/last_valid/<name>-<hash>.yaml` next to nanoset.yaml, or below DAGSTER_HOME if that folder cannot be
-  written, is read when a code server starts or reloads.
+- With each run that Dagster launches, as *reconstruction metadata* of the code location. The
+  processes of a run, on any machine, load what the code server had loaded when it launched the run.
+- In a file `.nanoset/last_valid/<name>-<hash>.yaml` next to nanoset.yaml, or below DAGSTER_HOME if
+  that folder cannot be written. It is read when a code server starts or reloads.
 """
 
 from __future__ import annotations
@@ -31,29 +31,33 @@ from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.untrusted import Multiline, visible
 
 _FOLDER = Path(".nanoset", "last_valid")
+"""Folder of the copies, relative to that of nanoset.yaml or to DAGSTER_HOME."""
 _VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
-"""Set by `dg check defs` and `dagster definitions validate`, which are to report the mistake."""
+"""Environment variable that `dg check defs` and `dagster definitions validate` set.
+
+These commands exist to report a mistake, so they get no older version.
+"""
 _logger = logging.getLogger(__name__)
 
 
 def definitions_from_file(
     path: str | os.PathLike[str], make: Callable[[ProjectConfig], dg.Definitions]
 ) -> dg.Definitions:
-    """Return the definitions of a nanoset.yaml, or of its last version that loaded.
+    """Return the definitions of a nanoset.yaml, or of its last valid version.
 
     Args:
         path: The nanoset.yaml.
-        make: Makes the definitions of a configuration; what it raises is a mistake in nanoset.yaml
-            too.
+        make: Makes the definitions of a configuration. If it raises an error, the file counts as
+            invalid, too.
 
     Raises:
         ConfigError: The file has mistakes, and either no earlier version is known or definitions
             are being validated.
-        MissingError: There is no such file, and no earlier version is known.
+        MissingError: The file does not exist, and no earlier version is known.
     """
     file = _absolute(path)
 
-    # In a process of a run: what its code server had loaded, whatever the file says by now.
+    # A process of a run loads what its code server had loaded, even if the file has changed since.
     text = remembered_for_run(_key(file))
     if text is not None:
         return make(_parsed(text, file))
@@ -62,15 +66,16 @@ def definitions_from_file(
         config = load_config(file)
         definitions = make(config)
     except (NanosetError, dg.DagsterError) as error:
-        last = None if _is_validation() else _last_text(file)
-        if last is None:
+        last_text = None if _is_validation() else _last_text(file)
+        if last_text is None:
             raise
-        definitions = make(_parsed(last, file))
-        what = f"{file} is not loaded, its last version that could be is used instead:\n{error}"
-        _logger.warning(visible(Multiline(what)))
-        remember_for_runs(_key(file), last)
+        definitions = make(_parsed(last_text, file))
+        warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
+        _logger.warning(visible(Multiline(warning)))
+        remember_for_runs(_key(file), last_text)
         return definitions
 
+    # The file is valid: its text becomes the last valid version.
     text = _text_of(file, config)
     if text is not None:
         _store(file, text)
@@ -79,13 +84,13 @@ def definitions_from_file(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check that definitions can be made of a nanoset.yaml or of its last valid version.
+    """Check that `definitions_from_file` has a valid version of a nanoset.yaml to load.
 
     Raises:
-        ConfigError, MissingError: see `definitions_from_file`.
+        ConfigError, MissingError: See `definitions_from_file`.
     """
-    if is_run_loading():  # `definitions_from_file` knows what the code server had loaded
-        return
+    if is_run_loading():
+        return  # the run loads what its code server had loaded, not the file
     file = _absolute(path)
     try:
         load_config(file)
@@ -95,6 +100,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def _is_validation() -> bool:
+    """Return whether a command only checks that definitions can be loaded."""
     return _VALIDATION in os.environ
 
 
@@ -107,17 +113,22 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _key(file: Path) -> str:
-    """Return what the text of a file is remembered by in a code location."""
+    """Return the key under which Dagster stores the text of a file with each run."""
     return f"nanoset/config/{file}"
 
 
 def _parsed(text: str, file: Path) -> ProjectConfig:
+    """Return the configuration in a text that was read from a file.
+
+    Raises:
+        ConfigError: The text has mistakes.
+    """
     resolved = file.resolve()
     return config_from(parse_yaml(text, resolved, remedy="correct the line"), resolved, text)
 
 
 def _text_of(file: Path, config: ProjectConfig) -> str | None:
-    """Return the text that a configuration was read from; None if the file was changed since."""
+    """Return the text that a configuration was read from, or None if the file changed since."""
     try:
         text = file.read_bytes().decode("utf-8")
         return text if _parsed(text, file) == config else None
@@ -126,7 +137,7 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 
 
 def _copies(file: Path) -> list[Path]:
-    """Return where the copy may be; a later place is used if an earlier one cannot be written."""
+    """Return the paths at which the copy may be stored; the first that can be written is used."""
     path_hash = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{file.stem}-{path_hash}.yaml"
     copies = [file.parent / _FOLDER / name]
@@ -137,24 +148,24 @@ def _copies(file: Path) -> list[Path]:
 
 
 def _store(file: Path, text: str) -> None:
-    """Store a copy of a text that loaded; log a warning if it cannot be written anywhere."""
+    """Store a copy of a valid text; log a warning if it cannot be written anywhere."""
     data = text.encode("utf-8")
     copies = _copies(file)
-    refusals: list[str] = []
+    failures: list[str] = []
     for number, copy in enumerate(copies):
         try:
             if not copy.is_file() or copy.read_bytes() != data:
                 _write_copy(copy, data, file)
         except OSError as error:
-            refusals.append(f"{copy.parent}: {error.strerror}")
+            failures.append(f"{copy.parent}: {error.strerror}")
             continue
-        # An older copy in a later place would be taken for the newer one.
-        for later in copies[number + 1 :]:
-            later.unlink(missing_ok=True)
+        # `_last_text` reads the later paths first: an outdated copy there would hide this one.
+        for other_copy in copies[number + 1 :]:
+            other_copy.unlink(missing_ok=True)
         return
     _logger.warning(
-        f"no copy of {file} could be stored, so a mistake in it will stop this code location when it is loaded again "
-        f"({'; '.join(refusals)})"
+        f"no copy of {file} could be stored: if the file has a mistake when this code location is "
+        f"loaded again, loading fails ({'; '.join(failures)})"
     )
 
 
@@ -169,7 +180,7 @@ def _write_copy(copy: Path, data: bytes, original: Path) -> None:
 
 
 def _last_text(file: Path) -> str | None:
-    """Return the text of the last version that loaded; None if there is none that can be read."""
+    """Return the text of the last valid version, or None if no readable copy exists."""
     for copy in reversed(_copies(file)):
         try:
             text = copy.read_bytes().decode("utf-8")

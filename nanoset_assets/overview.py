@@ -1,6 +1,7 @@
-"""The asset `overview`: a whole project on one page.
+"""The asset `overview`: a whole project on one page of Dagster's UI.
 
-It builds nothing, and shows stale outputs under every setting of `automation`.
+It has a check, which warns of stale outputs, and a sensor, which keeps both up to date without a
+run. Nothing here builds anything, so the sensor is part of a project whatever `automation` is.
 """
 
 import hashlib
@@ -14,7 +15,12 @@ import dagster as dg
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.dagster_compat import latest_runs, repository_of
 from nanoset_assets.hosted import Automation, ProjectDefs, tick_result
-from nanoset_assets.project_look import Look, condition_note, look, readers_of
+from nanoset_assets.project_look import (
+    OverviewContent,
+    condition_note,
+    overview_content,
+    readers_of,
+)
 from nanoset_assets.stage_assets import GROUP
 from nanoset_assets.tags import LOADED
 from nanoset_assets.ui.metadata import failure
@@ -26,47 +32,50 @@ from nanoset_core.records.parsing import CONFIG_FILE
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""
 CHECK = "up_to_date"
-"""The name of its check, which warns of outputs that are not what the files, settings and code of
-today ask for.
-"""
+"""The name of its check, which warns of missing and stale outputs."""
 SECONDS = 60
-"""Between two ticks, at least: each asks Dagster's history and reads nanoset.yaml."""
-LOOK_SECONDS = 3600
-"""Between two looks if nothing seems to have changed: each compares all outputs, as `nanoset
-status` does.
+"""Shortest interval between two ticks: each queries Dagster's history and reads nanoset.yaml."""
+COMPARE_SECONDS = 3600
+"""How often all outputs are compared although no change has been noticed.
+
+A deleted output, for example, shows only then.
 """
-_NAMED = 3
-"""Stale outputs that the log of a tick names."""
+_MAX_NAMES = 3
+"""How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
+"""Takes the place of the digest of changes while nanoset.yaml cannot be loaded."""
 _DESCRIPTION = (
-    "The whole project on one page: tokens, outputs, what is stale and why, and who has read what."
+    "The whole project on one page: tokens, outputs, what is stale and why, and which of your "
+    "assets were made from it."
 )
+"""Description of the asset in Dagster's UI."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """What the sensor remembers of earlier ticks."""
+    """What the sensor remembers from one tick to the next."""
 
     seen: str = ""
-    """Digest of what shows changes."""
-    looked_at: float = 0.0
-    """When all outputs were compared last, seconds since 1970."""
+    """Digest of what `_change_digest` saw."""
+    compared_at: float = 0.0
+    """When all outputs were last compared, in seconds since 1970."""
     reported: str = ""
-    """Digest of what was reported last."""
+    """Digest of what was last reported."""
 
     @staticmethod
     def parse(text: str | None) -> "_Cursor":
+        """Return the cursor in a text; an empty one if the text is none, as on the first tick."""
         fields = (text or "").split()
         if len(fields) != 3:
             return _Cursor()
         return _Cursor(fields[0], float(fields[1]), fields[2])
 
     def __str__(self) -> str:
-        return f"{self.seen} {int(self.looked_at)} {self.reported}"
+        return f"{self.seen} {int(self.compared_at)} {self.reported}"
 
 
 def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
-    """Make the asset; if it is materialised by hand, it looks at once."""
+    """Make the asset; the user may materialise it to see the current state at once."""
     key = hosted.names.asset(OVERVIEW)
 
     @dg.asset(
@@ -84,17 +93,19 @@ def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefi
     def overview(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         project = hosted.load_in_step(context)
         try:
-            result = look(hosted, automation, project, context.instance, repository_of(context))
+            content = overview_content(
+                hosted, automation, project, context.instance, repository_of(context)
+            )
         except NanosetError as error:
             raise failure(error) from error
-        check = dg.AssetCheckResult(check_name=CHECK, **result.verdict)
-        yield dg.MaterializeResult(metadata=result.metadata, check_results=[check])
+        check = dg.AssetCheckResult(check_name=CHECK, **content.verdict)
+        yield dg.MaterializeResult(metadata=content.metadata, check_results=[check])
 
     return overview
 
 
 def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
-    """Make the sensor that reports the overview again when it has changed, without a run."""
+    """Make the sensor that reports the overview whenever it changes, without a run."""
     key = hosted.names.asset(OVERVIEW)
     options = hosted.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
@@ -110,21 +121,23 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
         except NanosetError as error:
             return _unloadable(context, key, error, before)
 
-        # Do not look again if nothing that is quick to ask about has changed.
-        seen = _change_digest(hosted, automation, project, context.instance, context.repository_def)
-        if seen == before.seen and now - before.looked_at < LOOK_SECONDS:
+        # Comparing all outputs is slow: do it only if a quick query shows a change.
+        instance = context.instance
+        repository = context.repository_def
+        seen = _change_digest(hosted, automation, project, instance, repository)
+        if seen == before.seen and now - before.compared_at < COMPARE_SECONDS:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
 
-        result = look(hosted, automation, project, context.instance, context.repository_def)
-        reported = _digest((result.metadata, result.stale, result.warnings))
+        content = overview_content(hosted, automation, project, instance, repository)
+        reported = _digest((content.metadata, content.stale, content.warnings))
         cursor = str(_Cursor(seen, now, reported))
         if reported == before.reported:
             return tick_result(context, [], [], "nothing has changed", cursor=cursor)
         events = [
-            dg.AssetMaterialization(key, metadata=result.metadata),
-            dg.AssetCheckEvaluation(key, CHECK, **result.verdict),
+            dg.AssetMaterialization(key, metadata=content.metadata),
+            dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
         ]
-        notes = [*result.warnings, *result.stale[:_NAMED]]
+        notes = [*content.warnings, *content.stale[:_MAX_NAMES]]
         return tick_result(context, [], notes, "reported", cursor=cursor, asset_events=events)
 
     return overview
@@ -133,19 +146,26 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
 def _unloadable(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, before: _Cursor
 ) -> dg.SensorResult:
-    """Return the tick of a project whose nanoset.yaml is invalid.
+    """Return the result of a tick that could not load nanoset.yaml.
 
-    The sensor logs each error once.
+    The check reports each error once; the log of every tick repeats it.
+
+    Args:
+        context: The tick.
+        key: The asset `overview`.
+        error: Why the file cannot be loaded.
+        before: The cursor of the tick before.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
-    result = Look({}, [], [warning])
     reported = _digest(str(error))
     if reported == before.reported:
-        return tick_result(context, [], result.warnings, "")
-    # Without the digest of what was seen, the next tick that can load the file looks again.
+        return tick_result(context, [], [warning], "")
+
+    # This cursor makes the next tick that can load the file compare all outputs.
     cursor = str(_Cursor(_UNLOADABLE, 0, reported))
-    event = dg.AssetCheckEvaluation(key, CHECK, **result.verdict)
-    return tick_result(context, [], result.warnings, "", cursor=cursor, asset_events=[event])
+    verdict = OverviewContent({}, [], [warning]).verdict
+    event = dg.AssetCheckEvaluation(key, CHECK, **verdict)
+    return tick_result(context, [], [warning], "", cursor=cursor, asset_events=[event])
 
 
 def _change_digest(
@@ -155,10 +175,10 @@ def _change_digest(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str:
-    """Return a digest of what shows changes without looking at outputs.
+    """Return a digest that changes with most of what the overview shows, and is quick to compute.
 
-    These are settings, corpora, the runs of our assets and of those that depend on them, and the
-    state of sensors that evaluate conditions.
+    It covers settings, corpora, the runs of this project's assets and of those that depend on them,
+    and the state of sensors that evaluate conditions. It does not read outputs.
     """
     names = hosted.names
     keys = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}

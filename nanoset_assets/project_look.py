@@ -1,6 +1,7 @@
-"""What the asset `overview` shows.
+"""Collect what the asset `overview` shows of a project.
 
-What the project contains, what is stale and why, what it cost, and which assets of yours read it.
+It shows what the project contains, which outputs are stale and why, how long they took to build, and
+which of the host's other assets were made from them.
 """
 
 from __future__ import annotations
@@ -32,28 +33,26 @@ from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node
 from nanoset_core.untrusted import visible
 
-_EVENTS = 200
-"""Materialisations of an asset that are looked at for what its versions cost."""
+_MAX_EVENTS = 200
+"""How many materialisations of an asset are read, the latest first, to find build times."""
 RowKey = tuple[str, str, str | None]
 """Kind, name and part of a row of `nanoset status`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a project showed."""
+class OverviewContent:
+    """What the asset `overview` and its check show."""
 
     metadata: dict[str, Any]
-    """Of the asset `overview`."""
+    """Metadata of the asset's materialisation."""
     stale: list[str]
-    """What is not up to date, and why."""
+    """Each output that is not up to date, with the reasons."""
     warnings: list[str] = field(default_factory=list)
-    """What else keeps the project from being built: a file that cannot be loaded, or is not loaded
-    yet.
-    """
+    """Other problems: nanoset.yaml is invalid, or changed after the definitions were loaded."""
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """What the check says: arguments of `dg.AssetCheckResult`."""
+        """The result of the check, as arguments of `dg.AssetCheckResult`."""
         sentences = list(self.warnings)
         if self.stale:
             outputs = format_count(len(self.stale), "output")
@@ -65,22 +64,22 @@ class Look:
         }
 
 
-def look(
+def overview_content(
     hosted: ProjectDefs,
     automation: Automation,
     project: Project,
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
-) -> Look:
-    """Compare all outputs with what nanoset.yaml, text and code ask for today.
+) -> OverviewContent:
+    """Compare all outputs with the current nanoset.yaml, text and code.
 
     Args:
         hosted: What the definitions were made from.
-        automation: What builds what is missing or stale.
-        project: The project as it is configured now.
-        instance: The instance.
-        repository: All definitions of the code location, with assets that may read ours; None if
-            they are not known.
+        automation: Which sensors build missing and stale outputs.
+        project: The project, with the current configuration.
+        instance: The instance, for the history of materialisations.
+        repository: All definitions of the code location, which may contain other assets that depend
+            on this project's; None if they are unknown.
     """
     rows = list(project_status(project))
     corpora = [row for row in rows if row.kind == "corpus"]
@@ -88,8 +87,8 @@ def look(
     stale = [row for row in rows if row.why and row.state != "not read"]
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
 
-    # First what a person has to do, then the whole in a sentence and in tables, then numbers to
-    # plot.
+    # Dagster shows metadata in this order: a summary, what the user has to do, tables, and then
+    # numbers, which it plots over time.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
     warnings = not_loaded(hosted.config, project.config)
     if warnings:
@@ -111,10 +110,12 @@ def look(
 
     metadata |= _totals(project, rows)
     metadata["outputs_not_up_to_date"] = len(stale)
-    return Look(metadata, [f"{row.label}: {_why(row)}" for row in stale], warnings)
+    stale_texts = [f"{row.label}: {_reasons(row)}" for row in stale]
+    return OverviewContent(metadata, stale_texts, warnings)
 
 
-def _why(row: StatusRow) -> str:
+def _reasons(row: StatusRow) -> str:
+    """Return why an output is not up to date."""
     return "; ".join(row.why)
 
 
@@ -124,24 +125,29 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return whether a sensor evaluates the conditions of `automation: host`, and which."""
+    """Return a note on the sensor that evaluates the conditions of `automation: host`.
+
+    Returns:
+        Which sensor it is, or a warning if none is switched on. None if the project does not
+        rely on automation conditions, or if the definitions are unknown.
+    """
     if automation != "host" or repository is None:
         return None
-    # Every asset but those of raw text has the condition; tokens are the first of them.
+    # Any asset with a condition will do: all have one, except the inventories of raw text.
     tokenized = hosted.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, tokenized)
     for sensor, is_on in is_on_by_sensor.items():
         if is_on:
-            return f"What follows new text is built by the sensor `{sensor}`."
-    names = ", ".join(f"`{sensor}`" for sensor in is_on_by_sensor) or "one"
+            return f"The sensor `{sensor}` builds everything downstream of new text."
+    sensors = ", ".join(f"`{sensor}`" for sensor in is_on_by_sensor) or "one"
     return (
         "**Nothing is built automatically**: no sensor that evaluates automation conditions is on. "
-        f"Switch on {names} on the page Automation; Dagster's default sensor is off at first."
+        f"Switch on {sensors} on the page Automation; Dagster's default sensor is off at first."
     )
 
 
 def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadataValue:
-    """Return the sums over all corpora and outputs, in sentences."""
+    """Return the totals over all corpora and outputs, in sentences."""
     totals = _totals(project, rows)
     n_corpora = sum(row.kind == "corpus" for row in rows)
     corpora = "corpus" if n_corpora == 1 else "corpora"
@@ -152,12 +158,12 @@ def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadata
     target = project.config.token_target
     if target is not None:
         share = totals["tokens"] / target
-        sentences.append(f"**{share:.1%}** of the {target:,} tokens that are wanted.")
+        sentences.append(f"**{share:.1%}** of the target of {target:,} tokens.")
     return markdown(*sentences)
 
 
 def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
-    """Return the sums over all corpora and outputs, as numbers that Dagster plots over time."""
+    """Return the totals over all corpora and outputs, as numbers that Dagster plots over time."""
     corpora = [row for row in rows if row.kind == "corpus"]
     tokens = sum(row.figures.get("tokens", 0) for row in corpora)
     totals: dict[str, Any] = {
@@ -173,10 +179,10 @@ def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
 
 
 def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
-    """Return the rows of a table of what is not up to date, and why."""
+    """Return the rows of the table of outputs that are not up to date."""
     table_rows: list[dict[str, Any]] = []
     for row in rows:
-        table_rows.append({"output": row.label, "state": row.state, "why": _why(row)})
+        table_rows.append({"output": row.label, "state": row.state, "why": _reasons(row)})
     return table_rows
 
 
@@ -187,8 +193,9 @@ def _table_rows(
 
     Args:
         rows: The outputs.
-        counts: Names of the counts that the table shows; sequences are shown as samples.
-        seconds_by_row: Row → seconds in which its latest versions were made.
+        counts: Names of the figures that the table shows, such as tokens. The sequences of packs
+            are shown as samples.
+        seconds_by_row: Row → how many seconds the builds of its current versions took.
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
@@ -207,31 +214,37 @@ def _table_rows(
 
 
 def _count_text(count: int | None) -> str:
+    """Return a count with thousands separators, or "" if it is unknown."""
     return "" if count is None else f"{count:,}"
 
 
 @dataclass(slots=True)
 class _LatestCost:
-    """What the latest version of an asset's partition cost."""
+    """How long the build of a partition's latest version took."""
 
     version: str | None
+    """Its data version."""
     seconds: float = 0.0
-    """Of the run that took longest: later runs found the version complete."""
+    """The longest of its runs. Later runs only find that the version is complete already."""
 
 
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
 ) -> Mapping[RowKey, float]:
-    """Return row → seconds in which its latest versions were made."""
+    """Return how long the builds of the latest versions took.
+
+    Returns:
+        Row → seconds. Rows whose builds were not recorded are missing.
+    """
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
     for node in nodes:
         nodes_by_asset[asset_path(node)].append(node)
     for asset, asset_nodes in nodes_by_asset.items():
         cost_by_partition = _latest_costs(instance, names.asset(asset))
-        # Several nodes may be one row, such as all groups of tars.
         row_by_partition = {partition_of(node): node.row for node in asset_nodes}
         for partition, row in row_by_partition.items():
+            # Several partitions may share a row, such as all groups of tars: add up their times.
             if partition in cost_by_partition:
                 seconds_by_row[row] += cost_by_partition[partition].seconds
     return seconds_by_row
@@ -240,9 +253,10 @@ def _seconds_by_row(
 def _latest_costs(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, _LatestCost]:
-    """Return partition of an asset → what its latest version cost."""
+    """Return partition of an asset → how long the build of its latest version took."""
     cost_by_partition: dict[str | None, _LatestCost] = {}
-    for record in instance.fetch_materializations(asset, limit=_EVENTS).records:  # the latest first
+    records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
+    for record in records:  # the latest first
         event = record.asset_materialization
         if event is None or "seconds" not in event.metadata:
             continue
@@ -260,9 +274,9 @@ def _reader_rows(
     repository: dg.RepositoryDefinition | None,
     nodes: Sequence[Node],
 ) -> list[dict[str, Any]]:
-    """Return a row for each asset of the host that depends on an asset of this project.
+    """Return the rows of the table of other assets that depend on this project's.
 
-    It shows from which version the asset was made.
+    Each row shows from which version the other asset was made, and whether that is the latest.
     """
     if repository is None:
         return []
@@ -276,7 +290,7 @@ def _reader_rows(
             "which_is": "",
             "run": "",
         }
-        # Dagster notes the data versions of inputs in tags of a materialisation.
+        # Tags of a materialisation record the data versions of its inputs.
         event = instance.get_latest_materialization_event(reader.key)
         if event is not None:
             row["run"] = event.run_id[:8]
@@ -290,7 +304,7 @@ def _reader_rows(
 
 
 def _tags_of(event: dg.EventLogEntry | None) -> Mapping[str, str]:
-    """Return the tags of a materialisation; none if there is no event."""
+    """Return the tags of a materialisation, empty if there is no such event."""
     if event is None or event.asset_materialization is None:
         return {}
     return event.asset_materialization.tags or {}
@@ -298,15 +312,22 @@ def _tags_of(event: dg.EventLogEntry | None) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An asset of the host that depends on one of ours."""
+    """An asset of the host that depends on an asset of this project."""
 
     key: dg.AssetKey
+    """The host's asset."""
     source: dg.AssetKey
-    """The asset of ours, which has no partitions."""
+    """The project's asset."""
 
 
 def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) -> list[Reader]:
-    """Return the assets of the host that depend on assets of ours without partitions."""
+    """Return the assets of the host that depend on assets of this project.
+
+    Args:
+        repository: All definitions of the code location.
+        our_keys: The assets of this project. Those with partitions are left out, since an asset
+            that reads them has no single version that it was made from.
+    """
     graph = repository.asset_graph
     readers: list[Reader] = []
     for source in sorted(our_keys.intersection(graph.get_all_asset_keys())):

@@ -91,7 +91,7 @@ def test_a_tick_soon_after_another_looks_at_nothing(tick, monkeypatch):
 def test_a_tick_some_time_after_another_looks_again(tick):
     told, looked, shown = tick().cursor.split()
 
-    later = tick(f"{told} {float(looked) - overview.LOOK_SECONDS} {shown}")
+    later = tick(f"{told} {float(looked) - overview.COMPARE_SECONDS} {shown}")
 
     assert later.asset_events == []
     assert later.skip_message == "nothing has changed"
@@ -198,7 +198,7 @@ def test_it_says_so_until_the_sensor_is_switched_on(built_platform):
     before = evaluate_for_host(built_platform)
     switch(built_platform, DEFAULT_SENSOR, InstigatorStatus.RUNNING)
     assert automation_note(evaluate_for_host(built_platform)) == (
-        f"What follows new text is built by the sensor `{DEFAULT_SENSOR}`."
+        f"The sensor `{DEFAULT_SENSOR}` builds everything downstream of new text."
     )
     assert before.cursor != evaluate_for_host(built_platform).cursor
 
