@@ -1,8 +1,9 @@
-"""Sets of partitions whose keys are corpora.
+"""Dagster partitions that are corpora.
 
-A stage that every corpus has shares one set. A stage that only some corpora have, such as
-`packed_dataset`, has a set of its own, named like its asset: the other partitions of the shared set
-would stay missing forever, and "Materialize all" would end as a failed backfill.
+Stages that every corpus goes through share one set of dynamic partitions. A stage that only some
+corpora go through, such as `packed_dataset`, has a separate set with the name of its asset. If it
+used the shared set, Dagster would show the other corpora as missing forever, and "Materialize all"
+would end as a failed backfill.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ def stages_of_corpora() -> list[Stage]:
 
 
 def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefinition:
-    """Return the partitions of the asset of a stage whose partitions are corpora."""
+    """Return the partitions of a stage's asset, which are corpora.
+
+    Args:
+        names: The names of the project.
+        stage: One of `stages_of_corpora`.
+    """
     if isinstance(stage, CorpusStage) or not is_asset(stage):
         return names.corpora
     return names.partition_set(shape_of(stage).asset)
@@ -34,7 +40,16 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
 def corpora_by_partition_set(
     config: ProjectConfig, names: Names, corpora: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Return name of each set of partitions → those of some corpora that belong to it."""
+    """Return which corpora belong to each set of partitions.
+
+    Args:
+        config: The project, which decides which corpora go through which stage.
+        names: The names of the project.
+        corpora: The corpora of the raw folder.
+
+    Returns:
+        Name of each set → its corpora.
+    """
     present = set(corpora)
     corpora_by_set = {names.corpora_name: present}
     for stage in stages_of_corpora():
@@ -47,7 +62,7 @@ def corpora_by_partition_set(
 
 
 def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
-    """Return the assets whose partitions are those of a set."""
+    """Return the assets that have the partitions of a set."""
     keys: list[dg.AssetKey] = []
     for stage in stages_of_corpora():
         if partition_set_of(names, stage).name == set_name:
@@ -58,7 +73,14 @@ def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
 def register(
     instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig
 ) -> None:
-    """Add corpora that the instance does not know as partitions of the assets that they have."""
+    """Register corpora as partitions of their assets; known ones are left unchanged.
+
+    Args:
+        instance: The instance.
+        names: The names of the project.
+        corpora: The corpora of the raw folder.
+        config: The project, which decides which assets each corpus has.
+    """
     from sqlalchemy.exc import IntegrityError
 
     for set_name, members in corpora_by_partition_set(config, names, corpora).items():
@@ -68,5 +90,7 @@ def register(
             continue
         try:
             instance.add_dynamic_partitions(set_name, new)
-        except IntegrityError:  # another build added some of them at this very moment
+        except IntegrityError:
+            # Another build added some of them at the same moment, which the first attempt did not
+            # expect; the second one skips them.
             instance.add_dynamic_partitions(set_name, new)

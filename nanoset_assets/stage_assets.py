@@ -1,6 +1,11 @@
-"""The assets, one for each stage and subject.
+"""Make the Dagster assets of a project, one for each stage and subject.
 
-Key, partitions and dependencies come from the stage, the rest from `asset_table.py`.
+A subject is what a stage makes outputs of: a nanoset, a webdataset, a view, … The assets of stages
+that every corpus goes through are the exception: there is one for all corpora, and its partitions
+are the corpora.
+
+The key, partitions and dependencies of an asset follow from its stage. Everything else, such as its
+description, is listed in `asset_table.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,26 +25,27 @@ from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
 from nanoset_core.untrusted import visible
 
 GROUP = "corpora"
-"""Group of the assets whose partitions are corpora; others are in the group of their corpus, view,
-nanoset, …
-"""
+"""Group of the assets whose partitions are corpora. Other assets are in a group of their subject."""
 ALL_CORPORA = ""
-"""Stands for the subject of an asset whose partitions are corpora."""
+"""Takes the place of the subject for an asset whose partitions are corpora."""
 
 
 class RunOptions(dg.Config):
-    """What the Launchpad offers for a run of an asset."""
+    """Options of a run of an asset, which the user may set in Dagster's Launchpad."""
 
-    rebuild: bool = Field(
-        default=False, description="Make the output again, even where it is up to date."
-    )
+    rebuild: bool = Field(default=False, description="Rebuild the output even if it is up to date.")
 
 
 def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return subject → outputs of each asset of a stage.
+    """Return the assets of a stage, each with its outputs.
 
-    An asset whose partitions are corpora has the subject `ALL_CORPORA`, and one key, with that
-    subject.
+    Args:
+        stage: The stage.
+        config: The project.
+
+    Returns:
+        Subject → keys of its outputs. If the partitions are corpora, which are not known yet, there
+        is a single subject, `ALL_CORPORA`, with a single key.
     """
     if not is_asset(stage):
         return {}
@@ -52,7 +58,13 @@ def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
-    """Return the output that a run of an asset, or of its check, is about."""
+    """Return the output that a run of an asset, or of its check, has to make or check.
+
+    Args:
+        context: The context of the run, which names its partition.
+        stage: The stage of the asset.
+        subject: The subject of the asset.
+    """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
         return Key(partition or "")
@@ -62,7 +74,13 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 def partitions_of(
     stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]
 ) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of an asset with these outputs, or None without partitions."""
+    """Return the partitions of an asset, or None for an asset without partitions.
+
+    Args:
+        stage: The stage of the asset.
+        hosted: The project.
+        keys: The outputs of the asset.
+    """
     if is_of_corpora(stage):
         return partition_set_of(hosted.names, stage)
     parts = [key.part for key in keys if key.part is not None]
@@ -72,7 +90,7 @@ def partitions_of(
 def stage_asset(
     stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]
 ) -> dg.AssetsDefinition:
-    """Make the asset of a stage: of one nanoset, webdataset, …, or of all corpora.
+    """Make the asset of a stage for one nanoset, webdataset, …, or for all corpora.
 
     Args:
         stage: The stage.
@@ -82,8 +100,8 @@ def stage_asset(
     """
     names = hosted.names
     shape = shape_of(stage)
-    # Computed here, where the project is now: what a run recorded stays as it was when the project
-    # is moved.
+    # The location belongs to the definition, not to materialisations: if the project is moved, a
+    # materialisation would still show the old one.
     metadata = {"dagster/uri": _live_location(stage, hosted.config, subject), **shape.metadata}
     group = GROUP if is_of_corpora(stage) else subject
     pool = hosted.pool or names.path_name(WORKERS_POOL)
@@ -92,8 +110,8 @@ def stage_asset(
         key=names.asset(asset_path(Node(stage, Key(subject)))),
         deps=_dependencies(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        # Dagster's graph shows only the last part of a key. The group tells the views of two
-        # corpora apart.
+        # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
+        # groups distinguish them.
         group_name=names.group(group),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
@@ -111,14 +129,14 @@ def stage_asset(
     ) -> Iterator[dg.MaterializeResult[Any]]:
         key = key_of(context, stage, subject)
         project = hosted.open_in_run(context, rebuild=config.rebuild)
-        # "Materialize all" also runs partitions of corpora that nanoset.yaml does not request any
-        # more. If the output is required, the stage fails, and its error names what nanoset.yaml
-        # has instead.
-        if not shape.is_output_required and key not in stage.keys(project.config, (key.subject,)):
+        # "Materialize all" also runs partitions that nanoset.yaml no longer requests. Assets with
+        # optional outputs skip them; for others, the stage raises an error that lists what
+        # nanoset.yaml does request.
+        is_requested = key in stage.keys(project.config, (key.subject,))
+        if not is_requested and not shape.is_output_required:
             label = label_of(Node(stage, key))
-            context.log.info(
-                visible(f"{project.config.file} does not ask for {label}: nothing to make")
-            )
+            note = f"{project.config.file} does not request {label}: there is nothing to make"
+            context.log.info(visible(note))
             return
         run = AssetRun(context, hosted, project, stage, key, shape.page, input_label)
         if hosted.execute is None:
@@ -140,12 +158,12 @@ def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str
 
 
 def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
-    """Return what an asset depends on, limited to the partitions of its own corpora."""
+    """Return the assets that an asset depends on, limited to the partitions that it reads."""
     if stage is INVENTORY:
         return _landing_dependencies(hosted)
 
-    # Asset → the partitions of it that are named, in order: the keys of a dictionary. None are
-    # named of an asset with the same partitions, or of which all partitions are read.
+    # Asset → the partitions that the dependency names, as the keys of a dictionary, which are in
+    # order and unique. It names none if both assets have the same partitions, or all are read.
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
         for node in Node(stage, key).direct_inputs(hosted.config):
@@ -156,8 +174,8 @@ def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> lis
 
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in partitions_by_asset.items():
-        # Without a mapping, Dagster pairs equal partitions, or all of one asset with each of the
-        # other.
+        # Without a mapping, Dagster pairs equal partitions of both assets. If they have different
+        # partitions, each depends on all of the other asset's.
         mapping = None
         if partitions:
             mapping = dg.SpecificPartitionsPartitionMapping(list(partitions))
@@ -166,19 +184,24 @@ def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> lis
 
 
 def _is_named(stage: Stage, source: Node) -> bool:
-    """Return whether a dependency on an output names its partition."""
+    """Return whether a dependency on an output has to name its partition.
+
+    Args:
+        stage: The stage of the dependent asset.
+        source: The output that it reads.
+    """
     if shape_of(source.stage).is_read_by_partition:
         return True
-    # A nanoset reads some corpora. What is made of one corpus has the same partitions as its
-    # dataset.
+    # A nanoset reads only some of the corpora, so they are named. Two assets whose partitions are
+    # corpora are paired by Dagster.
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 
 def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
-    """List the assets of the host that land raw text.
+    """Return dependencies on the assets of the host that land raw text.
 
-    Which corpora each of them lands is no partition mapping that Dagster could show: that of all is
-    shown.
+    Dagster has no partition mapping for "this asset lands the text of these corpora", so every
+    corpus is shown to depend on all of them.
     """
     keys: dict[dg.AssetKey, None] = {}
     for corpus_keys in hosted.upstream.values():
@@ -187,9 +210,10 @@ def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
-    """Return where the current versions of an asset's outputs are.
+    """Return the path or URL of the current versions of an asset's outputs.
 
-    This is the location in nanoset.yaml when the definitions were loaded.
+    `<corpus>`, `<split>` and `<digest>` are placeholders. The location is the one that nanoset.yaml
+    named when the definitions were loaded.
     """
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:
