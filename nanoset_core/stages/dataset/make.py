@@ -1,5 +1,7 @@
-"""Merge the shards of a corpus into one .bin/.idx pair, as Megatron-LM's preprocess_data.py would
-have written it.
+"""Merge the shards of a corpus into one .bin/.idx pair, as preprocess_data.py writes it.
+
+The result has the same bytes as if Megatron-LM's `preprocess_data.py` had tokenized all files in
+one run. On a disk the tokens are copied. A bucket joins them itself, without a download.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text
 
 _PROGRESS = "indexed_dataset"
-"""What the work is called while it runs."""
+"""What progress bars call this work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,9 @@ class MergeTask:
 
     project: Project
     tokenized: Manifest
-    """The set of shards."""
+    """Manifest of the set of shards."""
     recipe: Recipe
-    """Of the dataset."""
+    """Recipe of the dataset."""
     prefix: str
     """File name of the dataset, without an ending."""
 
@@ -53,22 +55,29 @@ class MergeTask:
         return dtype
 
     def meter(self) -> Meter:
-        """Return a meter of the bytes of the .bin."""
+        """Return a progress meter that counts the bytes of the .bin."""
         size_bytes = self.tokenized.facts["tokens"] * self.dtype.itemsize
         return Meter(self.project.listener, _PROGRESS, self.tokenized.name, size_bytes)
 
 
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards on a disk into a folder; return the sha256 of the files.
+    """Merge shards on a disk into one pair.
+
+    Args:
+        task: The shards and the dataset.
+        folder: Folder that the pair is written to.
+
+    Returns:
+        Name of each file → sha256.
 
     Raises:
         MissingError: A shard was deleted.
-        StorageError: The tokens of a shard are not those that were written.
+        StorageError: The tokens of a shard have changed since they were written.
     """
     shards = _shards_outside_target(task)
 
-    # A shard whose tokens are a range of an earlier dataset has no checked file of its own: compare
-    # what is copied.
+    # If the tokens of a shard are a range of an earlier dataset, nothing has checked these bytes
+    # before. So the copied bytes are compared with the digests of the shards.
     pieces: list[PieceDigest] = []
     if any(shard.files[BIN].within for shard in shards):
         pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
@@ -82,8 +91,10 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 
 
 def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
-    """Return the shards; those whose tokens are in the folder that is about to be replaced get a
-    .bin of their own.
+    """Return the shards, none of which needs the folder that is about to be replaced.
+
+    The tokens of a shard may be a range of a dataset. If that dataset is in the target folder, they
+    are first copied to a .bin in the folder of the shard.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
@@ -95,10 +106,13 @@ def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
-    """Compare a file with the digests of what it was joined from; return its sha256.
+    """Compare a file with the digests of the pieces that it was joined from.
+
+    Returns:
+        The sha256 of the file.
 
     Raises:
-        StorageError: A piece has other bytes than when it was written.
+        StorageError: The bytes of a piece have changed since it was written.
     """
     store = LocalStore(path.parent)
     check = PieceCheck(pieces)
@@ -115,29 +129,39 @@ def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
 
 
 def _bin_sha256(shard: Manifest) -> str:
-    """Return the sha256 of a shard's tokens, which are read if the manifest does not have it."""
+    """Return the sha256 of a shard's tokens, from its manifest or by reading them."""
     return shard.files[BIN].sha256 or shard.access.sha256(shard.folder / BIN)
 
 
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards in a bucket, which joins the .bin itself; return what is known of the files.
+    """Merge shards in a bucket into one pair. The bucket joins the .bin from their objects.
 
-    The .idx is written to the folder. So is the list of the pieces of the .bin, unless all of its
-    bytes passed through this process, which knows its sha256 then.
+    If some of the bytes do not pass through this process, the sha256 of the .bin is not known. Its
+    place is taken by a list of the sizes and digests of all pieces.
+
+    Args:
+        task: The shards and the dataset.
+        folder: Local folder that the .idx is written to, and the list of pieces.
+
+    Returns:
+        Name of each file → its sha256; for the .bin, its size and sha256 or list of pieces.
 
     Raises:
         MissingError: A shard was deleted.
-        SourceChangedError, StorageError: A shard is not the one that was written.
+        SourceChangedError, StorageError: A shard has changed since it was written.
     """
     outputs = task.project.outputs
     store = outputs.access.store
     pairs = _stored_shards(task)
+
+    # The .idx is written here, from those of the shards, and uploaded later.
     outputs.access.make_room(
         sum(pair.idx.size for pair in pairs), f"the .idx of {task.tokenized.name}"
     )
     idx_path = folder / f"{task.prefix}.idx"
     write_merged_idx(idx_path, store, pairs, task.dtype)
 
+    # The .bin is replaced in its final place, so an earlier version there is no longer complete.
     outputs.invalidate(task.recipe)
     bin_name = f"{task.prefix}.bin"
     ranges = _joined_ranges(pairs)
@@ -161,13 +185,15 @@ class _StoredRange:
     """A range of an object that becomes a part of the merged .bin."""
 
     stored: Stored
+    """The range of the object."""
     sha256: str | None
-    """Of its bytes, or None if it is made of several shards."""
+    """The sha256 of its bytes; None if it contains several shards."""
 
 
 def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
-    """Return the tokens of datasets; consecutive ranges of one object are one range, which takes
-    one request.
+    """Return the ranges of objects that are joined to the merged .bin.
+
+    Shards that are neighbours in one object become one range, since each range takes a request.
     """
     ranges: list[_StoredRange] = []
     for pair in pairs:
@@ -187,20 +213,27 @@ def _is_followed_by(stored: Stored, other: Stored) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ShardObjects:
-    """Where a shard is stored. There may be 100,000, so no more of each manifest is kept."""
+    """Where a shard is stored.
+
+    A corpus may have 100,000 shards. So only these values are kept in memory, not all manifests.
+    """
 
     bin_name: str
+    """Name of the object that contains the tokens."""
     idx_name: str
+    """Name of the object that is the .idx."""
     bin_start: int
     """First byte of the shard's tokens in the object."""
     bin_size: int
+    """Bytes of the tokens."""
     sequences: int
+    """Number of sequences."""
     sha256: str
-    """Of the tokens."""
+    """The sha256 of the tokens."""
 
 
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
-    """Return the shards of a corpus as they are stored in a bucket.
+    """Return the objects of all shards of a corpus, as a listing of the bucket shows them.
 
     Raises:
         MissingError: An object was deleted.
@@ -222,7 +255,8 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     shards = each_shard(task.project, corpus, task.tokenized.facts[SHARDS], objects_of)
     names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
 
-    # One listing says what is stored, except of tokens that are ranges of a dataset.
+    # One listing shows all objects of shards. Only tokens that are ranges of a dataset are
+    # elsewhere: these are looked up one by one.
     stored_by_name = {
         stored.name: stored
         for stored in access.store.list(f"{SHARDS}/{corpus}")
@@ -232,14 +266,16 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
         stored = access.store.stat(name)
         if stored is None:
             raise MissingError(
-                "the object is gone", where=access.store.url(name), remedy="run `nanoset build`"
+                "the object was deleted",
+                where=access.store.url(name),
+                remedy="run `nanoset build`",
             )
         stored_by_name[name] = stored
 
     pairs = []
     for shard in shards:
-        tokens = replace(stored_by_name[shard.bin_name], begin=shard.bin_start, size=shard.bin_size)
-        pairs.append(
-            StoredPair(tokens, stored_by_name[shard.idx_name], shard.sequences, shard.sha256)
-        )
+        bin_object = stored_by_name[shard.bin_name]
+        idx_object = stored_by_name[shard.idx_name]
+        tokens = replace(bin_object, begin=shard.bin_start, size=shard.bin_size)
+        pairs.append(StoredPair(tokens, idx_object, shard.sequences, shard.sha256))
     return pairs

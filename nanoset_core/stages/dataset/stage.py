@@ -1,4 +1,4 @@
-"""The stage `datasets`: the shards of a corpus → one .bin/.idx pair, which trainers read."""
+"""The stage `datasets`: merges the shards of a corpus into one .bin/.idx pair for trainers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STAGE = "datasets"
 
 
 class DatasetStage(CorpusStage, Estimated):
-    """A corpus as one .bin and .idx."""
+    """Merges the shards of each corpus into one .bin and .idx."""
 
     layout = Layout(STAGE, uploaded_first=(".bin", ".idx", f".bin{PIECES_ENDING}"))
     version = VERSION
@@ -47,8 +47,9 @@ class DatasetStage(CorpusStage, Estimated):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: files and settings, without the shards, since their cut leaves no
-        trace in a dataset.
+        """Return the recipe, which names the files and settings, but not the shards.
+
+        A dataset has the same bytes however its corpus is divided into shards.
         """
         options = {
             **token_options(project, key.subject),
@@ -76,12 +77,10 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the digest of the set of shards, which says where the dataset's documents came
-        from.
-        """
+        """Return the digest of its set of shards, which records where documents came from."""
         try:
-            # With `strict`, shards of a set that cannot be read are not taken for shards that
-            # nothing needs.
+            # With `strict`, a damaged manifest is an error. Otherwise `nanoset gc` would delete
+            # the shards that it lists.
             return [shards_of(outputs, manifest, strict=True).digest]
         except MissingError:
             return []
@@ -92,12 +91,12 @@ DATASET = DatasetStage()
 
 @holding
 def make_dataset(project: Project, corpus: str) -> Manifest:
-    """Merge a corpus's current shards, and make the dataset the current one.
+    """Merge the current shards of a corpus, and make the dataset its current version.
 
     Raises:
         MissingError: The corpus was not tokenized, or a shard was deleted.
-        StaleError: The shards are of other settings than the present ones.
-        StorageError: The tokens of a shard are not those that were written.
+        StaleError: The shards were made with other settings than the present ones.
+        StorageError: The tokens of a shard have changed since they were written.
     """
     key = Key(corpus)
     tokenized = require(project, TOKENIZED, key)

@@ -1,4 +1,4 @@
-"""Divide a .bin into ranges that are checked on their own: all of it, or evenly spread samples."""
+"""Divide a .bin into ranges that are checked independently: all of it, or evenly spread samples."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nanoset_core.stages.report import PART_BYTES, runs
 from nanoset_core.storage.store import PieceDigest
 
 QUICK_TOKENS = 1 << 24
-"""Datasets of at most so many tokens are always read whole."""
+"""Most tokens that a quick check reads. Larger datasets are sampled."""
 QUICK_PLACES = 256
-"""Places of a larger dataset that are read."""
+"""Number of evenly spread ranges that a quick check reads of a larger dataset."""
 
 
 class TokenRange(NamedTuple):
-    """Consecutive sequences, or tokens within one sequence."""
+    """A range of a .bin: consecutive sequences, or some tokens of one sequence."""
 
     first: int
-    """First sequence."""
+    """Number of the first sequence, or of the sequence that contains the tokens."""
     last: int
-    """Sequence after the last one; equal to `first` if no sequence is whole."""
+    """Number after the last sequence; equal to `first` for tokens within one sequence."""
     begin: int
     """First byte in the .bin."""
     end: int
@@ -38,40 +38,59 @@ class TokenRange(NamedTuple):
 def token_ranges(
     dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
 ) -> list[TokenRange]:
-    """Divide all of a dataset, whose index is sound, into ranges of about 128 MiB.
+    """Divide all of a dataset into ranges of about 128 MiB, which end where sequences end.
 
     Args:
-        dataset: The dataset.
-        pieces: Digests of the pieces that its .bin was joined from, if they are known: then ranges
-            end where pieces do.
+        dataset: The dataset. Its index must be valid.
+        pieces: Digests of the pieces that its .bin was joined from, if it was. Ranges then end
+            where pieces end, so that each piece can be compared with its digest.
     """
-    pointers = dataset.sequence_pointers
-    n_sequences = len(dataset)
-    stops = list(accumulate(piece.size for piece in pieces))  # byte after each piece
-
-    # (sequence, byte) at which ranges begin, without repetitions.
-    bounds = {(0, 0): None}
-    for byte in _range_bounds(dataset.bin_bytes, pieces):
-        # np.searchsorted would copy pointers, which are not aligned
-        sequence = bisect_left(pointers, byte)
-        if sequence == n_sequences:
-            continue
-        # In a file of this project a sequence begins where a piece does; in another file, the range
-        # goes on.
-        pointer = int(pointers[sequence])
-        if not pieces or pointer == byte:
-            bounds[sequence, pointer] = None
-
+    piece_stops = list(accumulate(piece.size for piece in pieces))  # byte after each piece
+    bounds = _sequence_bounds(dataset, pieces)
     ranges = []
-    for (first, begin), (last, end) in pairwise([*bounds, (n_sequences, dataset.bin_bytes)]):
-        if first < last or begin < end:
-            own_pieces = pieces[bisect_right(stops, begin) : bisect_right(stops, end)]
-            ranges.append(TokenRange(first, last, begin, end, tuple(own_pieces)))
+    for start, stop in pairwise(bounds):
+        if start == stop:
+            continue
+        first_piece = bisect_right(piece_stops, start.byte)
+        stop_piece = bisect_right(piece_stops, stop.byte)
+        range_pieces = tuple(pieces[first_piece:stop_piece])
+        token_range = TokenRange(start.sequence, stop.sequence, start.byte, stop.byte, range_pieces)
+        ranges.append(token_range)
     return ranges
 
 
+class _Bound(NamedTuple):
+    """Where a range ends and the next one begins."""
+
+    sequence: int
+    """Number of the first sequence of the next range."""
+    byte: int
+    """First byte of that sequence in the .bin."""
+
+
+def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> list[_Bound]:
+    """Return where ranges begin, and at the end the number of sequences and of bytes."""
+    pointers = dataset.sequence_pointers
+    n_sequences = len(dataset)
+    bounds = [_Bound(0, 0)]
+    for byte in _range_bounds(dataset.bin_bytes, pieces):
+        # The next sequence. np.searchsorted would copy the pointers, which are not aligned.
+        sequence = bisect_left(pointers, byte)
+        if sequence == n_sequences:
+            continue
+        bound = _Bound(sequence, int(pointers[sequence]))
+
+        # This project writes no piece that ends within a sequence. If another program did, the
+        # range continues, since a range consists of whole sequences.
+        is_between_pieces = not pieces or bound.byte == byte
+        if is_between_pieces and bound != bounds[-1]:
+            bounds.append(bound)
+    bounds.append(_Bound(n_sequences, dataset.bin_bytes))
+    return bounds
+
+
 def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:
-    """Yield the bytes of a .bin at which ranges of about 128 MiB would end."""
+    """Yield the bytes at which ranges of about 128 MiB would end, not considering sequences."""
     if not pieces:
         yield from range(PART_BYTES, bin_bytes, PART_BYTES)
         return
@@ -82,9 +101,10 @@ def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int
 
 
 def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
-    """Yield 256 evenly spread ranges of a dataset of more than 16 Mi tokens.
+    """Yield 256 evenly spread ranges of a dataset with more than 16 Mi tokens.
 
-    Each consists of the whole sequences of its place, or, in a long sequence, of tokens within it.
+    A range contains the sequences that are completely in a chunk of 64 Ki tokens. If there are
+    none, because the chunk is within a long sequence, it contains the tokens of the chunk.
     """
     pointers = dataset.sequence_pointers
     itemsize = dataset.dtype.itemsize
@@ -107,9 +127,7 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of 256 evenly spread chunks of tokens; the first and the last tokens are
-    among them.
-    """
+    """Yield (start, stop) of 256 evenly spread chunks of 64 Ki tokens, both ends included."""
     chunk_tokens = QUICK_TOKENS // QUICK_PLACES
     for place in range(QUICK_PLACES):
         start = (n_tokens - chunk_tokens) * place // (QUICK_PLACES - 1)
@@ -117,8 +135,12 @@ def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
 
 
 def spread_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
-    """Return the numbers of at most `max_rows` evenly spread rows, the first and the last among
-    them, int64.
+    """Return the numbers of at most `max_rows` evenly spread rows.
+
+    The first and the last row are among them.
+
+    Returns:
+        int64, ascending.
     """
     if n_rows <= max_rows:
         return np.arange(n_rows, dtype=np.int64)

@@ -1,8 +1,7 @@
-"""The .bin of an output: open it, fetch it, copy it within a bucket, and write another one.
+"""Open, download, copy and write the .bin of an output.
 
-Every dataset has one, and so have some exports. In a bucket a .bin may be
-far larger than this machine's disk, so it is read in ranges, copied within the bucket, and uploaded
-while it is written.
+Every dataset has a .bin, and some exports do. A .bin in a bucket may be far larger than the disk of
+this machine. So it is read in ranges, copied within the bucket, and uploaded while it is written.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.store import PieceDigest, read_pieces
 
 PIECES_ENDING = ".pieces"
-"""Ending of the file that lists the sha256 of each piece of a .bin that was joined within a store."""
+"""Ending of the list of pieces of a .bin that a bucket joined: the size and sha256 of each."""
 
 
 def bin_name(dataset: Manifest) -> str:
@@ -28,22 +27,23 @@ def bin_name(dataset: Manifest) -> str:
 
 
 def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedDataset:
-    """Open a dataset; its tokens are downloaded as they are read.
+    """Open a dataset, whose tokens are downloaded as they are read.
 
     Args:
-        dataset: Its manifest.
-        is_sampled: Whether little of it will be read, so that downloads are small.
+        dataset: Manifest of the dataset.
+        is_sampled: Whether little of it will be read, so that small blocks are downloaded.
     """
     access = replace(dataset.access, is_sampled=is_sampled)
     return MMapIndexedDataset.below(access, readable_prefix(dataset))
 
 
 def readable_prefix(dataset: Manifest) -> str:
-    """Return the prefix of a dataset after downloading its .idx; a damaged copy of its .bin is
-    replaced, too.
+    """Return the local prefix of a dataset, after downloading its .idx.
+
+    If a local copy of its .bin has the wrong size, it is downloaded again.
     """
     prefix = dataset.facts["prefix"]
-    dataset.path(f"{prefix}.idx")
+    dataset.path(f"{prefix}.idx")  # downloads it
     copy = dataset.folder / bin_name(dataset)
     if copy.is_file() and copy.stat().st_size != dataset.files[copy.name].size:
         dataset.path(copy.name)
@@ -51,25 +51,26 @@ def readable_prefix(dataset: Manifest) -> str:
 
 
 def has_room_for_tokens(*datasets: Manifest) -> bool:
-    """Return whether copies of the tokens of datasets take no more than a quarter of
-    `storage.scratch_mib`.
-    """
+    """Return whether the tokens of datasets take at most a quarter of `storage.scratch_mib`."""
     size = sum(dataset.files[bin_name(dataset)].size for dataset in datasets)
     capacities = [dataset.access.capacity for dataset in datasets]
     return all(capacity is None or size <= capacity // 4 for capacity in capacities)
 
 
 def fetch_tokens(dataset: Manifest) -> None:
-    """Download the tokens of a dataset in a bucket, if there is room: all are read now, and again
-    later.
+    """Download the tokens of a dataset if there is room for them.
+
+    It saves requests if all tokens are about to be read, and will be read again later.
     """
     if has_room_for_tokens(dataset):
         dataset.path(bin_name(dataset))
 
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
-    """Return the digests of the pieces of a .bin that was joined within a store; none if it was
-    written whole.
+    """Return the digests of the pieces that a bucket joined to the .bin of a dataset.
+
+    Returns:
+        The digests, in order; none if the .bin was written as a whole.
 
     Raises:
         MissingError: The list of pieces was deleted.
@@ -82,7 +83,7 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
         return read_pieces(dataset.path(list_name))
     except FileNotFoundError as error:
         raise MissingError(
-            "a file of an output is gone",
+            "a file of an output was deleted",
             where=dataset.url(list_name),
             remedy="run `nanoset build`",
         ) from error
@@ -91,17 +92,17 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
 def copy_tokens(
     outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: Path, target_name: str
 ) -> dict[str, FileFact]:
-    """Let a bucket copy the .bin of a dataset to a file of another output.
+    """Copy the .bin of a dataset to another output, within the bucket.
 
     Args:
-        outputs: The root of both.
-        dataset: The dataset.
+        outputs: The output root of both.
+        dataset: Manifest of the dataset.
         recipe: Recipe of the other output.
-        folder: Where small files of that output are written; the list of pieces is one.
+        folder: Local folder for small files of the other output, such as the list of pieces.
         target_name: Name of the copy.
 
     Returns:
-        Name → what is known of the copy.
+        Name of the copy → its size, and its sha256 or list of pieces.
 
     Raises:
         MissingError: The .bin was deleted.
@@ -113,7 +114,9 @@ def copy_tokens(
     source = store.stat(outputs.access.name(dataset.folder / source_name))
     if source is None:
         raise MissingError(
-            "the object is gone", where=dataset.url(source_name), remedy="run `nanoset build`"
+            "the object was deleted",
+            where=dataset.url(source_name),
+            remedy="run `nanoset build`",
         )
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
     store.compose(target, [source], sha256=[fact.sha256])
@@ -127,18 +130,20 @@ def copy_tokens(
 def write_tokens(
     outputs: OutputRoot, recipe: Recipe, folder: Path, name: str, blocks: Hashed
 ) -> dict[str, str | FileFact]:
-    """Write a .bin of an output; to a bucket it is uploaded as it is made, since it may not fit on
-    this machine.
+    """Write a .bin of an output.
+
+    If the output root is in a bucket, the .bin is uploaded while it is computed, since it may not
+    fit on the disk of this machine.
 
     Args:
-        outputs: The root.
+        outputs: The output root.
         recipe: Recipe of the output.
-        folder: Where the output's files are written.
+        folder: Local folder that files of the output are written to.
         name: Name of the .bin.
-        blocks: Its bytes.
+        blocks: Its bytes, in order.
 
     Returns:
-        Name → sha256 of the file, or what is known of the object.
+        Name → sha256 of the file; or size and sha256 of the object in a bucket.
     """
     if outputs.access.has_copies:
         outputs.invalidate(recipe)
