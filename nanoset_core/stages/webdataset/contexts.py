@@ -1,5 +1,18 @@
-"""Cut the token streams of several sources into contexts: rows of one length, numbered in source
-order.
+"""Cut the tokens of several sources into contexts of one length.
+
+Each source is one stream of tokens, its documents concatenated, or consists of several streams,
+such as its files. A stream is cut into rows. A context is one occurrence of a row: it is numbered,
+and shuffled with all others. For example, with rows of 4 tokens:
+
+    source  tokens  frequency  rows            contexts
+    web     10      1          [0,4) [4,8)     0 1
+    code     8      2.5        [0,4) [4,8)     2 3  4 5  6
+
+The last two tokens of `web` are dropped, or padded to a third row. Contexts 2 and 3, and again 4
+and 5, are the rows of `code`; context 6 is the one row that was chosen to occur a third time.
+
+Contexts are numbered in the order of the sources, and computed from a few counts of each source:
+there is no table of all of them in memory.
 """
 
 from __future__ import annotations
@@ -20,18 +33,19 @@ _NO_CONTEXTS = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class SourceContexts:
-    """Counts of one source. One pass over it gives `rows` rows; the table holds `frequency` times
-    as many contexts.
+    """The counts of one source.
+
+    One pass over the source gives `rows` rows, and the plan has `frequency` times as many contexts.
     """
 
     name: str
     tokens: int
     contexts: int
-    """Contexts of the table that begin in it, repetitions counted."""
+    """Contexts that begin in the source, repetitions counted."""
     tokens_used: int
     """Tokens in these contexts, repetitions counted, without BOS and padding."""
     tokens_dropped: int
-    """Tokens of the source in no row (below a row's length for each stream; 0 when padded)."""
+    """Tokens at the ends of streams that fill no row; 0 if they are padded."""
     pad_tokens: int
     """Pad tokens in these contexts."""
     rows: int
@@ -39,21 +53,19 @@ class SourceContexts:
     frequency: float = 1.0
     """How often each row occurs."""
     tokens_carried: int = 0
-    """Tokens of the source in rows that began in an earlier one (tail `carry`)."""
+    """Tokens of the source in rows that begin in an earlier source (tail `carry`)."""
     streams: tuple[int, ...] | None = None
-    """Tokens of each stream that is cut on its own, such as a file. None: the source is one stream."""
+    """Tokens of each stream that is cut separately, such as a file. None: there is one stream."""
 
     @property
     def repeats(self) -> int:
         """How often every row occurs."""
-        repeats, _ = sampled_contexts(self.rows, self.frequency)
-        return repeats
+        return sampled_contexts(self.rows, self.frequency).repeats
 
     @property
     def chosen(self) -> int:
         """How many of the rows occur once more than that."""
-        _, chosen = sampled_contexts(self.rows, self.frequency)
-        return chosen
+        return sampled_contexts(self.rows, self.frequency).n_chosen
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as JSON values."""
@@ -64,27 +76,30 @@ class SourceContexts:
 
 
 class ContextPlaces(NamedTuple):
-    """Where the tokens of contexts are: three arrays, int64, shape (contexts,)."""
+    """Where the tokens of contexts are. All arrays have the shape (n_contexts,)."""
 
     sources: NDArray[np.int64]
-    """Number of the source in which each begins."""
+    """Number of the source in which each context begins."""
     starts: NDArray[np.int64]
-    """Its first token within that source."""
+    """First token of each context within that source."""
     lengths: NDArray[np.int64]
-    """Its tokens of the sources: `row_tokens`, except in padded rows, where it can be 0."""
+    """Tokens of each context without BOS and padding.
+
+    That is `row_tokens`, except for padded rows; a row of padding alone has 0.
+    """
 
 
 class _CutStreams(NamedTuple):
-    """The rows of all streams, in source order: arrays, int64, shape (streams,)."""
+    """The rows of all streams of all sources. All arrays have the shape (n_streams,)."""
 
     rows: NDArray[np.int64]
-    """Rows that begin in each stream."""
+    """Number of rows that begin in each stream."""
     starts: NDArray[np.int64]
     """First token of each stream's first row, within its source."""
     spans: NDArray[np.int64]
-    """Tokens of the stream's rows, without padding."""
+    """Tokens in the rows that begin in each stream, without padding."""
     used: NDArray[np.int64]
-    """Tokens of the stream that are in some row, one of an earlier source included."""
+    """Tokens of each stream that are in a row, also in one that begins in an earlier source."""
 
     def part(self, start: int, stop: int) -> _CutStreams:
         """Return the streams [start, stop)."""
@@ -97,70 +112,76 @@ class _CutStreams(NamedTuple):
 
 
 class ContextTable:
-    """Contexts of all sources, numbered in source order; rows are computed, never stored.
+    """The contexts of all sources, which are computed rather than stored.
 
-    Each source is cut, as one stream across its documents or stream by stream, into rows of one
-    length. Its contexts are its rows in order, `repeats` times, and then its chosen rows in order.
-    Row `j` of a stream holds its tokens `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS
-    token if the settings name one.
+    The contexts of a source are its rows in order, `repeats` times, and then its chosen rows in
+    order. Row j of a stream holds the tokens [j * row_tokens, (j + 1) * row_tokens) of the stream,
+    after a BOS token if the settings name one.
     """
 
     def __init__(self, sources: Sequence[tuple[str, int]], settings: PlanSettings) -> None:
-        """Cut the sources, each given by name and tokens, in the order that numbers the contexts.
+        """Cut sources into rows, and number their contexts.
+
+        Args:
+            sources: Name and token count of each source, in the order that numbers the contexts.
+            settings: Of the plan.
 
         Raises:
-            ConfigError: Two sources have one name, or streams are not all of their source.
+            ConfigError: Two sources have one name, or the streams of a source have more or fewer
+                tokens than the source.
         """
         self.settings = settings
         lengths_by_source = _stream_lengths(sources, settings)
-        self.first_streams = _running_sum([len(lengths) for lengths in lengths_by_source])
-        """Number of the first stream of each source, int64, shape (sources + 1,)."""
+        cut = _cut_streams(lengths_by_source, settings)
 
-        source_tokens = [n_tokens for _, n_tokens in sources]
-        if settings.tail == "carry":
-            cut = _cut_carrying(source_tokens, settings.row_tokens)
-        else:
-            cut = _cut_apart(lengths_by_source, settings.row_tokens, settings.tail)
+        # Where the rows of each stream are.
+        self.first_streams = _running_sum([len(lengths) for lengths in lengths_by_source])
+        """Number of the first stream of each source; shape (n_sources + 1,)."""
         self.starts = cut.starts
-        """First token of each stream's first row, within its source, int64, shape (streams,)."""
+        """First token of each stream's first row, within its source; shape (n_streams,)."""
         self.stops = cut.starts + cut.spans
-        """Token within the source after the last in the stream's rows, int64, shape (streams,)."""
+        """Token within the source after the last one in the stream's rows; shape (n_streams,)."""
         self.first_rows = np.cumsum(cut.rows) - cut.rows
-        """Rows of all streams before this one, of all sources, int64, shape (streams,)."""
+        """Number of each stream's first row, counted over all sources; shape (n_streams,)."""
 
         self.choices: list[Choice] = []
         """For each source, which rows occur once more."""
         counts: list[SourceContexts] = []
         for number, (name, n_tokens) in enumerate(sources):
-            first_stream, stop_stream = self.first_streams[number : number + 2].tolist()
-            streams = cut.part(first_stream, stop_stream)
-            source_counts = _counts_of(name, n_tokens, streams, settings)
+            streams = self._streams_of(number)
+            streams_cut = cut.part(streams.start, streams.stop)
+            source_counts = _counts_of(name, n_tokens, streams_cut, settings)
             counts.append(source_counts)
             self.choices.append(_choice_of(source_counts, settings.seed))
         self.sources = tuple(counts)
-        """Counts per source, in the order that numbers the contexts."""
+        """The counts of each source, in the order that numbers the contexts."""
 
         # The same counts as arrays, to look up many contexts at once.
         self.first_contexts = _running_sum([source.contexts for source in counts])
-        """Number of the first context of each source, int64, shape (sources + 1,); the last is the
-        total.
-        """
+        """Number of each source's first context, and at the end all; shape (n_sources + 1,)."""
         self.rows = np.array([max(source.rows, 1) for source in counts], dtype=np.int64)
-        """Rows of one pass, at least 1 so that one can divide by it, shape (sources,)."""
+        """Rows of one pass over each source; at least 1, since it is a divisor; (n_sources,)."""
         repeated = [source.contexts - source.chosen for source in counts]
         self.repeated = np.array(repeated, dtype=np.int64)
-        """Contexts before the chosen ones, shape (sources,)."""
+        """Contexts of each source before those of its chosen rows; shape (n_sources,)."""
 
     @property
     def contexts(self) -> int:
         """Number of contexts of all sources."""
         return int(self.first_contexts[-1])
 
-    def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
-        """Return where the tokens of these context numbers are, int64, shape (contexts,).
+    def _streams_of(self, source: int) -> range:
+        """Return the numbers of the streams of a source."""
+        return range(int(self.first_streams[source]), int(self.first_streams[source + 1]))
 
-        Under the tail `carry` a row can run over the end of its source: its tokens continue with
-        the first ones of the next sources.
+    def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
+        """Return where the tokens of contexts are.
+
+        With the tail `carry`, a row can extend beyond its source. It continues with the first
+        tokens of the next source.
+
+        Args:
+            contexts: Numbers of the contexts, shape (n_contexts,).
 
         Raises:
             SampleIndexError: A number is outside the table.
@@ -172,10 +193,12 @@ class ContextTable:
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # Context → source → row within all sources → stream → token
+        # Find the source of each context, and its row, counted over all sources.
         source = np.searchsorted(self.first_contexts, contexts, side="right") - 1
         row = self._rows_of(source, contexts - self.first_contexts[source])
         row += self.first_rows[self.first_streams[source]]
+
+        # Find the stream of this row, and the row's tokens within the source.
         stream = np.searchsorted(self.first_rows, row, side="right") - 1
         row_tokens = self.settings.row_tokens
         start = self.starts[stream] + (row - self.first_rows[stream]) * row_tokens
@@ -183,7 +206,12 @@ class ContextTable:
         return ContextPlaces(source, start, length)
 
     def _rows_of(self, source: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row within its source of each context, given by its number within the source."""
+        """Return the row of each context, counted within its source.
+
+        Args:
+            source: Source of each context, shape (n_contexts,).
+            number: Number of each context within its source, shape (n_contexts,).
+        """
         # The contexts of a source begin with whole passes over its rows.
         row = number % self.rows[source]
 
@@ -192,15 +220,12 @@ class ContextTable:
         is_chosen = np.flatnonzero(chosen_number >= 0)
         for source_number in np.unique(source[is_chosen]):
             of_source = is_chosen[source[is_chosen] == source_number]
-            row[of_source] = self.choices[source_number].row(chosen_number[of_source])
+            row[of_source] = self.choices[source_number].rows_of(chosen_number[of_source])
         return row
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the contexts that hold any of a source's tokens [start, stop), int64, shape
-        (contexts,).
-        """
-        # With the tail `carry` alone, a row that begins in an earlier source can hold tokens of
-        # this.
+        """Return the numbers of all contexts that hold one of a source's tokens [start, stop)."""
+        # Only with the tail `carry` can rows of earlier sources hold tokens of this one.
         first_source = 0 if self.settings.tail == "carry" else source
         parts = [_NO_CONTEXTS]
         distance = 0  # tokens from the start of `number` to the start of `source`
@@ -212,49 +237,77 @@ class ContextTable:
         return np.concatenate(parts)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return all contexts of some rows of a source, given by their numbers within it."""
-        # (passes, rows) -> (passes * rows,)
-        passes = np.arange(0, self.repeated[source], self.rows[source])
-        repeated = (passes[:, None] + rows).ravel()
+        """Return the numbers of all contexts of some rows, which are counted within the source."""
+        # Each pass over the source has all rows: (n_passes, n_rows) -> (n_passes * n_rows,)
+        pass_starts = np.arange(0, self.repeated[source], self.rows[source])
+        repeated = (pass_starts[:, None] + rows).ravel()
 
+        # The contexts of chosen rows follow.
         choice = self.choices[source]
-        chosen = choice.number(rows[choice.holds(rows)]) + self.repeated[source]
+        chosen_rows = rows[choice.is_chosen(rows)]
+        chosen = choice.numbers_of(chosen_rows) + self.repeated[source]
         return np.concatenate([repeated, chosen]) + int(self.first_contexts[source])
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the rows of a source that hold any of its tokens [start, stop), numbered within
-        the source.
+        """Return the rows of a source that hold one of the tokens [start, stop).
 
-        Past the source's end, tokens are those of the next sources, as in carried rows.
+        Args:
+            source: Number of the source.
+            start: First token, counted from the beginning of the source.
+            stop: Token after the last one. Tokens beyond the end of the source are those of the
+                next sources, which are in the source's last row with the tail `carry`.
+
+        Returns:
+            Numbers of the rows within the source, shape (n_rows,).
         """
-        first, after = self.first_streams[source : source + 2].tolist()
-        starts = self.starts[first:after]
-        stops = self.stops[first:after]
-        row_tokens = self.settings.row_tokens
-        parts = [_NO_CONTEXTS]
         if start >= stop:
             return _NO_CONTEXTS
-        for stream in np.flatnonzero((starts < stop) & (stops > start)):
-            stream_start = starts[stream]
+        streams = self._streams_of(source)
+        stream_starts = self.starts[streams.start : streams.stop]
+        stream_stops = self.stops[streams.start : streams.stop]
+        first_rows = self.first_rows[streams.start : streams.stop]
+        row_tokens = self.settings.row_tokens
+
+        parts = [_NO_CONTEXTS]
+        for stream in np.flatnonzero((stream_starts < stop) & (stream_stops > start)):
+            # Round down to the row of the first token, and up to the row after the last one.
+            stream_start = stream_starts[stream]
             first_row = (max(start, stream_start) - stream_start) // row_tokens
-            stop_row = -((stream_start - min(stop, stops[stream])) // row_tokens)
-            rows_before = self.first_rows[first + stream] - self.first_rows[first]
+            stop_row = -((stream_start - min(stop, stream_stops[stream])) // row_tokens)
+            rows_before = first_rows[stream] - first_rows[0]
             parts.append(np.arange(first_row, stop_row, dtype=np.int64) + rows_before)
         return np.concatenate(parts)
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
-        """Return the number of pad tokens within these contexts, int64, shape (contexts,)."""
+        """Return the number of pad tokens in all of these contexts, given by their numbers."""
         lengths = self.locate(contexts).lengths
         return int(lengths.size * self.settings.row_tokens - lengths.sum())
 
 
+def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSettings) -> _CutStreams:
+    """Cut the streams of all sources into rows.
+
+    Args:
+        lengths_by_source: Tokens of each stream of each source.
+        settings: Of the plan.
+    """
+    if settings.tail == "carry":
+        source_tokens = [sum(lengths) for lengths in lengths_by_source]
+        return _cut_carrying(source_tokens, settings.row_tokens)
+    return _cut_separately(lengths_by_source, settings.row_tokens, settings.tail)
+
+
 def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
-    """Cut all sources as one stream; a row belongs to the source of its first token."""
-    # (sources + 1,) first token of each source within the stream
+    """Cut all sources as one stream; a row belongs to the source of its first token.
+
+    With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12): the
+    first source has two of them, and the second one, which begins at its token 2.
+    """
+    # (n_sources + 1,) first token of each source within the stream
     bounds = _running_sum(source_tokens)
     n_rows = bounds[-1] // row_tokens
 
-    # (sources + 1,) first row that begins in or after each source
+    # (n_sources + 1,) first row that begins in or after each source
     first_row = np.minimum(-(-bounds // row_tokens), n_rows)
     rows = np.diff(first_row)
     return _CutStreams(
@@ -265,12 +318,12 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     )
 
 
-def _cut_apart(
+def _cut_separately(
     lengths_by_source: Sequence[Sequence[int]],
     row_tokens: int,
     tail: PlanTail,
 ) -> _CutStreams:
-    """Cut each stream of each source on its own."""
+    """Cut each stream of each source separately, so that no row has tokens of two streams."""
     lengths: list[int] = []
     first_tokens: list[int] = []  # of each stream, within its source
     for stream_lengths in lengths_by_source:
@@ -279,6 +332,7 @@ def _cut_apart(
     tokens = np.array(lengths, dtype=np.int64)
     starts = np.array(first_tokens, dtype=np.int64)
 
+    # Tokens that fill no row are dropped, or get a padded row.
     full_rows = tokens // row_tokens
     if tail == "drop":
         spans = full_rows * row_tokens
@@ -295,21 +349,30 @@ def _counts_of(
     streams: _CutStreams,
     settings: PlanSettings,
 ) -> SourceContexts:
-    """Count the rows, contexts and tokens of one source."""
+    """Count the rows, contexts and tokens of one source.
+
+    Args:
+        name: Name of the source.
+        tokens: Its tokens.
+        streams: The rows of its streams.
+        settings: Of the plan.
+    """
     frequencies = settings.frequencies or {}
     frequency = frequencies.get(name, 1.0)
     rows = int(streams.rows.sum())
-    repeats, chosen = sampled_contexts(rows, frequency)
-    contexts = repeats * rows + chosen
+    sampled = sampled_contexts(rows, frequency)
+    contexts = sampled.repeats * rows + sampled.n_chosen
 
     # All padding of a stream is in its last row, which may be a chosen one.
     pad_tokens = streams.rows * settings.row_tokens - streams.spans
-    is_padded = np.flatnonzero(pad_tokens)
-    last_rows = np.cumsum(streams.rows)[is_padded] - 1
-    choice = Choice(rows, chosen, choice_seed(settings.seed, name))
-    occurrences = repeats + choice.holds(last_rows)
-    all_pad_tokens = int((pad_tokens[is_padded] * occurrences).sum())
+    padded_streams = np.flatnonzero(pad_tokens)
+    last_rows = np.cumsum(streams.rows)[padded_streams] - 1
+    choice = Choice(rows, sampled.n_chosen, choice_seed(settings.seed, name))
+    occurrences = sampled.repeats + choice.is_chosen(last_rows)
+    all_pad_tokens = int((pad_tokens[padded_streams] * occurrences).sum())
 
+    # If the first row of the source does not begin at its first token, an earlier source's row has
+    # the tokens before it.
     tokens_in_rows = int(streams.used.sum())
     carried = 0
     if settings.tail == "carry":
@@ -330,11 +393,12 @@ def _counts_of(
 
 
 def _choice_of(source: SourceContexts, seed: int) -> Choice:
+    """Return which rows of a source occur once more, under the seed of the order."""
     return Choice(source.rows, source.chosen, choice_seed(seed, source.name))
 
 
 def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
-    """Return the sum of the counts before each one, and of all: int64, shape (counts + 1,)."""
+    """Return the sum of the counts before each one, and at the end of all: (n_counts + 1,)."""
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
@@ -342,10 +406,13 @@ def _stream_lengths(
     sources: Sequence[tuple[str, int]],
     settings: PlanSettings,
 ) -> list[tuple[int, ...]]:
-    """Return the tokens of each stream of each source; a source that is not cut by streams is one.
+    """Return the tokens of each stream of each source.
+
+    A source for which the settings name no streams is one stream.
 
     Raises:
-        ConfigError: Two sources have one name, or streams are not all of their source.
+        ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens
+            than the source.
     """
     tokens_by_source = dict(sources)
     if len(tokens_by_source) != len(sources):
@@ -369,7 +436,11 @@ def _check_streams(
     streams: Mapping[str, Sequence[int]],
     tokens_by_source: Mapping[str, int],
 ) -> None:
-    """Check that the streams of each source have as many tokens as the source."""
+    """Check that the streams of each source have as many tokens as the source.
+
+    Raises:
+        ConfigError: They have more or fewer.
+    """
     for name, lengths in streams.items():
         expected = tokens_by_source.get(name)
         if expected != sum(lengths):

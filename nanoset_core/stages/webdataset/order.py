@@ -13,11 +13,16 @@ The global order lists the contexts by ascending (key, c). The multiplier is odd
 be undone, so no two contexts share a key. A key depends on nothing but the seed and the number: any
 process can make any part of the order.
 
-A frequency f gives floor(f * rows + 1/2) contexts of `rows` rows: floor(f) times all of them, then
-n chosen ones. Of each 64 neighbouring rows, `64 * n / rows` are chosen: those with the least
-SplitMix64 keys. The number is rounded so that the sums stay exact and, by a seeded offset, each row
-has the same chance. Every chosen row is found in constant time and memory, in ascending order, so
-that engines read the source from start to end.
+A frequency f gives floor(f * n + 1/2) contexts of a source of n rows: floor(f) times all rows, and
+once more as many chosen rows as are still missing. With f = 2.3 and n = 10 there are 23 contexts:
+each row twice, and 3 chosen ones once more.
+
+Which rows are chosen is decided for each block of 64 neighbouring rows. A block gets its share,
+rounded so that the sums stay exact, and in it the rows with the least SplitMix64 keys are chosen.
+With 100 rows of which 30 are chosen, the first block has 19 or 20 of them (64 * 30 / 100 = 19.2),
+and the second one the others. A seeded offset decides which way is rounded, so that each row has
+the same chance over all seeds. So a chosen row is found in constant time and memory, and chosen
+rows are in ascending order, which lets engines read the source from start to end.
 
 The rule is DCLM's (OpenLM `tokenize_shuffle.py`: each context floor(f) times and once more with the
 chance of the rest), except that its counts are exact and the same in every run.
@@ -31,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +45,7 @@ from nanoset_core.errors import ConfigError, SampleIndexError
 
 _Rows = TypeVar("_Rows", bound=np.generic)
 
+# The constants of SplitMix64.
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -56,19 +62,20 @@ BLOCK_ROWS = 64
 _CHUNK_ROWS = 1 << 14
 """Chosen rows looked up at once: each needs 64 keys, 8 MiB in all."""
 MAX_ROWS = 3_000_000_000
-"""Most rows of a source of which only some are chosen, so that products of two counts stay within
-63 bits.
+"""A source of which only some rows are chosen may have this many, so that the product of two counts
+of rows fits into 63 bits.
 """
 
 
 def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
-    """Return the keys of the contexts [start, stop), uint64, shape (stop - start,)."""
+    """Return the keys of the contexts [start, stop), shape (stop - start,)."""
+    # Key start + i under `seed` is key i under a seed that is moved by `start` steps.
     numbers = np.arange(stop - start, dtype=np.uint64)
     return keys_of(numbers, (seed + int(_GAMMA) * start) % (1 << 64))
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Return the keys of these context numbers: uint64 → uint64, of the same shape."""
+    """Return the key of each context number, in an array of the same shape."""
     # In place, since a chunk of keys just fits the processor's cache.
     keys = numbers * _GAMMA
     keys += np.uint64((seed + int(_GAMMA)) % (1 << 64))
@@ -81,25 +88,34 @@ def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 
 def _key_chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    """Yield the keys of all contexts in chunks: (number of the first context, keys)."""
+    """Yield the keys of all contexts in chunks, each with the number of its first context."""
     for start in range(0, contexts, _CHUNK):
         stop = min(start + _CHUNK, contexts)
         yield start, context_keys(start, stop, seed)
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the whole order: rank → context number, int64, shape (contexts,). Needs 16 bytes a
-    context.
+    """Return the number of the context at each rank, shape (contexts,).
+
+    This needs 16 bytes of memory a context. See `ranks` for large data sets.
     """
     return np.argsort(context_keys(0, contexts, seed))
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return `global_order(contexts, seed)[start:stop]` in bounded memory, int64, shape (stop -
-    start,).
+    """Return `global_order(contexts, seed)[start:stop]` in bounded memory.
 
     Works in windows of 4 Mi ranks and caches the latest one, so that reading the ranks shard by
     shard costs one pass over the keys for each window.
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        start: First rank.
+        stop: Rank after the last one.
+
+    Returns:
+        Numbers of the contexts at these ranks, shape (stop - start,).
 
     Raises:
         SampleIndexError: The ranks are outside the order.
@@ -120,39 +136,47 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return the context numbers of one window of ranks, int64, shape (at most `size`,)."""
+    """Return the context numbers of one window of ranks, shape (at most `size`,)."""
     if contexts <= size:
         return global_order(contexts, seed)
     start = window * size
     stop = min(start + size, contexts)
 
-    # The buckets of keys that contain the window, and a few ranks before and after it.
+    # Select the buckets of keys that contain the window, and a few ranks before and after it.
     keys_below = _keys_below(contexts, seed)
     first_bucket = int(np.searchsorted(keys_below, start, side="right")) - 1
     stop_bucket = int(np.searchsorted(keys_below, stop, side="left"))
-    keys, numbers = _select(contexts, seed, np.arange(first_bucket, stop_bucket))
+    selected = _select(contexts, seed, np.arange(first_bucket, stop_bucket))
 
+    # Sort them, and cut off what is before and after the window.
+    in_order = selected.numbers[np.argsort(selected.keys)]
     first_rank = keys_below[first_bucket]
-    return numbers[np.argsort(keys)][start - first_rank : stop - first_rank]
+    return in_order[start - first_rank : stop - first_rank]
 
 
 @lru_cache(maxsize=1)
 def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return how many keys are in lower buckets than each one, int64, shape (n_buckets + 1,)."""
+    """Return how many keys are in lower buckets than each bucket, and at the end of the array all.
+
+    Shape (n_buckets + 1,). This is also the rank of each bucket's first key.
+    """
     counts = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
         counts[1:] += np.bincount(_bucket(keys), minlength=_N_BUCKETS)
     return np.cumsum(counts)
 
 
-def _select(
-    contexts: int,
-    seed: int,
-    buckets: NDArray[np.int64],
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the keys in these buckets, uint64, shape (keys,), and their context numbers, int64, of
-    the same shape.
-    """
+class _KeyedContexts(NamedTuple):
+    """Contexts with their keys, ascending by number."""
+
+    keys: NDArray[np.uint64]
+    """Shape (n_contexts,)."""
+    numbers: NDArray[np.int64]
+    """Shape (n_contexts,)."""
+
+
+def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
+    """Return the contexts whose keys are in these buckets."""
     is_selected = np.zeros(_N_BUCKETS, dtype=bool)
     is_selected[buckets] = True
     bucket_sizes = np.diff(_keys_below(contexts, seed))
@@ -167,19 +191,26 @@ def _select(
         keys[filled:stop] = chunk[chosen]
         numbers[filled:stop] = chosen + start
         filled = stop
-    return keys, numbers
+    return _KeyedContexts(keys, numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of the contexts at these ranks, each in [0, contexts): int64 → uint64, shape
-    (ranks,).
+    """Return the keys of the contexts at these ranks.
 
     Makes one pass over all keys for the counts, and one for each 4 Mi keys that share a bucket with
     a requested one. The order itself is not computed.
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        ranks: Shape (n_ranks,), each in [0, contexts).
+
+    Returns:
+        Shape (n_ranks,).
     """
     keys_below = _keys_below(contexts, seed)
     bucket_sizes = np.diff(keys_below)
-    bucket_of_rank = np.searchsorted(keys_below, ranks, side="right") - 1  # (ranks,)
+    bucket_of_rank = np.searchsorted(keys_below, ranks, side="right") - 1  # (n_ranks,)
     buckets = np.unique(bucket_of_rank)
 
     # Take the buckets in batches that have about a window of keys together.
@@ -189,7 +220,7 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
         batch_buckets = buckets[batch_of_bucket == batch]
         batch_sizes = bucket_sizes[batch_buckets]
         first_positions = np.cumsum(batch_sizes) - batch_sizes
-        batch_keys, _ = _select(contexts, seed, batch_buckets)
+        batch_keys = _select(contexts, seed, batch_buckets).keys
         batch_keys.sort()
 
         # The ranks whose keys are in this batch, and the position of each among the sorted keys.
@@ -202,14 +233,23 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the ranks of contexts in the order, int64, shape (numbers,) both; makes one pass over
-    all keys.
+    """Return the rank of each of some contexts in the order.
+
+    Makes one pass over all keys.
+
+    Args:
+        numbers: Numbers of the contexts, shape (n_numbers,).
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+
+    Returns:
+        Shape (n_numbers,).
     """
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # A key's rank is the number of keys below it: count those between each requested one and the
-    # next.
+    # The rank of a key is the number of keys below it. Count the keys between each requested one
+    # and the next, and sum these counts up.
     counts = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
     for _, chunk in _key_chunks(contexts, seed):
         interval = np.searchsorted(sorted_keys, chunk, side="right")
@@ -219,6 +259,7 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
 
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the bucket of each key: its leading bits."""
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
@@ -226,116 +267,144 @@ def _in_chunks(
     work: Callable[[NDArray[np.int64]], NDArray[_Rows]],
     values: NDArray[np.int64],
 ) -> NDArray[_Rows]:
-    """Apply a function to bounded parts of its values, int64, shape (values,), and concatenate the
-    results.
-    """
+    """Apply a function to chunks of its values, to bound memory, and concatenate the results."""
     starts = range(0, max(len(values), 1), _CHUNK_ROWS)
     return np.concatenate([work(values[start : start + _CHUNK_ROWS]) for start in starts])
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`chosen` of `rows` rows, spread evenly and chosen at random within each block of 64."""
+    """A random choice of rows of a source, which is spread evenly over blocks of 64 rows.
 
-    rows: int
-    chosen: int
-    """Rows chosen, 0 <= chosen <= rows."""
+    The chosen rows are numbered in ascending order. The docstring of the module explains the rule.
+    """
+
+    n_rows: int
+    """Rows of the source."""
+    n_chosen: int
+    """Rows chosen, 0 <= n_chosen <= n_rows."""
     seed: int
 
     def __post_init__(self) -> None:
-        is_partial = 0 < self.chosen < self.rows
-        if not 0 <= self.chosen <= self.rows or (is_partial and self.rows > MAX_ROWS):
+        is_partial = 0 < self.n_chosen < self.n_rows
+        if not 0 <= self.n_chosen <= self.n_rows or (is_partial and self.n_rows > MAX_ROWS):
             raise ConfigError(
                 "too many rows to choose from",
-                found=f"{self.chosen:,} of {self.rows:,}",
+                found=f"{self.n_chosen:,} of {self.n_rows:,}",
                 expected=f"at most {MAX_ROWS:,} rows",
                 remedy="use a whole number as frequency, or split the corpus",
             )
 
     @property
     def _offset(self) -> int:
-        """Shifts the rounding of the blocks' shares, so that each row has the same chance over all
-        seeds.
-        """
-        return self.seed % self.rows if self.rows else 0
+        """Shift of the rounding of the blocks' shares.
 
-    def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape
-        (rows,) both.
+        It gives each row the same chance over all seeds.
         """
-        if self.chosen == self.rows:
+        return self.seed % self.n_rows if self.n_rows else 0
+
+    def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chosen rows with these numbers.
+
+        Args:
+            numbers: Each in [0, n_chosen), shape (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        if self.n_chosen == self.n_rows:
             return numbers
-        return _in_chunks(self._row, numbers)
+        return _in_chunks(self._rows_of, numbers)
 
-    def _row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        # The least stop of a block with (stop * chosen + offset) // rows > number
-        stop = -((self._offset - (numbers + 1) * self.rows) // self.chosen)
+    def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        # Find the block: (n,) the least `stop` with (stop * n_chosen + offset) // n_rows > number,
+        # which is a division that rounds up.
+        stop = -((self._offset - (numbers + 1) * self.n_rows) // self.n_chosen)
         block = (stop - 1) // BLOCK_ROWS
         number_in_block = numbers - self._chosen_before(block)
+
         # (n, 64) -> (n,): the first row of the block at which more rows than that are chosen
-        chosen_so_far = np.cumsum(self._is_chosen(block), axis=1)
+        chosen_so_far = np.cumsum(self._chosen_in_block(block), axis=1)
         row_in_block = np.argmax(chosen_so_far > number_in_block[:, None], axis=1)
         rows: NDArray[np.int64] = block * BLOCK_ROWS + row_in_block
         return rows
 
     def _chosen_before(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows before each block are chosen, int64, shape (blocks,) both."""
-        return (np.minimum(block * BLOCK_ROWS, self.rows) * self.chosen + self._offset) // self.rows
+        """Return how many rows before each block are chosen, shape (n_blocks,)."""
+        rows_before = np.minimum(block * BLOCK_ROWS, self.n_rows)
+        return (rows_before * self.n_chosen + self._offset) // self.n_rows
 
-    def _is_chosen(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of these blocks are chosen: int64, shape (blocks,) → bool, shape
-        (blocks, 64).
-        """
+    def _chosen_in_block(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows of these blocks are chosen: (n_blocks,) -> (n_blocks, 64)."""
         rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
         keys = keys_of(rows.astype(np.uint64), self.seed)
-        keys[rows >= self.rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows
+        keys[rows >= self.n_rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows
         count = self._chosen_before(block + 1) - self._chosen_before(block)
-        # (n, 64) -> (n, 1): the greatest key that is chosen; the keys of all rows are different
+
+        # (n_blocks, 64) -> (n_blocks, 1): the greatest key that is chosen; all keys are different
         last_place = np.maximum(count - 1, 0)[:, None]
         greatest_key = np.take_along_axis(np.sort(keys, axis=1), last_place, axis=1)
         return (keys <= greatest_key) & (count > 0)[:, None]
 
-    def number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
-        if self.chosen == self.rows:
-            return rows
-        return _in_chunks(self._number, rows)
+    def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of chosen rows; the inverse of `rows_of`.
 
-    def _number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        Args:
+            rows: Rows that are chosen, shape (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        if self.n_chosen == self.n_rows:
+            return rows
+        return _in_chunks(self._numbers_of, rows)
+
+    def _numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         block = rows // BLOCK_ROWS
         row_in_block = rows % BLOCK_ROWS
         # (n, 64): rows of the block that are chosen, up to and including each one
-        chosen_so_far = np.cumsum(self._is_chosen(block), axis=1, dtype=np.int64)
+        chosen_so_far = np.cumsum(self._chosen_in_block(block), axis=1, dtype=np.int64)
         number_in_block = chosen_so_far[np.arange(len(rows)), row_in_block] - 1
         return self._chosen_before(block) + number_in_block
 
-    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
-        if self.chosen in (0, self.rows):
-            return np.full(len(rows), self.chosen > 0)
-        return _in_chunks(self._holds, rows)
+    def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether each of these rows is chosen, shape (n,)."""
+        if self.n_chosen in (0, self.n_rows):
+            return np.full(len(rows), self.n_chosen > 0)
+        return _in_chunks(self._is_chosen, rows)
 
-    def _holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        is_chosen = self._is_chosen(rows // BLOCK_ROWS)
+    def _is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        is_chosen = self._chosen_in_block(rows // BLOCK_ROWS)  # (n, 64)
         return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
 
 
-def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
-    """Return how often all of `rows` occur, and how many of them occur once more: frequency * rows
-    in all, rounded.
+class Occurrences(NamedTuple):
+    """How often the rows of a source occur."""
 
-    The frequency counts as the decimal number that it is written as: 0.3 of 5 rows are 1.5, and so
-    2.
+    repeats: int
+    """How often every row occurs."""
+    n_chosen: int
+    """How many rows occur once more than that."""
+
+
+def sampled_contexts(rows: int, frequency: float) -> Occurrences:
+    """Return how often the rows of a source occur, so that there are frequency * rows contexts.
+
+    The product is rounded. The frequency counts as the decimal number that it is written as: 0.3 of
+    5 rows are 1.5, and so 2, although the nearest float is slightly below 0.3.
     """
     exact_frequency = Fraction(repr(float(frequency)))
     contexts = math.floor(exact_frequency * rows + Fraction(1, 2))
     repeats = math.floor(frequency)
-    return repeats, contexts - repeats * rows
+    return Occurrences(repeats, contexts - repeats * rows)
 
 
 def choice_seed(seed: int, name: str) -> int:
-    """Return the seed of a source's choice, which depends on the seed of the order and the source's
-    name.
+    """Return the seed of the choice in a source.
+
+    Args:
+        seed: Seed of the order.
+        name: Name of the source, so that sources of one size have different choices.
     """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
@@ -349,10 +418,13 @@ def frequencies_of_weights(
     """Return frequencies that give each source its share of the contexts.
 
     Args:
-        rows: Name → contexts of one pass.
-        weights: Name → weight, above 0; they need no sum.
-        contexts: Contexts in all. None: as many as repeat no source, so that the scarcest occurs
-            just once.
+        rows: Name → rows of one pass over the source, which are its contexts at frequency 1.
+        weights: Name → weight, above 0; they may have any sum.
+        contexts: Number of contexts of all sources. None: as many as repeat no source; the source
+            that is scarcest for its weight then occurs exactly once.
+
+    Returns:
+        Name → frequency.
 
     Raises:
         ConfigError: A source with a weight does not fill one context.
@@ -364,6 +436,7 @@ def frequencies_of_weights(
                 where=name,
                 remedy="add text to it, leave it out, or use tail: pad",
             )
+    # Exact arithmetic, so that the order of the sources makes no difference.
     exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
     sum_of_weights = sum(exact_weights.values())
     shares = {name: weight / sum_of_weights for name, weight in exact_weights.items()}

@@ -127,26 +127,26 @@ def chosen_one_by_one(rows, chosen, seed):
 def test_the_choice_equals_that_made_block_by_block(rows, share, seed):
     chosen = int(rows * share)
     choice = Choice(rows, chosen, seed)
-    found = choice.row(np.arange(chosen)).tolist()
+    found = choice.rows_of(np.arange(chosen)).tolist()
     assert found == chosen_one_by_one(rows, chosen, seed)
     assert len(set(found)) == chosen
-    holds = choice.holds(np.arange(rows))
+    holds = choice.is_chosen(np.arange(rows))
     assert np.flatnonzero(holds).tolist() == found
-    assert choice.number(np.array(found, dtype=np.int64)).tolist() == list(range(chosen))
+    assert choice.numbers_of(np.array(found, dtype=np.int64)).tolist() == list(range(chosen))
 
 
 def test_every_row_has_the_same_chance():
     rows, chosen, runs = 100, 13, 4000
     counts = np.zeros(rows)
     for seed in range(runs):
-        counts[Choice(rows, chosen, choice_seed(seed, "web")).row(np.arange(chosen))] += 1
+        counts[Choice(rows, chosen, choice_seed(seed, "web")).rows_of(np.arange(chosen))] += 1
     expected = runs * chosen / rows
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_big_numbers_stay_exact():
     choice = Choice(3_000_000_000, 2_999_999_999, (1 << 64) - 1)
-    found = choice.row(np.array([0, 1_234_567_890, 2_999_999_998]))
+    found = choice.rows_of(np.array([0, 1_234_567_890, 2_999_999_998]))
     assert (np.diff(found) > 0).all()
     assert found[-1] < 3_000_000_000
     with pytest.raises(ConfigError, match="at most 3,000,000,000"):

@@ -189,7 +189,7 @@ def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
     chosen = {
         name: [
             own[row]
-            for row in Choice(len(own), counts[name], choice_seed(1234, name)).row(
+            for row in Choice(len(own), counts[name], choice_seed(1234, name)).rows_of(
                 np.arange(counts[name])
             )
         ]
