@@ -1,9 +1,14 @@
-"""The engine `buckets`: one sweep over the sources sorts all rows into files, of which each then
-fits the memory.
+"""Sort rows into files that each fit into memory: the engine `buckets`.
 
-A bucket file holds the rows of a run of neighbouring shards, in the order of the sources. Of each
-row it has the number of its context, int64, then the tokens. The shards of a run are an interval of
-the keys that define the global order: sorted by their keys, the rows are in order.
+One sweep over the sources appends each row to the file of its run, which is some neighbouring
+shards. Later each file is read into memory, and its rows are put into the order of the shards. So
+every token is read twice and written once, from start to end, whatever memory there is.
+
+The order of all contexts is that of their keys (see `order.py`), so a run is an interval of keys,
+and a row belongs to the file whose interval contains its key. A bucket file has the rows in the
+order of the sources, as records:
+
+    context: int64 | tokens: sequence_length numbers of the plan's dtype
 """
 
 from __future__ import annotations
@@ -30,9 +35,9 @@ class BucketRows(NamedTuple):
     """The rows of a bucket file."""
 
     contexts: NDArray[np.int64]
-    """Their numbers, int64, shape (rows,)."""
+    """Number of each row's context; shape (n_rows,)."""
     tokens: NDArray[np.integer[Any]]
-    """shape (rows, sequence_length)."""
+    """Shape (n_rows, sequence_length)."""
 
 
 def write_buckets(
@@ -45,11 +50,12 @@ def write_buckets(
     """Append every row to the bucket file of its run of shards, in one sweep over the sources.
 
     Args:
-        plan: Of the tars.
-        sources: Of the plan.
-        shards_by_file: Path of a bucket file → its neighbouring shards.
-        memory_bytes: Of the rows that are sorted at once.
-        options: How shards are written.
+        plan: Plan of the tars.
+        sources: Sources of the plan.
+        shards_by_file: Path of a bucket file → its run of neighbouring shards. The runs are in
+            ascending order, and may leave out shards, which are then not written.
+        memory_bytes: Memory for the rows that are sorted at once.
+        options: How the tars are written.
 
     Raises:
         StorageError: The disk has too little room.
@@ -65,8 +71,8 @@ def write_buckets(
     first_ranks = np.array([bucket_ranks[0] for bucket_ranks in ranks])
     last_ranks = np.array([bucket_ranks[-1] for bucket_ranks in ranks])
     bounds = keys_at(contexts, seed, np.concatenate([first_ranks, last_ranks]))
-    first_keys = bounds[: len(paths)]
-    last_keys = bounds[len(paths) :]
+    first_keys = bounds[: len(paths)]  # (n_buckets,)
+    last_keys = bounds[len(paths) :]  # (n_buckets,)
 
     step = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
     records = np.empty((step, record_bytes), dtype=np.uint8)
@@ -74,20 +80,21 @@ def write_buckets(
     for start in range(0, contexts, step):
         stop = min(start + step, contexts)
 
-        # Sort this step's contexts by bucket; those of shards that are not written have none.
+        # Sort this step's contexts by bucket. Those of shards that are not written have no bucket.
         keys = context_keys(start, stop, seed)
         bucket = np.searchsorted(first_keys, keys, side="right") - 1
         has_bucket = np.flatnonzero((bucket >= 0) & (keys <= last_keys[bucket]))
         order = has_bucket[np.argsort(bucket[has_bucket], kind="stable")]
+
+        # Gather their rows, and append those of each bucket to its file.
         n_rows = len(order)
         rows.contexts[:n_rows] = order + start
         sweep(plan, sources, rows.contexts[:n_rows], rows.tokens[:n_rows])
-
-        # (buckets + 1,) the records of bucket i are [ends[i], ends[i + 1])
-        ends = np.searchsorted(bucket[order], np.arange(len(paths) + 1))
-        for number in np.flatnonzero(np.diff(ends)):
+        # (n_buckets + 1,) index of the first record of each bucket
+        record_bounds = np.searchsorted(bucket[order], np.arange(len(paths) + 1))
+        for number in np.flatnonzero(np.diff(record_bounds)):
             with paths[number].open("ab") as file:
-                file.write(records[ends[number] : ends[number + 1]].data)
+                file.write(records[record_bounds[number] : record_bounds[number + 1]].data)
         read_bytes = stop * plan.row_bytes
         options.listener(Progress("buckets", options.name, read_bytes, contexts * plan.row_bytes))
 
@@ -119,17 +126,28 @@ def run_ranks(plan: ShufflePlan, shards: range) -> range:
 
 
 def _record_bytes(plan: ShufflePlan) -> int:
+    """Return the size of a record: the number of a context, and its tokens."""
     return NUMBER_BYTES + plan.row_bytes
 
 
 def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
-    """Return views of the fields of records, uint8, shape (rows, record_bytes)."""
+    """Return the fields of records as views.
+
+    Args:
+        records: Shape (n_rows, record_bytes).
+        plan: Plan of the rows.
+    """
     contexts = records[:, :NUMBER_BYTES].view(np.int64)[:, 0]
     tokens = records[:, NUMBER_BYTES:].view(plan.dtype)
     return BucketRows(contexts, tokens)
 
 
 def _check_room(folder: Path, needed_bytes: int) -> None:
+    """Check that the disk has room for the bucket files.
+
+    Raises:
+        StorageError: It has too little.
+    """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:
         raise StorageError(
@@ -138,6 +156,7 @@ def _check_room(folder: Path, needed_bytes: int) -> None:
             found=f"{free_bytes:,} bytes free",
             expected=f"{needed_bytes:,} bytes",
             remedy=(
-                "name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)"
+                "name a scratch folder on a larger disk, give more memory, "
+                "or take the engine mmap (no scratch)"
             ),
         )

@@ -1,4 +1,4 @@
-"""Gather the rows of contexts out of files of tokens, reading these from start to end."""
+"""Gather the tokens of contexts from the sources, reading each file from start to end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource, common_dtype
 
 STORED_BYTES = 64 << 20
-"""Bytes of rows gathered at once from a store: that many take several requests, which are sent
-together.
-"""
+"""Bytes of rows gathered at once from a store, enough for several requests at the same time."""
 _COPY_BYTES = 1 << 20
-"""Rows copied at once: they stay in the processor's cache on their way."""
+"""Bytes of rows copied at once, few enough to stay in the processor's cache."""
 
 
 def gather(
@@ -30,18 +28,18 @@ def gather(
     out: NDArray[np.integer[Any]] | None = None,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.integer[Any]]:
-    """Return the tokens of contexts. Takes 60 bytes a row.
+    """Return the tokens of contexts.
+
+    This needs 60 bytes of memory for each context, in addition to `out`.
 
     Args:
-        sources: The table's sources.
-        table: Gives the place of each context.
-        contexts: Numbers of the contexts, int64, shape (contexts,).
-        out: Where to put the tokens: any view of shape (contexts, sequence_length) whose dtype
-            holds every source's.
-            None: a new array.
-        places: Row of `out` for each context, all different, int64, shape (contexts,); `out` may
-            have more rows.
-            None: rows are in the order of the contexts.
+        sources: The sources of the table.
+        table: Says where the tokens of each context are.
+        contexts: Numbers of the contexts, shape (n_contexts,).
+        out: Where to write the tokens: an array of shape (n_contexts, sequence_length) whose dtype
+            holds the tokens of all sources. None: a new array.
+        places: Row of `out` for each context, all different, shape (n_contexts,); `out` may then
+            have more rows than there are contexts. None: rows are in the order of the contexts.
 
     Returns:
         `out`.
@@ -59,12 +57,13 @@ def gather(
     starts = located.starts[order]
     lengths = located.lengths[order]
     targets = order if places is None else places[order]
-    # (sources + 1,) the contexts of source i are [bounds[i], bounds[i + 1]) in this order
+    # (n_sources + 1,) the contexts of source i are [bounds[i], bounds[i + 1]) in this order
     bounds = np.searchsorted(located.sources[order], np.arange(len(sources) + 1))
 
+    # The BOS, if contexts have one, is their first token.
     if settings.bos_id is not None:
         out[targets, 0] = settings.bos_id
-    rows = out[:, settings.sequence_length - settings.row_tokens :]
+    rows = out[:, settings.sequence_length - settings.row_tokens :]  # all columns but the BOS
     pad_id = settings.pad_id or 0
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         of_source = slice(bounds[number], bounds[number + 1])
@@ -90,20 +89,20 @@ def _gather_source(
     """Copy the rows that begin in the first of these sources.
 
     Args:
-        sources: The source, and those after it, into which the tail `carry` lets a row run over.
-        pad_id: Fills rows up.
-        starts: First token of each row within the source, ascending, int64, shape (contexts,).
-        lengths: Tokens of each row without padding, int64, shape (contexts,).
-        targets: Where each row goes, int64, shape (contexts,).
-        rows: shape (any, row_tokens), filled at `targets`.
+        sources: The source, and those after it, in which rows continue with the tail `carry`.
+        pad_id: Id that rows are padded with.
+        starts: First token of each row within the source, ascending, shape (n_contexts,).
+        lengths: Tokens of each row without padding, shape (n_contexts,).
+        targets: Index in `rows` of each row, shape (n_contexts,).
+        rows: Where the rows are written, shape (any, row_tokens).
     """
     source = sources[0]
     row_tokens = rows.shape[1]
-    # (contexts,) tokens of each row that are in this source
+    # (n_contexts,) tokens of each row that are in this source
     counts = np.clip(source.count - starts, 0, lengths)
     remaining = np.arange(len(starts))
 
-    # Whole rows are contiguous in the file, except in that of a view.
+    # Whole rows are contiguous in the file, except if the source is a view. They are copied faster.
     if source.stream is None:
         source.prefetch(starts, starts + counts)
         is_whole = counts == row_tokens
@@ -115,7 +114,7 @@ def _gather_source(
         chunk = remaining[begin : begin + step]
         _copy_ranges(source, pad_id, starts[chunk], counts[chunk], targets[chunk], rows)
 
-    # Rows that continue in the next sources: at most one of each source.
+    # Copy the row that continues in the next sources. Each source has at most one.
     is_carried = (lengths == row_tokens) & (counts < lengths)
     for number in np.flatnonzero(is_carried):
         rows[targets[number]] = _carried_row(sources, int(starts[number]), row_tokens)
@@ -129,15 +128,26 @@ def _copy_ranges(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy rows that may be shorter than `row_tokens`, and pad them."""
+    """Copy rows that may be shorter than `row_tokens`, and pad them.
+
+    Args:
+        source: The source.
+        pad_id: Id that rows are padded with.
+        starts: First token of each row within the source, shape (n_contexts,).
+        counts: Tokens of each row in the source, shape (n_contexts,).
+        targets: Index in `rows` of each row, shape (n_contexts,).
+        rows: Where the rows are written, shape (any, row_tokens).
+    """
     row_tokens = rows.shape[1]
     tokens = source.read(starts, counts)
     source.check(tokens, partial(_position_in_ranges, starts, counts))
     if (counts == row_tokens).all():
         rows[targets] = tokens.reshape(-1, row_tokens)
         return
+
+    # Fill the rows with padding, and overwrite it with the tokens that there are.
     rows[targets] = pad_id
-    tokens_before = np.cumsum(counts) - counts  # of the ranges before each one
+    tokens_before = np.cumsum(counts) - counts  # (n_contexts,) tokens of all earlier rows
     columns = np.arange(len(tokens)) - np.repeat(tokens_before, counts)
     rows[np.repeat(targets, counts), columns] = tokens
 
@@ -148,18 +158,25 @@ def _copy_whole_rows(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy whole rows that begin at `starts`, ascending, to `rows[targets]`."""
+    """Copy whole rows, which are contiguous in the file.
+
+    Args:
+        source: The source.
+        starts: First token of each row, ascending, shape (n_rows,).
+        targets: Index in `rows` of each row, shape (n_rows,).
+        rows: Where the rows are written, shape (any, row_tokens).
+    """
     if not len(starts):
         return
     tokens = source.tokens
     row_tokens = rows.shape[1]
     step = max(1, _COPY_BYTES // (row_tokens * tokens.itemsize))
 
-    # Rows of one stream all begin at multiples of their length, shifted by one number.
+    # The rows of one stream form a grid: each begins a multiple of `row_tokens` after the first.
     shift = int(starts[0]) % row_tokens
     is_grid = bool((starts % row_tokens == shift).all())
     if is_grid:
-        # (tokens,) -> (rows, row_tokens): a view; one index copies a whole row
+        # (n_tokens,) -> (n_rows, row_tokens) without copying, so that one index copies a whole row
         n_rows = (len(tokens) - shift) // row_tokens
         grid = tokens[shift : shift + n_rows * row_tokens].reshape(-1, row_tokens)
         numbers = starts // row_tokens
@@ -180,8 +197,12 @@ def _copy_whole_rows(
 
 
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
-    """Return the position of an element of ranges that are concatenated, by the ranges' starts and
-    lengths.
+    """Return the position in a source of the n-th token of concatenated ranges.
+
+    Args:
+        starts: First token of each range, shape (n_ranges,).
+        counts: Tokens of each range, shape (n_ranges,).
+        number: Number of the token.
     """
     stops = np.cumsum(counts)
     part = int(np.searchsorted(stops, number, side="right"))
@@ -189,7 +210,7 @@ def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], nu
 
 
 def _position_in_rows(starts: NDArray[np.int64], row_tokens: int, number: int) -> int:
-    """Return the position of an element of rows of one length, by the rows' starts."""
+    """Return the position in a source of the n-th token of concatenated rows of one length."""
     return int(starts[number // row_tokens]) + number % row_tokens
 
 
@@ -198,8 +219,12 @@ def _carried_row(
     start: int,
     row_tokens: int,
 ) -> NDArray[np.integer[Any]]:
-    """Return a row that begins in the first source and continues with the first tokens of those
-    after it.
+    """Return a row that begins in the first source and continues in the next ones.
+
+    Args:
+        sources: Sources in order. Short ones may be in the row completely.
+        start: First token of the row within the first source.
+        row_tokens: Tokens of the row.
     """
     parts: list[NDArray[np.integer[Any]]] = []
     missing = row_tokens
@@ -211,7 +236,7 @@ def _carried_row(
         missing -= len(tokens)
         if not missing:
             break
-        start = 0
+        start = 0  # of the row's tokens in the next source
     return np.concatenate(parts)
 
 
@@ -221,19 +246,20 @@ def sweep(
     contexts: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Gather many contexts in one sweep over the sources, holding 8 MiB of these at once (64 MiB of
-    a store).
+    """Gather many contexts while reading the sources once, from start to end.
+
+    At most 8 MiB of the sources are in memory at once; 64 MiB if they are in a store.
 
     Args:
-        plan: Of the contexts.
-        sources: Of the plan.
-        contexts: Their numbers, int64, shape (contexts,).
-        rows: Filled, shape (contexts, sequence_length).
+        plan: Plan of the contexts.
+        sources: Sources of the plan.
+        contexts: Numbers of the contexts, in any order, shape (n_contexts,).
+        rows: Where their rows are written, in the same order, shape (n_contexts, sequence_length).
     """
     chunk_rows = CHUNK_BYTES // plan.row_bytes
     stay_open = False
 
-    # What is fetched from a store takes room on this machine's disk, which may be bounded.
+    # Blocks that are fetched from a store take room on this machine's disk, which may be bounded.
     stored_access = [source.access for source in sources if source.access is not None]
     if stored_access:
         chunk_rows = STORED_BYTES // plan.row_bytes
@@ -242,10 +268,10 @@ def sweep(
         if capacities:
             room = min(capacities) // 4
             chunk_rows = min(chunk_rows, room // (STORED_ROW_BYTES + plan.row_bytes))
-        # Small sources stay, so that the next run of this process need not fetch them again.
+        # Keep small sources, so that the next run of this process need not fetch them again.
         stay_open = sum(source.bytes for source in sources) <= room
 
-    # Contexts are numbered in the order in which they are in the sources.
+    # In the order of their numbers, contexts are read from the start to the end of each source.
     step = max(1, chunk_rows)
     order = np.argsort(contexts)
     for begin in range(0, len(contexts), step):

@@ -1,5 +1,8 @@
-"""The lists that name the tars of a webdataset: for OpenLM, for wids, and DCLM's record, which can
-be completed.
+"""Write the lists that name the tars of a webdataset, which other programs read.
+
+- `manifest.jsonl`, for OpenLM: a line for each tar.
+- `index.json`, for wids: the tars with their number of samples.
+- `exp_data.json`, DCLM's record of a data set. `nanoset shuffle` can add it to a record of yours.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from nanoset_core.storage.regular_files import read_regular
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
 LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
-"""Files that name the tars."""
+"""File names of the lists."""
 
 
 def write_lists(
@@ -37,15 +40,14 @@ def write_lists(
     tokenizer: str | None = None,
     sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
-    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside
-    a plan's tars.
+    """Write all lists next to the tars of a plan.
 
     Args:
-        plan: Of the tars.
-        tars: What each holds.
-        folder: Of the tars.
-        name: Of the dataset.
-        tokenizer: What DCLM's record calls the tokenizer.
+        plan: Plan of the tars.
+        tars: Facts of all tars, in order.
+        folder: Folder of the tars.
+        name: Name of the dataset, for the lists.
+        tokenizer: Name of the tokenizer, for DCLM's record.
         sources: Counts of the sources. None: those of the plan.
 
     Returns:
@@ -57,7 +59,7 @@ def write_lists(
         EXP_DATA_NAME: _indented(exp_data),
         MANIFEST_NAME: _openlm_manifest(tars),
     }
-    # OpenLM's manifest comes last: readers take a folder that has one for complete.
+    # OpenLM's manifest is written last, because a folder that has one counts as complete.
     files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in tars}
     for file_name, text in texts.items():
         write_atomic(folder / file_name, text)
@@ -66,8 +68,9 @@ def write_lists(
 
 
 def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    """Return the index of wids. It needs no md5sum, and checks none: the manifest's sha256 is the
-    one to check.
+    """Return the index for wids.
+
+    It has no md5sum, since wids does not check it; our manifest has the sha256 of each tar.
     """
     shards: list[dict[str, Any]] = []
     for facts in tars:
@@ -82,7 +85,7 @@ def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
 
 
 def _openlm_manifest(tars: Sequence[TarFacts]) -> bytes:
-    """Return OpenLM's list of the tars, one a line."""
+    """Return OpenLM's list of the tars, a JSON object for each tar on a line."""
     lines: list[bytes] = []
     for facts in tars:
         row = {
@@ -136,23 +139,22 @@ def complete_exp_data(
     overwrite: bool = True,
     only_check: bool = False,
 ) -> None:
-    """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's
-    `--output-json` does.
+    """Add the counts of shuffled tars to DCLM's record of a data set.
 
-    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added if the record
-    has none.
+    This is what tokshuf-rust does for `--output-json`. The keys `dataset_url`, `manifest_url` and
+    `tokenized` are set. Our other counts are added if the record does not have their keys.
 
     Args:
-        folder: Of the tars.
+        folder: Folder of the tars.
         record_file: The record to complete, a JSON object. None: an empty one.
-        target: Where the completed record goes.
-        overwrite: Whether another record in `target` is replaced.
-        only_check: Write nothing, and raise what can be known before there are tars.
+        target: Path of the completed record.
+        overwrite: Whether another record at `target` may be replaced.
+        only_check: Write nothing. This finds mistakes before the tars are made.
 
     Raises:
-        MissingError: The record, or the one of the tars, is missing.
+        MissingError: The record, or `exp_data.json` next to the tars, is missing.
         FormatError: The record is not a JSON object.
-        ConfigError: `target` holds another record.
+        ConfigError: `target` has another record.
     """
     counts = store_of(folder).read(EXP_DATA_NAME)
     if counts is None and not only_check:
@@ -179,7 +181,12 @@ def complete_exp_data(
 
 
 def _read_record(path: Path | None) -> dict[str, Any]:
-    """Read the record that a user names; without one, return an empty one."""
+    """Read the record at a path, or return an empty record if there is no path.
+
+    Raises:
+        MissingError: There is no such file.
+        FormatError: The file is not a JSON object.
+    """
     if path is None:
         return {}
     try:

@@ -1,10 +1,14 @@
-"""Make a webdataset: datasets → plan → tars, group by group → the lists that name them."""
+"""Make a webdataset: plan it, write its tars group by group, and then the lists that name them.
+
+The plan decides which context goes where. It is an output of its own, so that all groups of tars
+are written from one plan, by any number of processes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import shared_settings
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.quality import shuffle_quality
+from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stored_rows import ROWS
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.stages.webdataset.write_options import WriteOptions
@@ -34,18 +39,25 @@ from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.atomic import sweep_abandoned
 
 VERSION = 2
-"""Of the algorithm, part of every recipe."""
+"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
 PLANS = "shuffle_plans"
-"""Folder of the plans."""
+"""Folder of the plans within the outputs."""
 STAGE = "webdatasets"
-"""Folder of the tars."""
+"""Folder of the tars within the outputs."""
 PLAN_FILE = "plan.json"
 
 
 def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
-    """Return what a plan is made from; the order of the datasets numbers their contexts."""
+    """Return the recipe of a plan: everything that decides which context goes where.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        digest_by_corpus: Digest of each dataset that it reads.
+    """
     spec = project.webdataset(name)
-    # Only what decides the bytes: engine, memory and groups are no part of it.
+    # The engine, its memory and the number of groups are left out: they do not change the tars. The
+    # order of the corpora does, since it numbers the contexts.
     options = shared_settings(spec) | {
         "corpora": list(spec.names),
         "numbers": spec.numbers,
@@ -60,28 +72,28 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
 
 
 def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
-    """Return what the tars of a webdataset are made from: a plan."""
+    """Return the recipe of the tars of a webdataset, which are made from a plan."""
     return Recipe(STAGE, name, VERSION, {"plan": plan_digest})
 
 
 @holding
 def make_plan(project: Project, name: str) -> Manifest:
-    """Plan the shards of a webdataset from its corpora's current datasets; make the plan the
-    current one.
+    """Plan the tars of a webdataset from the current datasets, and make the plan current.
 
     Raises:
-        ConfigError: Two corpora hold the same file; with the preset tokshuf: another tokenizer, or
-            a view.
-        InputError: The datasets do not fill a context.
-        StaleError: With the preset tokshuf: shards of other files than the dataset.
+        ConfigError: Two corpora hold the same file, or the preset tokshuf is used with a tokenizer
+            that it does not know, or with a view.
+        InputError: The datasets do not fill a single context.
+        StaleError: The preset tokshuf is used, and the shards were made from other files than the
+            dataset.
     """
-    # Tars would hold a file twice that two corpora have.
+    # A file that is in two corpora would be in the tars twice.
     check_webdataset_files(project, name)
     datasets = _datasets(project, name)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         settings = settings_of(project, project.webdataset(name), datasets)
-        # A plan needs the number of tokens alone: they need not be here.
+        # A plan needs only the number of tokens, so the tokens can stay in their bucket.
         sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
         plan = plan_shuffle(sources, settings)
         text = json.dumps(plan.to_json(), indent=1)
@@ -102,17 +114,20 @@ def _digests(datasets: Mapping[str, Manifest]) -> dict[str, str]:
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
-    """Return a webdataset's current plan.
+    """Return a webdataset's current plan, and the manifest that it was read from.
 
     Raises:
-        MissingError: It has not been made.
+        MissingError: No plan has been made.
     """
     manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
     return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
-    """Return the shards of one group: as even a share of them as whole numbers allow."""
+    """Return the shards of one group.
+
+    The shards are divided as evenly as possible: 10 shards in 4 groups are 2, 3, 2 and 3.
+    """
     start = plan.shards * group // groups
     stop = plan.shards * (group + 1) // groups
     return range(start, stop)
@@ -120,14 +135,22 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
 
 @holding
 def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
-    """Write the tars of one group of shards that are not written yet, each whole or not at all.
+    """Write those tars of one group that are not written yet, each whole or not at all.
 
-    The webdataset counts as complete only once `finish` has written its lists.
+    The webdataset counts as complete only after `finish` has written its lists.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        group: Number of the group, from 0 on.
+
+    Returns:
+        The facts of all tars of the group, in their order.
 
     Raises:
-        StaleError: A corpus has another dataset than the planned one, or the compressor is not the
-            plan's.
-        ConfigError: The memory does not hold one shard.
+        StaleError: A corpus has another dataset than the planned one, or this machine's compressor
+            writes other bytes than the planned one.
+        ConfigError: The memory budget does not hold one shard.
         StorageError: The disk is full. Tars that were whole by then stay.
     """
     manifest, plan = current_plan(project, name)
@@ -136,9 +159,10 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     outputs = project.outputs
     folder = outputs.place(recipe)
 
-    # Tars of a complete webdataset stay. Of a damaged one, those that are whole are kept.
+    # If the webdataset is complete and whole, there is nothing to write. If it is damaged, its tars
+    # that are whole are kept.
     complete: Manifest | None = None
-    with contextlib.suppress(FormatError):  # then all are written again
+    with contextlib.suppress(FormatError):  # its manifest is damaged: all tars are written again
         complete = outputs.manifest_at(folder)
     recorded: list[TarFacts] = []
     if complete is not None:
@@ -146,11 +170,11 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if not project.rebuild and outputs.is_whole(complete, folder):
             return recorded
 
-    # The tars must be of the datasets that were planned.
+    # Refuse to mix datasets: all tars must be made from those that were planned.
     datasets = _datasets(project, name)
     check_recipe(manifest, replace(Recipe(**manifest.recipe), parents=_digests(datasets)))
 
-    # Continue after the tars that earlier builds have finished.
+    # Resume after the tars that earlier builds have finished.
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     write_markers(folder, recorded, recipe.digest, outputs.access)
@@ -159,11 +183,9 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         facts = _unfinished_facts(project, recipe, shards)
     missing = [shard for shard in shards if shard not in facts]
     if missing:
-        # Tokens in a bucket are copied if there is room, and otherwise fetched block by block.
-        is_stored = outputs.access.has_copies and not _are_copied(project, datasets.values())
         tars = write_shards(
             plan,
-            sources_of(project, datasets, is_stored),
+            _opened_sources(project, datasets),
             missing,
             folder,
             _write_options(project, name, group),
@@ -171,13 +193,27 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             force=project.rebuild,
         )
         facts |= {tar.shard: tar for tar in tars}
+
     if outputs.find(recipe) is not None:
-        # Some tars of a complete webdataset were rewritten: its manifest has the facts of all.
+        # Some tars of a complete webdataset were rewritten. Its manifest has the facts of all, so
+        # that the markers are not needed.
         clear_markers(folder, outputs.access)
     return [facts[shard] for shard in shards]
 
 
+def _opened_sources(project: Project, datasets: Mapping[str, Manifest]) -> list[TokenSource]:
+    """Return the tokens of datasets to write tars from.
+
+    Tokens in a bucket are copied to this machine if there is room, once for all groups. Otherwise
+    each group fetches them block by block.
+    """
+    are_copied = project.executor is None and has_room_for_tokens(*datasets.values())
+    is_stored = project.outputs.access.has_copies and not are_copied
+    return sources_of(project, datasets, is_stored)
+
+
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
+    """Return how the tars of a group are written, by nanoset.yaml and the machine."""
     spec = project.webdataset(name)
     return WriteOptions(
         engine=spec.engine,
@@ -190,15 +226,8 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
     )
 
 
-def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
-    """Return whether tokens in a bucket are copied, once for all groups, and not read there by
-    each.
-    """
-    return project.executor is None and has_room_for_tokens(*datasets)
-
-
 def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return shard → facts of those shards whose tars exist and have the size written."""
+    """Return shard → facts of those shards whose tars exist with the size that was written."""
     complete = project.outputs.find(recipe)
     if complete is None:
         return _unfinished_facts(project, recipe, shards)
@@ -206,7 +235,7 @@ def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int,
 
 
 def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the same facts from the markers next to the tars of an incomplete webdataset."""
+    """Return shard → facts of the written tars of an incomplete webdataset, by their markers."""
     outputs = project.outputs
     facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
     if len(facts) == len(shards):
@@ -225,8 +254,10 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
 
 
 def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
-    """Return tar → facts of one group of the current plan; None for a tar that is missing or has
-    another size.
+    """Return the facts of each tar of one group of the current plan.
+
+    Returns:
+        Path of the tar → facts, or None if the tar is missing or has another size than was written.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
@@ -254,8 +285,8 @@ def finish(project: Project, name: str) -> Manifest:
     complete = outputs.find(recipe)
     if complete is None or project.rebuild:
         complete = _complete(project, recipe, plan, manifest.recipe["parents"])
-    # The manifest says what they say; a build that was killed after completing it may have left
-    # them.
+    # The manifest has all facts now. Markers and rows may also be left from a build that was killed
+    # after it had completed the webdataset.
     clear_markers(complete.folder, outputs.access)
     outputs.access.remove_all(complete.folder / ROWS)
     return outputs.make_current(complete)
@@ -271,9 +302,9 @@ def _complete(
 
     Args:
         project: The project.
-        recipe: Of the webdataset.
-        plan: Of its tars.
-        digest_by_source: The dataset that each source of the plan is.
+        recipe: Recipe of the webdataset.
+        plan: Plan of its tars.
+        digest_by_source: Name of each source of the plan → digest of the dataset that it is.
 
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
@@ -287,10 +318,12 @@ def _complete(
             "some shards have not been written",
             where=project.outputs.access.url(folder),
             found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
-            remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
+            remedy=(
+                f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first"
+            ),
         )
 
-    # To a plan, the padding within a packed dataset is tokens; the lists count it as padding.
+    # A plan counts the padding inside a packed dataset as tokens; the lists count it as padding.
     padding = PackPadding(plan, _padding_by_source(project, plan, digest_by_source))
     tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
     sources = padding.counted_sources()
@@ -324,8 +357,8 @@ def _padding_by_source(
 
     Args:
         project: The project.
-        plan: Of the tars.
-        digest_by_source: Name of each source of the plan → digest of the version that it reads.
+        plan: Plan of the tars.
+        digest_by_source: Name of each source of the plan → digest of the dataset that it is.
 
     Returns:
         Number of the source → padding tokens of each of its sequences, shape (n_sequences,).

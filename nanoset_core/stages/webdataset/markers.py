@@ -1,5 +1,8 @@
-"""Completion markers beside the tars of a webdataset: a run that was cut off continues after the
-tars that have one.
+"""Record which tars of a webdataset are finished, so that a build that was killed can resume.
+
+Each finished tar gets a marker: a small JSON file with the facts of the tar, and the digest of the
+recipe that it was made from. When the webdataset is complete, its manifest has these facts, and the
+markers are removed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
 
 MARKERS = ".shards"
-"""Folder of the completion markers, within that of the tars."""
+"""Folder of the markers, within the folder of the tars."""
 
 
 def write_markers(
@@ -26,14 +29,18 @@ def write_markers(
     made_from: str,
     access: FileAccess,
 ) -> None:
-    """Record what finished tars hold, and the digest that they were made from, where their folder
-    is stored.
+    """Write the markers of finished tars.
 
-    A marker that is cut off counts as none. None is written if another build completes the
-    webdataset at the same time, which removes all markers.
+    Args:
+        folder: Folder of the tars on this machine.
+        tars: Facts of the tars.
+        made_from: Digest of the recipe that they were made from.
+        access: Sends the markers if the folder is in a store.
     """
-    # Written without a temporary file: a marker that is cut off is no JSON, and counts as none.
+    # Written without a temporary file: a marker that was cut off is not valid JSON, and is ignored.
     paths: list[Path] = []
+    # The folder is missing if another build has just completed the webdataset. Then markers are not
+    # needed.
     with contextlib.suppress(FileNotFoundError):
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
@@ -49,8 +56,19 @@ def read_markers(
     made_from: str,
     access: FileAccess,
 ) -> dict[int, TarFacts]:
-    """Return shard → facts of those tars that exist, have the size written, and were made from this
-    digest.
+    """Return the facts of the tars that are finished.
+
+    A tar is finished if it exists with the size that its marker records, and was made from the same
+    recipe.
+
+    Args:
+        folder: Folder of the tars.
+        shards: Numbers of the shards to look for.
+        made_from: Digest of the recipe.
+        access: Access to the folder.
+
+    Returns:
+        Number of the shard → facts of its tar.
     """
     tar_names = [_tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
@@ -62,7 +80,8 @@ def read_markers(
             return None
         return facts
 
-    # A tar without a marker may be of another plan, a marker without a tar of one that was deleted.
+    # A tar without a marker may be from another plan. A marker without a tar remains if the tar was
+    # deleted.
     complete: list[int] = []
     for shard in shards:
         if _tar_name(shard) in sizes and _marker_name(shard) in sizes:
@@ -71,9 +90,7 @@ def read_markers(
 
 
 def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:
-    """Return what a marker says; None if it is cut off, or of a tar that was made from another
-    digest.
-    """
+    """Return the facts in a marker, or None if it is cut off, or its tar has another recipe."""
     try:
         marker = json.loads(access.read_current(path))
         if marker.pop("made_from") != made_from:
@@ -92,7 +109,7 @@ def _marker_name(shard: int) -> str:
 
 
 def clear_markers(folder: Path, access: FileAccess) -> None:
-    """Remove the markers, once a manifest says what they say."""
+    """Remove all markers of a webdataset, after its manifest was written."""
     access.remove_all(folder / MARKERS)
     if (folder / MARKERS).is_dir():
         shutil.rmtree(folder / MARKERS, ignore_errors=True)

@@ -1,4 +1,8 @@
-"""Plan a shuffled dataset: which context goes where, decided before a byte is written."""
+"""Plan a shuffled dataset: decide which context goes into which tar, before any tar is written.
+
+A plan needs only the number of tokens of each source. It is a small JSON file: the place of each
+context is computed from its counts and its seed, so that any process can write any tar.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from nanoset_core.stages.webdataset.plan_settings import PlanSettings
 from nanoset_core.stages.webdataset.sources import TOKEN_DTYPES, TokenSource, common_dtype
 
 _VERSION = 2
+"""Version of plan.json."""
 _SETTINGS = (
     "sequence_length",
     "preset",
@@ -53,11 +58,11 @@ class ShufflePlan:
     table: ContextTable
     """The contexts, with counts per source."""
     dtype: str
-    """Name of the integer dtype that holds every source's tokens; that of `npy` members."""
+    """Name of the integer dtype that holds the tokens of all sources, which `npy` members have."""
     compressor: str | None
-    """Identity of the compressor of `json.gz` members; None for `npy`."""
+    """Library and processor that compress `json.gz` members, or None for `npy`."""
     left_out_pad_tokens: int = 0
-    """Pad tokens in the contexts that are left out."""
+    """Pad tokens in the contexts that are in no shard."""
 
     @property
     def sequence_length(self) -> int:
@@ -66,7 +71,7 @@ class ShufflePlan:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one context's tokens."""
+        """Size of the tokens of one context."""
         return self.sequence_length * np.dtype(self.dtype).itemsize
 
     @property
@@ -76,15 +81,16 @@ class ShufflePlan:
 
     @property
     def shard_size(self) -> int:
-        """Contexts in each shard but the last, and in the last too when `even`."""
+        """Contexts in each shard. The last shard may have fewer, unless shards must be even."""
         if self.settings.even:
             return self.table.contexts // self.shards
         return self.settings.samples_per_shard
 
     @property
     def contexts(self) -> int:
-        """Contexts in all shards; the order is that of `table.contexts`, which can be a few more
-        (`even`).
+        """Contexts in all shards.
+
+        With `even`, the order has a few contexts more (`table.contexts`), which are left out.
         """
         if self.settings.even:
             return self.shards * self.shard_size
@@ -92,15 +98,17 @@ class ShufflePlan:
 
     @property
     def contexts_left_out(self) -> int:
-        """Contexts, the last of the order, that no shard holds: fewer than there are shards, and 0
-        unless `even`.
+        """Contexts at the end of the order that are in no shard.
+
+        They are fewer than there are shards, and 0 unless shards must be even.
         """
         return self.table.contexts - self.contexts
 
     @property
     def tokens(self) -> int:
-        """Tokens of the sources in the shards, repetitions counted, without padding and the
-        contexts' BOS.
+        """Tokens of the sources in all shards, repetitions counted.
+
+        Padding and the BOS of the contexts are not counted.
         """
         return self.contexts * self.settings.row_tokens - self.pad_tokens
 
@@ -111,16 +119,16 @@ class ShufflePlan:
 
     @property
     def tokens_left_out(self) -> int:
-        """Tokens of the sources in the contexts that are left out."""
+        """Tokens of the sources in the contexts that are in no shard."""
         return self.contexts_left_out * self.settings.row_tokens - self.left_out_pad_tokens
 
     @property
     def pad_tokens(self) -> int:
-        """Pad tokens in the shards."""
+        """Pad tokens in all shards."""
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return the ranks [start, stop) that a shard holds.
+        """Return the ranks [start, stop) of a shard's contexts in the order.
 
         Raises:
             SampleIndexError: The plan has no such shard.
@@ -135,7 +143,7 @@ class ShufflePlan:
         return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
-        """Return the context numbers that a shard holds, in its order, int64, shape (samples,)."""
+        """Return the numbers of the contexts of a shard, in its order; shape (n_samples,)."""
         start, stop = self.shard_ranks(shard)
         return ranks(self.table.contexts, self.settings.seed, start, stop)
 
@@ -143,7 +151,7 @@ class ShufflePlan:
         """Check that sources are those that were planned.
 
         Raises:
-            StaleError: Their names, order, token counts or dtype are others.
+            StaleError: Their names, order, token counts or dtype differ.
         """
         # Names, order and lengths number the contexts; the dtype is that of `npy` members.
         planned = [(source.name, source.tokens) for source in self.table.sources]
@@ -161,7 +169,7 @@ class ShufflePlan:
         """Check that this machine's compressor writes the same bytes as the one that was planned.
 
         Raises:
-            StaleError: It is another one.
+            StaleError: It writes other bytes.
         """
         if self.compressor not in (None, compressor_identity()):
             raise StaleError(
@@ -172,7 +180,7 @@ class ShufflePlan:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values, counts included."""
+        """Return the plan as JSON values: its settings, sources and counts."""
         return {
             "version": _VERSION,
             **{name: getattr(self.settings, name) for name in _SETTINGS},
@@ -182,10 +190,10 @@ class ShufflePlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan that `to_json` gave.
+        """Return the plan that JSON values of `to_json` describe.
 
         Raises:
-            FormatError: It gave something else; a changed count is noticed.
+            FormatError: The values are not a plan, or their counts do not follow from the settings.
         """
         try:
             plan = cls._from_json(value)
@@ -202,7 +210,7 @@ class ShufflePlan:
 
     @classmethod
     def _from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan of these settings and sources; its counts are computed."""
+        """Return the plan with the settings and sources in these values, and compute its counts."""
         sources = [SourceContexts(**source) for source in value["sources"]]
         streams: dict[str, Sequence[int]] = {}
         frequencies: dict[str, float] = {}
@@ -221,7 +229,11 @@ class ShufflePlan:
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of these sources, in the order that numbers the contexts; reads no tokens.
+    """Plan the shards of sources, without reading their tokens.
+
+    Args:
+        sources: Sources in the order that numbers the contexts.
+        settings: Settings of the plan.
 
     Raises:
         ConfigError: Settings do not fit these sources.
@@ -239,9 +251,10 @@ def plan_lengths(
     """Plan the shards of sources that are given by their lengths.
 
     Args:
-        lengths: Unique name and tokens of each source, in the order that numbers the contexts.
-        dtype: Integer dtype that holds the tokens of all of them.
-        settings: Of the plan.
+        lengths: Name and number of tokens of each source, in the order that numbers the contexts.
+            Names are unique.
+        dtype: Name of the integer dtype that holds the tokens of all sources.
+        settings: Settings of the plan.
 
     Raises:
         ConfigError: Settings do not fit these sources.
@@ -249,7 +262,7 @@ def plan_lengths(
     """
     table = ContextTable(lengths, settings)
     if settings.weights is not None:
-        # Frequencies follow from the rows that one pass over each source gives.
+        # Cut the sources once to count their rows, and convert the weights to frequencies.
         rows = {source.name: source.rows for source in table.sources}
         frequencies = dict.fromkeys(rows, 0.0)
         frequencies |= frequencies_of_weights(rows, settings.weights, settings.contexts)
@@ -275,8 +288,12 @@ def plan_lengths(
 
 
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
-    """Check that the vocabulary, and the width of a token, have the special tokens."""
-    # The preset tokshuf gives no vocabulary size: its pad token may be outside the vocabulary.
+    """Check that the special tokens are in the vocabulary, and fit the dtype.
+
+    Raises:
+        ConfigError: One of them is not, or does not.
+    """
+    # With the preset tokshuf there is no vocabulary size: its pad token may be outside.
     limit = int(np.iinfo(dtype).max) + 1
     if settings.vocab_size:
         limit = min(limit, settings.vocab_size)

@@ -1,5 +1,7 @@
-"""The settings of a plan: nanoset.yaml (`settings.py`) and `nanoset shuffle`
-(`standalone/options.py`) lead to them.
+"""The settings of a plan.
+
+They are made from nanoset.yaml (`settings.py`), or from the options of `nanoset shuffle`
+(`standalone/options.py`).
 """
 
 from __future__ import annotations
@@ -19,63 +21,64 @@ from nanoset_core.stages.webdataset.tokshuf import TOKSHUF_EOT, tokshuf_tokens
 from nanoset_core.tokenizers.files import TokenizerPath
 
 MAX_SAMPLES = 10**8 - 1
-"""Most contexts in a shard: a member's name counts them by eight digits."""
+"""Greatest number of contexts in a shard, since the names of members have eight digits."""
 _SHARED = ("samples_per_shard", "seed", "member", "tail", "even", "preset")
 """Settings with the same name in nanoset.yaml, in `nanoset shuffle` and in a plan."""
 PlanTail = Literal["drop", "pad", "carry", "pad_always"]
 """What happens to the tokens after a stream's last full row.
 
 - `drop`: They are left out.
-- `pad`: They get a row of their own, filled with padding.
-- `carry`: They begin a row that continues with the next source's first tokens, so that only the last row is dropped.
-- `pad_always`: As `pad`, and a stream that leaves no rest gets a row of padding alone, as in tokshuf-rust.
+- `pad`: They get a separate row, which is filled with padding.
+- `carry`: They begin a row that continues with the first tokens of the next source. Only tokens at
+  the end of the last source are left out.
+- `pad_always`: As `pad`, and a stream whose rows are all full gets a row of nothing but padding, as
+  in tokshuf-rust.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """Everything that decides a plan except the sources; `nanoset.yaml` and the command check most
-    values.
+    """Everything that decides a plan except the sources.
+
+    Most values were checked when nanoset.yaml or the command line was read.
     """
 
     sequence_length: int
-    """Tokens in a context, the BOS included: 2049 for a model that trains on 2048."""
+    """Tokens in a context, including the BOS: 2049 for a model that trains on 2048."""
     samples_per_shard: int = DEFAULT_SHARD_SIZE
-    """Contexts in a shard; the last one may hold fewer."""
+    """Contexts in a shard; the last shard may have fewer."""
     seed: int = DEFAULT_SHUFFLE_SEED
-    """Of the global order and of the choice of contexts, 64 bits."""
+    """Seed of the global order and of the choice of contexts, of 64 bits."""
     member: MemberKind = "json.gz"
-    """Form of a context in a tar."""
+    """Format of a context in a tar."""
     tail: PlanTail = "drop"
     """What happens to the tokens after a stream's last full row."""
     pad_id: int | None = None
-    """The pad token, with the tails that pad and only with them."""
+    """Id of the pad token, if the tail pads; otherwise None."""
     bos_id: int | None = None
-    """Token in front of every context, as the first of its `sequence_length`, or None."""
+    """Id of the first token of every context. None: contexts begin with a token of their source."""
     eod: int | None = None
-    """The token that ends documents, recorded for readers; nothing is added to the streams."""
+    """Id of the token that ends documents, recorded for readers. It is not added to the tokens."""
     vocab_size: int | None = None
-    """If given, `pad_id`, `bos_id` and `eod` must be below it."""
+    """Size of the vocabulary; `pad_id`, `bos_id` and `eod` must be below it. None: not checked."""
     streams: Mapping[str, Sequence[int]] | None = None
-    """Source → tokens of each stream that it consists of, such as its files, to cut them on their
-    own.
-    """
+    """Source → tokens of each of its streams, such as its files, which are cut separately."""
     frequencies: Mapping[str, float] | None = None
-    """Source → how often each of its contexts occurs: 0.5 half of them, 2 each twice; 1 for sources
-    not named.
+    """Source → how often each of its contexts occurs; 1 for sources that are not named.
+
+    With 0.5, half of them occur; with 2, each one occurs twice.
     """
     weights: Mapping[str, float] | None = None
-    """Source → share of the contexts, instead of frequencies; sources without a weight are left
-    out.
-    """
+    """Source → its share of the contexts, instead of frequencies; others are left out."""
     contexts: int | None = None
-    """With weights, how many contexts in all. None: as many as repeat no source."""
+    """With weights, the number of contexts. None: as many as repeat no source."""
     even: bool = False
-    """Equal shards of at most `samples_per_shard`: fewer contexts than there are shards are left
-    out.
+    """Whether all shards have the same number of contexts, at most `samples_per_shard`.
+
+    The contexts that remain are left out; they are fewer than there are shards.
     """
     preset: ShufflePreset = "default"
-    """Whose set of contexts this is, recorded for readers."""
+    """Name of the preset, recorded for readers."""
 
     def __post_init__(self) -> None:
         if self.row_tokens < 1:
@@ -95,13 +98,13 @@ class PlanSettings:
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a stream in a context: all but the BOS."""
+        """Tokens of a context that are from a stream: all except the BOS."""
         if self.bos_id is None:
             return self.sequence_length
         return self.sequence_length - 1
 
     def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
-        """Return these settings with the tail and the tokens of the preset tokshuf.
+        """Return these settings with the tail and the special tokens of tokshuf-rust.
 
         Raises:
             ConfigError: tokshuf-rust does not know the tokenizer.
@@ -111,7 +114,9 @@ class PlanSettings:
 
 
 def shared_settings(settings: object) -> dict[str, Any]:
-    """Return the settings that have one name in a webdataset of nanoset.yaml, in `nanoset shuffle`
-    and in a plan.
+    """Return the settings that nanoset.yaml, `nanoset shuffle` and a plan have in common.
+
+    Args:
+        settings: A `WebdatasetSpec`, `ShuffleOptions` or `PlanSettings`.
     """
     return {name: getattr(settings, name) for name in _SHARED}

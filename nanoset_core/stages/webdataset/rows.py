@@ -1,8 +1,15 @@
-"""Where the rows of a run of neighbouring shards come from: four suppliers, one for each way to
-gather them.
+"""Supply the rows of the tars that are written, in one of four ways.
 
-A supplier pickles, so that any process can write a run. The bytes of the tars are the same from
-each of them.
+A row is the tokens of one context. Tars are written in runs: a run is some neighbouring shards,
+which one process writes. A supplier returns the rows of a run in the order in which the tars have
+them. All suppliers return the same rows, and differ in speed, memory and disk space:
+
+- `MappedRows` reads them at random places of the sources.
+- `SweptRows` reads the sources once for each run, and holds the rows of the run in memory.
+- `RowsFromBucket` reads a file of the run's rows, to which one sweep over the sources wrote them.
+- `RowsFromStore` reads ranges of objects in a store, to which one sweep wrote all rows.
+
+Suppliers can be pickled, so that any process can write a run.
 """
 
 from __future__ import annotations
@@ -30,26 +37,26 @@ class RunRows(NamedTuple):
     """The rows of a run of shards."""
 
     contexts: NDArray[np.int64]
-    """Their numbers, in the order of the shards, int64, shape (rows,)."""
+    """Number of each row's context, in the order of the shards; shape (n_rows,)."""
     fill: Fill
-    """Gives rows by their place in this order."""
+    """Writes the tokens of rows into an array; rows are counted in this order."""
 
 
 class RowSupplier(ABC):
-    """Gives the rows of runs of shards."""
+    """Supplies the rows of runs of shards."""
 
     @abstractmethod
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
         """Return the rows of a run of shards."""
 
     def release(self) -> None:
-        """Remove what was kept for a run, once it is written."""
+        """Remove the files of a run after it was written."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class MappedRows(RowSupplier):
-    """Gathers each tile of rows from the mapped sources as it is written."""
+    """Gathers rows from the mapped sources a few at a time, while the tars are written."""
 
     sources: tuple[TokenSource, ...]
 
@@ -82,7 +89,7 @@ class RowsFromStore(RowSupplier):
 
     stored: StoredRows
     sources: tuple[TokenSource, ...]
-    """Swept over if another build finished the webdataset, and removed the stored rows."""
+    """Read instead if another build has finished the webdataset, and removed the stored rows."""
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
         contexts = _contexts_of(plan, shards)
@@ -115,11 +122,12 @@ class RowsFromBucket(RowSupplier):
 
 
 def _contexts_of(plan: ShufflePlan, shards: range) -> NDArray[np.int64]:
-    """Return the context numbers of neighbouring shards, in order, int64, shape (rows,)."""
+    """Return the context numbers of neighbouring shards, in order; shape (n_rows,)."""
     return np.concatenate([plan.shard_contexts(shard) for shard in shards])
 
 
 def _empty_rows(plan: ShufflePlan, count: int) -> NDArray[np.integer[Any]]:
+    """Return an array for the tokens of that many rows, shape (count, sequence_length)."""
     return np.empty((count, plan.sequence_length), dtype=plan.dtype)
 
 
@@ -129,4 +137,5 @@ def _copy_rows(
     stop: int,
     out: NDArray[np.integer[Any]],
 ) -> None:
+    """Copy the rows [start, stop) to `out`."""
     np.copyto(out, rows[start:stop])

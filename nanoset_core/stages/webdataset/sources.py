@@ -1,6 +1,4 @@
-"""Files of tokens that tars are made of: local ones, or ones that stay in a store and are fetched
-block by block.
-"""
+"""Read the tokens that tars are made of, from local files or block by block from a store."""
 
 from __future__ import annotations
 
@@ -26,17 +24,24 @@ from nanoset_core.storage.working_copies import worker_folder
 from nanoset_core.tokenizers.files import stat_signature
 
 STORED_ROW_BYTES = 32 << 10
-"""Most bytes fetched in addition to a row of tokens that are in a store: rows nearer than that
-share a request.
+"""At most this many bytes are fetched in addition to a row of tokens that are in a store, because
+rows that are near each other share a request.
 """
 _BLOCK_BYTES = 4 << 10
+"""Unit in which tokens are fetched from a store."""
 _GAP_BYTES = STORED_ROW_BYTES - 2 * _BLOCK_BYTES
+"""Blocks this far apart are fetched by one request."""
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
+"""Names of the dtypes that tokens may have."""
 
 
 @dataclass(frozen=True)
 class TokenSource:
-    """A file of tokens, the documents concatenated; opened when it is first read, and picklable."""
+    """The tokens of one corpus: a file in which its documents are concatenated.
+
+    The file is opened when it is first read. Sources can be pickled; each process opens the file
+    itself.
+    """
 
     name: str
     """Name of the corpus, unique within a plan."""
@@ -45,13 +50,16 @@ class TokenSource:
     dtype: str
     """Name of the tokens' dtype, one of `TOKEN_DTYPES`."""
     count: int
-    """Number of its tokens."""
+    """Number of tokens."""
     access: FileAccess | None = None
-    """If given, the file stays in its store, and blocks of it are fetched as they are needed."""
+    """The store in which the file stays; blocks of it are fetched when needed. None: it is local."""
     idx: Path | None = None
-    """If given, the tokens are those of its sequences, wherever these are in the file."""
+    """The .idx of a view, whose sequences may be in any order in the file, and not all of it.
+
+    None: the source is the whole file.
+    """
     greatest_id: int | None = None
-    """The greatest id that a token of the pair may be. None: tokens are not checked."""
+    """Greatest id that a token may have. None: tokens are not checked."""
 
     def __post_init__(self) -> None:
         if self.dtype not in TOKEN_DTYPES:
@@ -63,7 +71,7 @@ class TokenSource:
             )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the fields alone: another process opens the file itself."""
+        """Pickle only the fields, since an open file cannot be pickled."""
         fields = (
             self.name,
             self.path,
@@ -90,9 +98,9 @@ class TokenSource:
         Args:
             name: Name of the source.
             prefix: Path of the pair without an ending.
-            validate: As for `MMapIndexedDataset`.
-            greatest_id: Of the tokenizer's vocabulary. None: a token may be any number that is not
-                negative.
+            validate: Whether the .idx is checked when it is opened.
+            greatest_id: Greatest id of the tokenizer's vocabulary. None: tokens may have any id
+                that is not negative.
         """
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
@@ -104,7 +112,7 @@ class TokenSource:
         source = cls(name, bin_path(prefix), dataset.dtype.name, count, greatest_id=greatest_id)
         if fills_bin(dataset):
             return source
-        # A view: its sequences are some of those in the file, in an order of its own.
+        # The pair is a view: its sequences are some of those in the file, in another order.
         count = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return replace(source, count=count, idx=idx_path(prefix))
 
@@ -114,7 +122,7 @@ class TokenSource:
 
         Args:
             dataset: The dataset.
-            is_stored: Whether its tokens stay in their store.
+            is_stored: Whether its tokens stay in their store, rather than in a local copy.
         """
         manifest = dataset.manifest
         prefix = manifest.facts["prefix"]
@@ -129,7 +137,11 @@ class TokenSource:
         )
 
     def sharing(self, workers: int) -> TokenSource:
-        """Return the same source for that many processes, which share the room for what they fetch."""
+        """Return this source with a share of the disk space for fetched blocks.
+
+        Args:
+            workers: Processes that read the source at the same time.
+        """
         if self.access is None or self.access.capacity is None:
             return self
         capacity = max(1, self.access.capacity // workers)
@@ -155,10 +167,10 @@ class TokenSource:
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
-        """All tokens of the file, as a read-only map.
+        """All tokens of the file, mapped read-only.
 
         Raises:
-            StaleError: They are not as many as planned.
+            StaleError: Their number is not the planned one.
         """
         if self.file.size != self.bytes and self.idx is None:
             raise StaleError(
@@ -172,7 +184,7 @@ class TokenSource:
 
     @cached_property
     def stream(self) -> Stream | None:
-        """Where the sequences of a view are in the file; None for any other source."""
+        """Where the sequences of a view are in the file, or None if the source is a whole file."""
         if self.idx is None:
             return None
         if self.access is None:
@@ -186,10 +198,13 @@ class TokenSource:
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> NDArray[np.integer[Any]]:
-        """Return the tokens of ranges of the source, concatenated; starts and lengths int64, shape
-        (ranges,).
+        """Return the tokens of ranges of the source, concatenated.
+
+        Args:
+            starts: First token of each range, shape (n_ranges,).
+            lengths: Tokens of each range, shape (n_ranges,).
         """
-        # Of a view, a range of the source may be several ranges of the file.
+        # In a view, a range of the source may consist of several ranges of the file.
         if self.stream is None:
             firsts = starts
             counts = lengths
@@ -199,8 +214,11 @@ class TokenSource:
         return gathered(self.tokens, firsts, counts)
 
     def prefetch(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Fetch the tokens of these ranges [start, stop), int64, shape (ranges,), if they are in a
-        store.
+        """Fetch the tokens of ranges of the file, if it is in a store.
+
+        Args:
+            starts: First token of each range, shape (n_ranges,).
+            stops: Token after the last one of each range, shape (n_ranges,).
         """
         if self.access is not None:
             size = self.tokens.itemsize
@@ -210,8 +228,9 @@ class TokenSource:
         """Check that tokens are in the vocabulary.
 
         Args:
-            tokens: Some of this source, of any shape.
-            position_of: Number of an element of them → number of the token within the source.
+            tokens: Some tokens of this source, in an array of any shape.
+            position_of: Returns the position within the source of the n-th element of `tokens`. It
+                is called only for the error message.
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -229,10 +248,11 @@ class TokenSource:
         raise foreign_id(dataset, self.stream, position_of(number), token, self.greatest_id)
 
     def evict(self) -> None:
-        """Release the memory and disk space of tokens that were read; the system may keep pages in
-        its cache.
+        """Release the memory and disk space of tokens that were read.
+
+        The operating system may keep pages of a local file in its cache.
         """
-        if "file" not in vars(self):  # it was not opened, and need not be
+        if "file" not in vars(self):  # it was not opened in this process
             return
         if isinstance(self.file, BlockFile):
             self.file.forget()
@@ -241,10 +261,10 @@ class TokenSource:
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
-    """Return equal sources that an earlier call in this process was given, unless their files have
-    changed.
+    """Return the sources of the latest call in this process if they equal these, or else these.
 
-    These are open already, and may hold blocks that were fetched from a store.
+    The earlier ones are open already, and may hold blocks that were fetched from a store. They are
+    not used if their files have changed.
     """
     signatures = tuple(stat_signature(source.path) for source in sources)
     return _latest_sources(sources, signatures)
@@ -259,7 +279,7 @@ def _latest_sources(
 
 
 def common_dtype(sources: Sequence[TokenSource]) -> str:
-    """Return the name of the dtype that holds the tokens of all sources."""
+    """Return the name of the smallest dtype that holds the tokens of all sources."""
     if not sources:
         return ""
     dtypes = [np.dtype(source.dtype) for source in sources]

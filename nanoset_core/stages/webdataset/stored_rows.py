@@ -1,8 +1,12 @@
-"""Rows of all contexts of a plan in a store, in parts: of each, a run of shards takes one range.
+"""Store the rows of a plan in a bucket, shuffled, so that each run of shards can read its own.
 
-A part holds the rows of neighbouring contexts in the global order, and nothing else: which rows
-they are follows from its name and the seed. So parts serve every division into runs and groups,
-whatever memory these are made with.
+If the tokens are in a bucket and memory holds only a few shards, every run would sweep over all
+tokens again. Instead, the tokens are read once and their rows are stored in parts. A part is an
+object with the rows of some neighbouring contexts, in the global (shuffled) order. The rows that a
+run of shards needs of a part are therefore neighbours, and one range request reads them.
+
+A part holds nothing but rows. Which contexts they are follows from the part's name and the seed, so
+that parts can be used for any division of the shards into runs and groups.
 """
 
 from __future__ import annotations
@@ -31,53 +35,60 @@ from nanoset_core.storage.s3_requests import MULTIPART_BYTES
 from nanoset_core.storage.store import Store, in_parallel
 
 ROWS = ".rows"
-"""Folder of the parts, within that of the tars; unfinished work by their names."""
+"""Folder of the parts, within the folder of the tars."""
 _PART = re.compile(rf"{re.escape(UNFINISHED)}([1-9]\d*)-from-(\d+)")
-_READS_AT_ONCE = 4
-_MAX_SWEEPS = 3
-"""Sweeps over tokens in a store that cost as much as reading them once, storing their rows and
-reading these.
+"""Name of a part's object: contexts of a full part, and the first context of this one.
+
+It begins like the names of unfinished files, so that parts count as such.
 """
+_READS_AT_ONCE = 4
+"""Requests for ranges of parts that are sent at the same time."""
+_MAX_SWEEPS = 3
+"""Up to this many sweeps over the tokens are cheaper than to store their rows and read them back."""
 _SENDING_BYTES = 5 * MULTIPART_BYTES
-"""Memory of an object that is being sent."""
+"""Memory that an object takes while it is sent."""
 
 
 class _Piece(NamedTuple):
-    """Rows that one request reads."""
+    """Neighbouring rows of a part, which one request reads."""
 
     part: range
+    """The contexts of the part."""
     first_row: int
     """Number of the first row within the part."""
     targets: NDArray[np.int64]
-    """Where this row and those after it go, int64, shape (rows,)."""
+    """Index in the result of this row and each one after it; shape (n_rows,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The parts of one plan. Its methods raise what the store raises."""
+    """The stored rows of one plan, in parts of one size."""
 
     store: Store
-    """Holds them, and those with other numbers of contexts, as builds with other memory leave them."""
+    """Store of the parts. It may also have parts of another size, from builds with other memory."""
     contexts: int
-    """In all parts."""
+    """Number of contexts in all parts."""
     size: int
-    """Contexts in each part but the last."""
+    """Number of contexts in each part except the last one."""
 
     @classmethod
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Return rows in parts, and the parts that are missing.
+        """Return the stored rows, and the parts that have not been stored yet.
 
-        Parts have up to `max_contexts` contexts, or as many as those that another build stored.
+        Args:
+            store: Store of the parts.
+            contexts: Number of contexts of the plan.
+            max_contexts: Size of a part that memory holds. Parts that another build has stored are
+                used, too: smaller ones, and larger ones if none of them is missing.
         """
-        # Size of parts → first contexts of those that are stored
-        stored: dict[int, set[int]] = defaultdict(set)
+        stored: dict[int, set[int]] = defaultdict(set)  # size of parts → first context of each
         for entry in store.list():
             match = _PART.fullmatch(entry.name)
             if match is not None:
                 stored[int(match[1])].add(int(match[2]))
 
-        # Continue with the part size that has most contexts stored, if memory holds a part or none is
-        # missing.
+        # Resume with the size of parts of which most contexts are stored. Missing parts must be
+        # gathered in memory, so that this size must not be too large.
         size = max_contexts
         most_stored = 0
         for candidate, firsts in stored.items():
@@ -92,7 +103,7 @@ class StoredRows:
         return rows, missing
 
     def part(self, context: int) -> range:
-        """Return the contexts of the part that holds one of them."""
+        """Return the contexts of the part that holds a context."""
         start = context - context % self.size
         return range(start, min(start + self.size, self.contexts))
 
@@ -105,7 +116,7 @@ class StoredRows:
         return self.store.stat(self.name(part)) is not None
 
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
-        """Store a part's rows, shape (contexts, sequence_length), which are in the global order."""
+        """Store a part's rows, shape (n_contexts, sequence_length), in the global order."""
         step = max(1, CHUNK_BYTES // rows[0].nbytes)
         starts = range(0, len(rows), step)
         blocks = (rows[start : start + step].tobytes() for start in starts)
@@ -117,12 +128,14 @@ class StoredRows:
         contexts: NDArray[np.int64],
         rows: NDArray[np.integer[Any]],
     ) -> None:
-        """Read the rows of contexts that follow each other in the global order, by 32 MiB at once.
+        """Read the rows of contexts that are neighbours in the global order.
+
+        Up to 32 MiB are requested at the same time.
 
         Args:
-            plan: Of the rows.
-            contexts: Their numbers, int64, shape (contexts,).
-            rows: Filled, shape (contexts, sequence_length).
+            plan: Plan of the rows.
+            contexts: Numbers of the contexts, in the global order, shape (n_contexts,).
+            rows: Where the rows are written, shape (n_contexts, sequence_length).
         """
 
         def read(piece: _Piece) -> None:
@@ -135,7 +148,7 @@ class StoredRows:
         in_parallel(read, self._pieces(plan, contexts), _READS_AT_ONCE)
 
     def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_Piece]:
-        """Yield the ranges of parts that hold these contexts."""
+        """Yield the ranges of parts that hold these contexts, none longer than one request."""
         step = max(1, CHUNK_BYTES // plan.row_bytes)
         seed = plan.settings.seed
         first_key = keys_of(contexts[:1].astype(np.uint64), seed)
@@ -146,7 +159,7 @@ class StoredRows:
         bounds = np.flatnonzero(np.diff(part_of_context[order])) + 1
         for targets in np.split(order, bounds):
             part = self.part(int(contexts[targets[0]]))
-            # Rows of the part that come before all of these contexts.
+            # The contexts are neighbours, so all rows of the part with lower keys precede them.
             part_keys = context_keys(part.start, part.stop, seed)
             first_row = int(np.count_nonzero(part_keys < first_key))
             for start in range(0, len(targets), step):
@@ -159,14 +172,13 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Return whether rows are put into the store: on request, or if all tars would take more than
-    three sweeps.
+    """Return whether to store the rows, rather than to sweep over the tokens for each run.
 
     Args:
-        plan: Of the tars.
-        sources: Of the plan, in a store.
+        plan: Plan of the tars.
+        sources: Sources of the plan, in a store.
         max_shards: Shards whose rows one sweep gathers.
-        engine: As requested.
+        engine: Engine that the user requested; `buckets` requests stored rows.
     """
     if engine == "buckets":
         return True
@@ -181,16 +193,18 @@ def store_rows(
     memory_bytes: int,
     options: WriteOptions,
 ) -> StoredRows:
-    """Put the rows of all contexts into a store, except those parts that it has already; reads each
-    token once.
+    """Store the rows of all contexts, except those parts that are stored already.
+
+    Each token is read once.
 
     Args:
-        plan: Of the tars.
-        sources: Of the plan.
+        plan: Plan of the tars.
+        sources: Sources of the plan.
         store: Where the rows go.
-        memory_bytes: For each worker.
-        options: How shards are written.
+        memory_bytes: Memory of each worker.
+        options: How the tars are written.
     """
+    # A worker holds the rows of one part, and the blocks of it that are being sent.
     room = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
     max_contexts = max(1, room // (plan.row_bytes + ROW_BYTES))
     contexts = plan.table.contexts
@@ -212,7 +226,7 @@ def _store_part(
     part: range,
 ) -> None:
     """Gather and store one part, in any process."""
-    if stored.has(part):  # another build has stored it meanwhile
+    if stored.has(part):  # another build has just stored it
         return
     contexts = part.start + np.argsort(context_keys(part.start, part.stop, plan.settings.seed))
     rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)

@@ -1,4 +1,4 @@
-"""Write one tar of a webdataset: rows in, a tar out, whole or not at all."""
+"""Write one tar of a webdataset from its rows, whole or not at all."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _JSON_GZ_BYTES = 2.0
 """Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
 
 Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
-"""`fill(start, stop, out)` puts the rows [start, stop) into `out`, shape (stop - start,
-sequence_length).
+"""A function `fill(start, stop, out)` that writes the tokens of the rows [start, stop) into `out`, of
+shape (stop - start, sequence_length).
 """
 
 
@@ -38,7 +38,9 @@ class TarFacts:
     """What a tar holds."""
 
     shard: int
+    """Number of the shard."""
     sequences: int
+    """Number of contexts."""
     tokens: int
     """Tokens of the sources in it, without padding and BOS."""
     pad_tokens: int
@@ -63,16 +65,19 @@ def write_tar(
     folder: Path,
     fill: Fill,
 ) -> TarFacts:
-    """Write a tar, without waiting for the disk: the caller calls `fsync_folder`, once for several.
+    """Write a tar, and return what it holds.
+
+    The tar may not be on the disk yet: call `fsync_folder` after some tars, which is faster than to
+    wait for each.
 
     Args:
-        plan: Of the tars.
+        plan: Plan of the tars.
         shard: Number of the shard.
-        contexts: Its contexts, int64, shape (samples,).
+        contexts: Number of each context of the shard, shape (n_samples,).
         folder: Where the tar goes.
-        fill: Gives the rows of the shard.
+        fill: Supplies the rows of the shard.
     """
-    # The sum is computed on the way, so that nobody has to read the tar again.
+    # The digest is computed while writing, so that the tar need not be read again.
     size = 0
     sha256 = hashlib.sha256()
     with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
@@ -97,8 +102,9 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the records of a shard's members, tile by tile; the next block may overwrite the last
-    one.
+    """Yield the records of a shard's members, some at a time.
+
+    Each block is valid only until the next one is requested, which may overwrite it.
     """
     tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
@@ -131,20 +137,23 @@ def _npy_blocks(
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Return the bytes of all tars, and whether that is exact (`npy`) or about right for text
-    (`json.gz`).
+    """Return the size of all tars in bytes, and whether this size is exact.
+
+    It is exact for `npy` members. For `json.gz` it is an estimate, since text compresses well or
+    badly.
     """
     if plan.settings.member == "npy":
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)
         return first_size * (plan.shards - 1) + last_size, True
-    # Half a block is the mean of what fills a body up to whole blocks.
+    # A member is filled up to whole blocks, by half a block on average.
     body_bytes = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
     return int(plan.contexts * (BLOCK_BYTES + body_bytes)) + closing_bytes, False
 
 
 def _npy_tar_bytes(plan: ShufflePlan, shard: int) -> int:
+    """Return the exact size of a tar of `npy` members."""
     start, stop = plan.shard_ranks(shard)
     size = record_bytes(NPY_HEADER_BYTES + plan.row_bytes) * (stop - start)
     return size + len(end_of_archive(size))

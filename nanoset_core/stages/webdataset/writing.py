@@ -1,8 +1,8 @@
-"""Write tars of a plan: the same bytes from each engine; tars that are written already are left
-alone.
+"""Write the tars of a plan that are not written yet, by any number of processes.
 
-The tars are written in runs of neighbouring shards. `rows.py` says where the rows of a run come
-from.
+The shards are divided into runs of neighbours, and each run is written by one process. `rows.py`
+supplies the rows of a run. How shards are divided, and which supplier is used, depends on the
+engine, the memory and the disk; the bytes of the tars do not.
 """
 
 from __future__ import annotations
@@ -41,22 +41,25 @@ from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.working_copies import for_a_task
 
 _MAPPED_SHARDS = 8
-"""Shards in a run of the engine `mmap`."""
+"""Shards in a run of the engine `mmap`, which holds no rows in memory."""
 _SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}
-"""Shards that a worker writes at once: while one goes to the disk, the next ones are encoded."""
+"""Format of the members → shards that a worker writes at once.
+
+While one shard is written to the disk, the next ones are encoded.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What all workers of a call write; it pickles."""
+    """The tars that all workers of a call write. It can be pickled."""
 
     plan: ShufflePlan
     folder: Path
-    """Of the tars."""
+    """Folder of the tars."""
     made_from: str
-    """Digest that the markers name."""
+    """Digest of what the tars are made from, which their markers record."""
     access: FileAccess
-    """How the folder is reached."""
+    """Access to the folder, which may be in a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +80,27 @@ def write_shards(
     made_from: str,
     force: bool = False,
 ) -> list[TarFacts]:
-    """Write these shards of the plan into a folder, each whole or not at all.
+    """Write some shards of a plan into a folder, each whole or not at all.
 
     Args:
-        plan: Of the tars.
-        sources: Of the plan.
-        shards: Numbers of the shards to write.
-        folder: Where the tars go. Markers in its `.shards` record which are written.
+        plan: The plan.
+        sources: The sources of the plan.
+        shards: Numbers of the shards to write. Those that an earlier call has written are left
+            alone.
+        folder: Where the tars go. Markers in its folder `.shards` record which are written.
         options: How they are written.
-        made_from: Digest of plan and tokens. Tars whose markers name another one are written again.
-        force: Write all tars again.
+        made_from: Digest of plan and tokens. Tars whose markers have another one are rewritten.
+        force: Rewrite all tars.
 
     Returns:
-        The facts of the tars, ascending.
+        The facts of all these shards, in ascending order.
 
     Raises:
-        StaleError: Sources or compressor are not the plan's.
-        ConfigError: The memory does not hold one shard.
+        StaleError: The sources are not those of the plan, or this machine's compressor writes other
+            bytes than the planned one.
+        ConfigError: The memory budget does not hold one shard.
         StorageError: The disk is full. Tars that were whole by then stay, and the next call
-            continues after them.
+            resumes after them.
     """
     plan.check_sources(sources)
     plan.check_compressor()
@@ -105,7 +110,7 @@ def write_shards(
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
 
-    # Leave alone what earlier calls have finished.
+    # Skip the shards that earlier calls have finished.
     access = options.access or FileAccess(folder)
     facts: dict[int, TarFacts] = {}
     if not force:
@@ -128,16 +133,27 @@ def _write_missing(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Write shards: choose the engine, divide them into runs, and have these written."""
+    """Choose the engine, divide shards into runs, and write these.
+
+    Args:
+        target: The plan, and where the tars go.
+        sources: The sources of the plan.
+        shards: Numbers of the shards, ascending.
+        scratch: Folder for bucket files.
+        options: How the tars are written.
+
+    Returns:
+        The facts of the tars, in the order in which they were finished.
+    """
     plan = target.plan
-    # Choose the engine. Where the tokens are, and how much disk they may take, decides first.
+    # Tokens in a store, or a bounded disk, leave only one engine.
     is_stored = any(source.access is not None for source in sources)
     engine = options.present_engine
     if is_stored:
         # `mmap` reads at random places, and would fetch all blocks again and again.
         engine = "buckets"
     elif options.has_bounded_disk:
-        engine = "mmap"  # takes no scratch
+        engine = "mmap"  # needs no scratch files
     choice = choose_engine(
         plan,
         engine=engine,
@@ -146,7 +162,7 @@ def _write_missing(
         shards=len(shards),
     )
 
-    # Divide the shards into runs of neighbours, as many as memory and disk hold.
+    # Divide the shards into runs of neighbours, which memory and disk can hold.
     worker_memory = choice.memory_bytes // options.workers
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
     if options.access is not None and options.has_bounded_disk:
@@ -156,20 +172,22 @@ def _write_missing(
         sources = tuple(source.sharing(division.workers) for source in sources)
     runs = list(runs_of(shards, max_shards))
 
-    # Say where the rows of the runs come from.
+    # Choose the supplier of the rows.
+    supplier: RowSupplier
     if is_stored:
-        supplier: RowSupplier = SweptRows(sources)
+        supplier = SweptRows(sources)
         is_worth = is_worth_storing(plan, sources, max_shards, options.present_engine)
         if target.access.has_copies and is_worth:
             store = target.access.store.below(target.access.name(target.folder / ROWS))
             stored = store_rows(plan, sources, store, worker_memory, options)
             supplier = RowsFromStore(stored, sources)
-        return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
-    if choice.engine == "mmap":
-        return _write_runs(target, [_ShardRun(run, MappedRows(sources)) for run in runs], options)
-    if len(runs) == 1:  # memory holds all rows
-        return _write_runs(target, [_ShardRun(runs[0], SweptRows(sources))], options)
-    return _write_by_buckets(target, sources, runs, choice, scratch, options)
+    elif choice.engine == "mmap":
+        supplier = MappedRows(sources)
+    elif len(runs) == 1:  # memory holds all rows
+        supplier = SweptRows(sources)
+    else:
+        return _write_by_buckets(target, sources, runs, choice, scratch, options)
+    return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
 
 
 def _write_by_buckets(
@@ -180,7 +198,7 @@ def _write_by_buckets(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Sort the rows of all runs into files, and write the tars from these."""
+    """Sort the rows of all runs into bucket files in `scratch`, and write the tars from these."""
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
     with claim_scratch(scratch / "buckets") as folder:
@@ -192,12 +210,15 @@ def _write_by_buckets(
 
 @dataclass(frozen=True, slots=True)
 class _WritingDivision:
-    """How work is divided so that unsent tars take at most half of the disk that they may take."""
+    """How the work is divided if the disk for files of the output is bounded.
+
+    Tars that are not sent to the store yet take at most half of it; tokens may need the other half.
+    """
 
     run_shards: int
     """Shards of a run."""
     workers: int
-    """Processes of a machine that write such runs at once."""
+    """Processes of a machine that write such runs at the same time."""
 
 
 def _fitting_division(
@@ -222,7 +243,7 @@ def _write_runs(
     runs: Sequence[_ShardRun],
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Have runs written by all workers."""
+    """Write runs by all workers, and report progress."""
     total = sum(len(run.shards) for run in runs)
     tars: list[TarFacts] = []
     write = partial(_write_run, target)
@@ -234,10 +255,12 @@ def _write_runs(
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write one run, in any process: encode several tars at once, and send and mark each as it is
-    finished.
+    """Write one run, in any process.
+
+    Several tars are encoded at once. Each is sent to the store and gets its marker when it is
+    finished, so that a run that is killed can be resumed after it.
     """
-    target.plan.check_compressor()  # a worker may be of another machine
+    target.plan.check_compressor()  # the worker may run on another machine
     rows = run.rows.open(target.plan, run.shards)
     threads = _SHARDS_AT_ONCE[target.plan.settings.member]
     tars: list[TarFacts] = []
@@ -265,10 +288,18 @@ def _write_shard(
     folder: Path,
     shard: int,
 ) -> TarFacts:
-    """Write one shard of a run."""
+    """Write one shard of a run.
+
+    Args:
+        plan: The plan.
+        run: The shards of the run.
+        rows: The rows of the run.
+        folder: Where the tar goes.
+        shard: Number of the shard.
+    """
     first_rank, _ = plan.shard_ranks(run[0])
     start_rank, stop_rank = plan.shard_ranks(shard)
-    offset = start_rank - first_rank  # of the shard within the rows of the run
+    offset = start_rank - first_rank  # rows of the run before those of the shard
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
         rows.fill(offset + start, offset + stop, out)
