@@ -1,4 +1,9 @@
-"""Existing tars as a source: the contexts of every sample, decoded once into one flat token file."""
+"""Read the tokens of existing tars, in two steps.
+
+A survey reads the headers of all tars: which members have tokens, and how many contexts there are.
+Then the contexts are decoded, once and in parallel, into one file of tokens without any headers. The
+survey gives each tar its place in this file.
+"""
 
 from __future__ import annotations
 
@@ -25,52 +30,56 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import open_regular, read_regular
 
 _PERHAPS_TEXT = ("json", "txt")
-"""Of `DATA_KEYS`, those that descriptions have as well, such as `info.json` and `README.txt`."""
+"""Extensions of tokens that other files have as well, such as `info.json` and `README.txt`."""
 _PERHAPS_TEXT_ENDINGS = tuple(f".{data_key}" for data_key in _PERHAPS_TEXT)
 _DATA_ENDINGS = tuple(f".{data_key}" for data_key in DATA_KEYS)
 _CHUNK_BYTES = 1 << 20
 """Bytes of tokens written at once."""
 _TOKENS = "tokens.bin"
+"""Name of the file of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class TarSource:
-    """One tar, and the number and extension of its members that hold tokens."""
+    """A tar, and what its survey found."""
 
     path: Path
     data_key: str
+    """Extension of the members that have tokens."""
     contexts: int
+    """Number of these members."""
     passed_over: int = 0
-    """Entries that belong to no sample, such as `.DS_Store`, or to a sample without tokens, such as
-    `README.md`.
-    """
+    """Number of members without tokens, such as `.DS_Store` or `README.md`."""
     passed_over_example: str = ""
-    """The first of them."""
+    """Name of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TarInput:
-    """All tars of one run: contexts of one length, in the order of the tars."""
+    """Tars whose contexts have one length and one dtype."""
 
     tars: tuple[TarSource, ...]
+    """The tars in order."""
     sequence_length: int
+    """Tokens in each context."""
     dtype: str
+    """Name of the dtype of the tokens."""
     greatest_id: int | None = None
-    """The greatest id that a token may be; None: any that `dtype` holds."""
+    """Greatest id that a token may have. None: any id that `dtype` holds."""
 
     @property
     def common(self) -> TarInput:
-        """The same without tars: what their contexts have in common."""
+        """What all contexts have in common, without the tars, which may be many."""
         return replace(self, tars=())
 
     @property
     def tokens(self) -> int:
-        """Tokens of all tars, padding included: tars don't say what is padding."""
+        """Number of tokens of all tars, including padding, which tars do not mark."""
         return sum(tar.contexts for tar in self.tars) * self.sequence_length
 
 
 def passed_over_text(surveys: Sequence[TarInput]) -> str | None:
-    """Return what to say of members that hold no tokens, or None if all do."""
+    """Return a message about members without tokens, or None if there are none."""
     tars: list[TarSource] = []
     for survey in surveys:
         tars += [tar for tar in survey.tars if tar.passed_over]
@@ -88,19 +97,20 @@ def survey_tars(
     dtype: str | None = None,
     sequence_length: int | None = None,
 ) -> TarInput:
-    """Read the headers of tars, and the first context of the first one.
+    """Survey tars: read all their headers, and the first context of the first tar.
 
     Args:
-        paths: the archives, in order.
-        data_key: extension of the members to take, as OpenLM's `--data-key`. None: what the first
-            sample has, which all others must have as well.
-        dtype: of the tokens; None: that of the first `npy` member, int32 for text.
-        sequence_length: that every context must have; None: that of the first one.
+        paths: Paths of the tars, in order.
+        data_key: Extension of the members to read, as OpenLM's `--data-key`. None: the extension
+            in which the first sample has its tokens; all other samples must have it, too.
+        dtype: Name of the dtype of the tokens. None: the dtype of the first `npy` member, or int32
+            for text.
+        sequence_length: Length that every context must have. None: the length of the first one.
 
     Raises:
-        ConfigError: members of the kind `data_key` cannot be read.
-        FormatError: a tar is damaged or holds no tokens, or some samples have them in another kind
-            of member.
+        ConfigError: Members with the extension `data_key` cannot be read.
+        FormatError: A tar is damaged or has no tokens, or some samples have their tokens in members
+            with another extension.
     """
     if data_key not in (None, *DATA_KEYS):
         raise ConfigError(
@@ -122,12 +132,16 @@ def survey_tars(
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
-    """Count the contexts of a tar.
+    """Find the contexts of a tar, and count them.
 
     Args:
-        path: the archive.
-        data_key: extension that the user named; samples without it are passed over.
-        first_key: extension that the tars before this one have.
+        path: Path of the tar.
+        data_key: Extension that the user named. Samples without such a member are passed over.
+        first_key: Extension that the earlier tars have. None: this is the first tar.
+
+    Raises:
+        FormatError: The tar is damaged or has no tokens, or samples have their tokens in members
+            with different extensions.
     """
     chosen = data_key or first_key
     contexts = 0
@@ -148,7 +162,8 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
             passed_over += sample.member_count
             example = example or sample.name
 
-    # No text that can be read: decoding the first one says what is wrong with it.
+    # No member is certain to have tokens. Take those that may be damaged text: decoding the first
+    # one then reports what is wrong with it.
     if chosen is None:
         chosen = next((ending for ending in _PERHAPS_TEXT if counts[ending]), None)
         contexts = counts[chosen or ""]
@@ -165,7 +180,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
 
 
 def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | None:
-    """Return the first of `DATA_KEYS` in which a sample holds tokens, or None."""
+    """Return the extension of the member in which a sample has its tokens, or None."""
     for data_key in DATA_KEYS:
         member = sample.members.get(data_key)
         if member is not None and _may_hold_tokens(member, archive, path):
@@ -179,7 +194,13 @@ def _check_without_tokens(
     path: Path,
     chosen: str | None,
 ) -> None:
-    """Raise FormatError if a sample without the chosen kind of member holds tokens in another one."""
+    """Check that a sample without the chosen kind of member has no tokens in another one.
+
+    Such a sample would be lost without a warning.
+
+    Raises:
+        FormatError: It has.
+    """
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
             raise FormatError(
@@ -192,10 +213,10 @@ def _check_without_tokens(
 
 
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
-    """Return whether a member's name and content allow it to be a context.
+    """Return whether a member may be a context, by its name and content.
 
-    `info.json` and `README.txt` are no lists of numbers. A damaged `npy` or `json.gz` counts as a
-    context, so that it is not taken for a description and lost.
+    A `json` or `txt` that is not a list of numbers, such as `info.json`, is not a context. A damaged
+    `npy` or `json.gz` counts as a context, so that it is reported rather than passed over.
     """
     name = member.name.lower()
     if not name.endswith(_PERHAPS_TEXT_ENDINGS):
@@ -208,6 +229,7 @@ def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
 
 
 def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the tokens of each context of a tar, unchecked."""
     with open_regular(tar.path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, tar.path):
@@ -218,17 +240,17 @@ def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
 
 @dataclass(frozen=True, slots=True)
 class _FlattenTask:
-    """One tar to decode; it pickles."""
+    """A tar to decode. It can be pickled."""
 
     folder: Path
-    """Of the token file."""
+    """Folder of the file of tokens."""
     number: int
-    """Of the tar within its input."""
+    """Number of the tar within its input."""
     tar: TarSource
     first_context: int
-    """Contexts of the tars before this one."""
+    """Number of contexts in all earlier tars."""
     tar_input: TarInput
-    """What all contexts have in common; without the tars, which may be many."""
+    """What all contexts have in common, without the tars."""
 
 
 def flatten_tars(
@@ -238,17 +260,18 @@ def flatten_tars(
     workers: int,
     listener: ProgressCallback = silent,
 ) -> Path:
-    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished
-    are left alone.
+    """Decode all contexts into one file, in order.
+
+    Tars that an earlier call has decoded are not decoded again.
 
     Args:
         tar_input: The tars.
-        folder: Where the token file goes.
-        workers: Processes.
-        listener: Progress callback.
+        folder: Where the file of tokens goes, with a marker for each decoded tar.
+        workers: Number of processes.
+        listener: Receives the progress.
 
     Returns:
-        Path of the token file.
+        Path of the file of tokens, `folder/tokens.bin`.
 
     Raises:
         FormatError: A member does not hold the tokens of a context.
@@ -259,7 +282,8 @@ def flatten_tars(
     target = folder / _TOKENS
     size = tar_input.tokens * np.dtype(tar_input.dtype).itemsize
     with target.open("ab") as file:
-        # Reserved here, so that a full disk is noticed now; workers fill their places in any order.
+        # Reserve the space, so that a full disk is noticed now. Each tar has its place in the file,
+        # so that workers can write in any order.
         os.posix_fallocate(file.fileno(), 0, max(size, 1))
         file.truncate(size)
 
@@ -274,11 +298,9 @@ def flatten_tars(
 
 
 def _flatten(task: _FlattenTask) -> None:
-    """Decode the contexts of one tar to their place in the token file, unless an earlier call has
-    done so.
-    """
+    """Decode one tar to its place in the file of tokens, unless its marker says that it is done."""
     tar = task.tar
-    # A tar that has changed since is decoded again.
+    # The marker has the tar's time of modification, so that a changed tar is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
     marker = task.folder / f"done-{task.number}.json"
     if marker.exists() and json.loads(read_regular(marker)) == identity:
@@ -286,7 +308,7 @@ def _flatten(task: _FlattenTask) -> None:
     dtype = np.dtype(task.tar_input.dtype)
     context_bytes = task.tar_input.sequence_length * dtype.itemsize
 
-    # Each tar has a place of its own in the token file, so that workers need not wait for others.
+    # Decode some contexts at a time, to bound memory.
     contexts_at_once = max(1, _CHUNK_BYTES // context_bytes)
     contexts = _checked_contexts(tar, task.tar_input)
     with (task.folder / _TOKENS).open("r+b") as file:
@@ -299,23 +321,27 @@ def _flatten(task: _FlattenTask) -> None:
 
 
 def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a tar, each of shape (sequence_length,)."""
+    """Yield the checked contexts of a tar, each of shape (sequence_length,)."""
     for number, tokens in enumerate(_contexts(tar)):
         _check_context(tokens, f"{tar.path}, context {number}", tar_input)
         yield tokens
 
 
 def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarInput) -> None:
-    """Check the length of a context, and that its tokens are in the vocabulary and fit the dtype."""
+    """Check the length of a context, and that its tokens are in the vocabulary and fit the dtype.
+
+    Raises:
+        InputError: One of these is wrong.
+    """
     if len(tokens) != tar_input.sequence_length:
         raise InputError(
             "the contexts of the tars must have one length",
             where=where,
             found=f"{len(tokens)} tokens",
             expected=f"{tar_input.sequence_length}, as in the first",
-            remedy="shuffle tars of different lengths apart",
+            remedy="shuffle tars of different lengths separately",
         )
-    # With a tokenizer the vocabulary is the limit, and without one what the dtype holds.
+    # With a tokenizer, its vocabulary is the limit; without one, the dtype is.
     limit = int(np.iinfo(tar_input.dtype).max)
     greatest_id = tar_input.greatest_id
     least = int(tokens.min())

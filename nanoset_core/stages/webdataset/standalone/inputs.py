@@ -1,4 +1,4 @@
-"""Find what a command line names as input of a shuffle: raw text, .bin/.idx pairs or tars."""
+"""Find the input files of `nanoset shuffle`: raw text, .bin/.idx pairs or tars."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.text.listing import natural_key
 
 TAR = ".tar"
-_BESIDE_TARS = (*LISTS, "rejects.jsonl")
-"""Text files that a shuffle writes next to its tars."""
+_NEXT_TO_TARS = (*LISTS, "rejects.jsonl")
+"""Text files that a shuffle writes next to its tars, and that are not input of another shuffle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,26 @@ class ShuffleInput:
 
     name: str
     files: tuple[Location, ...]
-    """Absolute or in a bucket, and in order; of a pair the .bin and the .idx."""
+    """Files in order, with absolute paths or in a bucket; a pair has its .bin and its .idx."""
     frequency: float = 1.0
     """How often each of its contexts occurs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleInputs:
-    """All sources, of one kind."""
+    """All sources of a shuffle, which are of one kind."""
 
     kind: InputKind
-    """What the paths are."""
+    """Whether the files are text, pairs or tars."""
     sources: tuple[ShuffleInput, ...]
     left_out: int = 0
-    """Files that belong to no source, or to one of frequency 0."""
+    """Number of files that belong to no source, or to a source of frequency 0."""
     notices: tuple[str, ...] = ()
-    """What else is in folders of text, and is not read."""
+    """Messages about other files in folders of text, which are not read."""
 
     @property
     def files(self) -> list[Location]:
-        """All files, in order."""
+        """All files of all sources, in order."""
         return [file for _, file in self._files_of_sources()]
 
     def _files_of_sources(self) -> Iterator[tuple[ShuffleInput, Location]]:
@@ -68,8 +68,10 @@ class ShuffleInputs:
         return {source.name: source.frequency for source in self.sources}
 
     def state(self) -> list[list[object]]:
-        """Return what changes when an input changes: of each file its path, size, and time of
-        change or ETag.
+        """Return JSON values that change if an input changes.
+
+        They have the path and size of each file, and its time of modification, or its ETag if it is
+        in a bucket.
         """
         connections = CONNECTIONS if any_remote(self.files) else 1
         stats = in_parallel(lambda file: file.stat(), self.files, connections)
@@ -81,19 +83,23 @@ class ShuffleInputs:
         return state
 
     def here(self, folder: Path) -> ShuffleInputs:
-        """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text
-        where it is.
+        """Return these inputs with local copies of pairs and tars that are in a bucket.
+
+        Text stays where it is, since it is read only once.
+
+        Args:
+            folder: Where the copies go.
         """
         if self.kind == "text" or not any_remote(self.files):
             return self
-        # Copies are in the order of all files: hand each source its own.
+        # The copies are in the order of all files: divide them among the sources.
         copies = list(copies_in(folder, self.files))
         sources: list[ShuffleInput] = []
-        first = 0  # file of the source, among all files
+        start = 0
         for source in self.sources:
-            stop = first + len(source.files)
-            sources.append(replace(source, files=tuple(copies[first:stop])))
-            first = stop
+            stop = start + len(source.files)
+            sources.append(replace(source, files=tuple(copies[start:stop])))
+            start = stop
         return replace(self, sources=tuple(sources))
 
 
@@ -105,27 +111,24 @@ def find_inputs(
     sampling: Sampling | None = None,
     output: Location | None = None,
 ) -> ShuffleInputs:
-    """Find the sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text,
-    or of tars.
-
-    Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this
-    machine.
+    """Find the sources that paths on the command line name.
 
     Args:
-        paths: Prefixes, files and folders, read in natural order; a folder that holds tars is one
-            of tars.
-        extension: Take the files of folders with this ending. None: texts, or `.tar`.
-        shuffle_only: The input is tars.
-        sampling: Groups files into sources, with their frequencies. None: all files are one source,
-            `input`, and each pair is one.
-        output: A folder below one of these, of which no file is an input.
+        paths: Prefixes of .bin/.idx pairs, files, or folders, whose files are read in natural
+            order. A folder that has tars is an input of tars. Each path may be in a bucket, as
+            s3://bucket/path; all text must be in one bucket, or on this machine.
+        extension: Ending of the files to take from folders. None: all endings of text, or `.tar`.
+        shuffle_only: Whether the input is tars.
+        sampling: Which files form a source, and its frequency. None: all files are one source,
+            `input`; each pair is a source.
+        output: Folder of the output. If it is in an input folder, its files are not read.
 
     Raises:
         MissingError: A path does not exist.
         ConfigError: Several kinds of input are mixed.
         InputError: There is nothing to read.
     """
-    # Pairs are named by a prefix, so their files decide what a path is.
+    # A path is the prefix of a pair if both files of the pair exist.
     locations = [location(path).absolute() for path in paths]
     are_pairs = [_is_pair(prefix) for prefix in locations]
     if any(are_pairs) and not all(are_pairs):
@@ -160,10 +163,10 @@ def _is_pair(prefix: Location) -> bool:
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
-    """Return each pair as a source."""
+    """Return each pair as a source, except those that `sampling` leaves out."""
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
-    # Pairs with the same name in different folders are named by their paths.
+    # If pairs in different folders have the same name, all pairs are named by their paths.
     names = {prefix.name for prefix in prefixes}
     are_names_unique = len(names) == len(prefixes)
     sources: list[ShuffleInput] = []
@@ -181,7 +184,11 @@ def _texts_or_tars(
     sampling: Sampling,
     notices: Sequence[str],
 ) -> ShuffleInputs:
-    """Group files of text, or tars, into sources."""
+    """Group files of text, or tars, into sources.
+
+    Raises:
+        ConfigError: There are both tars and other files, or a file is named twice.
+    """
     check_different(files)
     n_tars = len(files) if are_tars else sum(file.name.endswith(TAR) for file in files)
     if 0 < n_tars < len(files):
@@ -191,7 +198,7 @@ def _texts_or_tars(
             remedy="shuffle them separately",
         )
 
-    # Group the files in the order of the sources, which numbers the contexts.
+    # Group the files by source, in the order of the sources, which numbers the contexts.
     files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
     left_out = 0
     for file in files:
@@ -215,7 +222,7 @@ class _Listing:
 
     files: list[Location]
     notices: Sequence[str] = ()
-    """Other files in the folder, which are not read."""
+    """Messages about other files in the folder, which are not read."""
 
 
 def _files_at(
@@ -224,7 +231,13 @@ def _files_at(
     shuffle_only: bool,
     output: Location | None,
 ) -> _Listing:
-    """Return the files that a path names: itself, or all files below a folder."""
+    """Return the files that a path names: the file itself, or the files below a folder.
+
+    Raises:
+        MissingError: The path does not exist.
+        InputError: The folder has no file with the right ending.
+        ConfigError: The folder has both tars and text.
+    """
     if path.is_file():
         return _Listing([path])
     if not path.is_dir():
@@ -239,7 +252,7 @@ def _files_at(
     names += contents.others
     names.sort(key=natural_key)
 
-    # A folder that holds tars is one of tars, unless it holds text, too.
+    # A folder that has tars is an input of tars. If it also has text, it is unclear what is meant.
     ending = extension
     if ending is None and (shuffle_only or any(name.endswith(TAR) for name in names)):
         ending = TAR
@@ -263,7 +276,7 @@ def _files_at(
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:
-    """Return what is in a folder, without what is in the output, if that is below it."""
+    """Return the files in a folder, except those of the output if it is below the folder."""
     contents = contents_of(folder)
     if output is None or isinstance(output, Path) is not isinstance(folder, Path):
         return contents
@@ -280,16 +293,15 @@ def _contents(folder: Location, output: Location | None) -> Contents:
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
-    """Check that there is no text among tars, except the lists and indexes that tools leave beside
-    them.
+    """Check that a folder of tars has no text, except the lists and indexes that tools write.
 
     Raises:
         ConfigError: There is text.
     """
-    # A list of tars, such as index.json, is text by its ending alone.
+    # By its ending, a list of tars such as index.json could be text.
     texts: list[str] = []
     for name in names:
-        is_index = suffix_of(name) == ".json" or name.rpartition("/")[2] in _BESIDE_TARS
+        is_index = suffix_of(name) == ".json" or name.rpartition("/")[2] in _NEXT_TO_TARS
         if is_text(name) and not is_index:
             texts.append(name)
     if texts:
@@ -298,5 +310,8 @@ def _check_no_text(folder: Location, names: Sequence[str]) -> None:
             "tars and text are mixed",
             where=folder,
             found=f"{n_tars} tars and {len(texts)} texts, such as {texts[0]}",
-            remedy="name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so",
+            remedy=(
+                "choose one kind: --shuffle-only takes the tars, "
+                "--ext .jsonl the texts with this ending"
+            ),
         )

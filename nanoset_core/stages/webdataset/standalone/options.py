@@ -1,6 +1,4 @@
-"""The settings of one call of `nanoset shuffle`, and those of tokenizing and planning that follow
-from them.
-"""
+"""The settings of a call of `nanoset shuffle`, from which those of its steps are derived."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from nanoset_core.tokenizers.files import TokenizerPath
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 InputKind = Literal["text", "datasets", "tars"]
-"""What `nanoset shuffle` reads."""
+"""Kind of input: raw text, .bin/.idx pairs, or tars."""
 NON_RECIPE_OPTIONS = (
     "tokenizer_engine",
     "engine",
@@ -36,15 +34,18 @@ NON_RECIPE_OPTIONS = (
     "workers",
     *RejectOptions.__slots__,
 )
-"""Options that do not change the tars."""
+"""Options that are not part of the recipe, since they do not change the tars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleOptions(RejectOptions):
-    """The settings of one call; the names of those that change the tars are part of its digest."""
+    """The settings of a call of `nanoset shuffle`.
+
+    Those that change the tars are part of the recipe, with the names of their fields.
+    """
 
     sequence_length: int | None = None
-    """Tokens in a context. None: 2049, or that of the tars."""
+    """Tokens in a context. None: 2049, or the length of the contexts in tars."""
     samples_per_shard: int = DEFAULT_SHARD_SIZE
     seed: int = DEFAULT_SHUFFLE_SEED
     member: MemberKind = "json.gz"
@@ -52,27 +53,27 @@ class ShuffleOptions(RejectOptions):
     tail: ContextTail = "drop"
     even: bool = False
     tokenizer: TokenizerPath | None = None
-    """Its file; needed for text, and to pad."""
+    """File of the tokenizer, which is needed for text and for padding."""
     eod: str | None = None
     bos: str | None = None
     context_bos: str | None = None
     pad: str | None = None
     text_key: str = "text"
     data_key: str | None = None
-    """Extension of the members to take from tars."""
+    """Extension of the members to read from tars."""
     tokenizer_engine: EngineName = "auto"
     engine: ShuffleEngine = "auto"
     memory_bytes: int | None = None
-    """Memory for writing, all workers together; does not change the tars."""
+    """Memory for writing, for all workers together; does not change the tars."""
     workers: int | None = None
 
     @property
     def processes(self) -> int:
-        """Worker processes."""
+        """Number of worker processes."""
         return self.workers or available_processors()
 
     def check(self, kind: InputKind) -> None:
-        """Check that options go together, and with this kind of input.
+        """Check that the options fit together and fit this kind of input.
 
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
@@ -97,19 +98,19 @@ class ShuffleOptions(RejectOptions):
             raise self._error(kind, what, "--context-bos", "name it with --tokenizer")
 
     def _error(self, kind: InputKind, what: str, where: str, remedy: str) -> ConfigError:
+        """Return an error that shows the kind of input and the tail."""
         return ConfigError(
             what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy
         )
 
 
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
-    """Return how text is tokenized before it is shuffled; `check` has made sure that there is a
-    tokenizer.
+    """Return the settings for tokenizing text before it is shuffled.
 
     Raises:
-        ConfigError: With the preset tokshuf: tokshuf-rust does not know the tokenizer.
+        ConfigError: The preset is tokshuf, and tokshuf-rust does not know the tokenizer.
     """
-    if options.tokenizer is None:
+    if options.tokenizer is None:  # `check` has refused this
         raise ValueError("text needs a tokenizer")
     # tokshuf-rust ends every document with its token 0, and cuts each file on its own.
     is_tokshuf = options.preset == "tokshuf"
@@ -136,10 +137,11 @@ def plan_settings(
     """Return the settings of the plan.
 
     Args:
-        options: Of the call.
+        options: The settings of the call.
         frequencies: Source → how often each of its contexts occurs.
-        streams: Source → tokens of each of its files, if files are cut on their own.
-        sequence_length: Length of the contexts of tars, which cannot be changed.
+        streams: Source → tokens of each of its files, if files are cut separately.
+        sequence_length: Length of the contexts in tars, which cannot be changed. None: the input is
+            not tars.
     """
     tokenizer = options.tokenizer
     ids = _special_ids(options)
@@ -159,7 +161,10 @@ def plan_settings(
 
 
 def _special_ids(options: ShuffleOptions) -> dict[str, int]:
-    """Return flag → id of the special tokens that a call names; the preset tokshuf has its own."""
+    """Return the flag and id of each special token that a call names.
+
+    The preset tokshuf ignores them, because tokshuf-rust has other special tokens.
+    """
     if options.tokenizer is None or options.preset != "default":
         return {}
     tokens = {

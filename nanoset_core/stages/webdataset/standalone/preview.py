@@ -1,4 +1,4 @@
-"""What a call of `nanoset shuffle` would write, and what it takes: `--plan`."""
+"""Compute what a call of `nanoset shuffle` would write, and its memory and disk space: `--plan`."""
 
 from __future__ import annotations
 
@@ -35,30 +35,33 @@ from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 _SAMPLE_FILES = 8
-"""Files of text that are read for an estimate."""
+"""Number of text files that are read for an estimate."""
 _SAMPLE_BYTES = 1 << 20
-"""Bytes read of each of them."""
+"""Bytes read from each of these files."""
 _TOKEN_COPIES = {"datasets": 0, "tars": 1, "text": 2}
-"""How often the tokens of an input are in the scratch: text is tokenized into parts that are then
-joined.
+"""Kind of input → copies of its tokens that are in the scratch folder at the same time.
+
+Text has two, since it is tokenized into parts, which are then joined.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A plan and what it takes."""
+    """A plan, and the memory and disk space that it needs."""
 
     plan: ShufflePlan
-    """Of sources as they are, or as they are estimated."""
+    """Plan for the counted, or estimated, tokens of the sources."""
     estimated: bool
-    """Whether tokens are those of a sample of the text."""
+    """Whether the tokens are estimated by a sample of the text."""
     output_bytes: int
+    """Size of all tars."""
     output_exact: bool
+    """Whether this size is exact."""
     token_bytes: int
-    """Most bytes of scratch for tokens of text or tars."""
+    """Scratch space for the tokens of text or tars."""
     engine: EngineChoice
     passed_over: str | None = None
-    """How many members of tars hold no tokens, with an example; None if all do."""
+    """Message about members of tars that have no tokens, or None if all have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +69,21 @@ class _Tokens:
     """The tokens of all sources, counted or estimated."""
 
     counts: list[int]
-    """Of each source."""
+    """Number of tokens of each source."""
     dtype: str
-    """That holds all of them."""
+    """Name of the dtype that holds the tokens of all sources."""
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Source → tokens of each of its files, if files are cut on their own."""
+    """Source → tokens of each of its files, if files are cut separately."""
     sequence_length: int | None = None
-    """Tokens in contexts that come ready-made from tars."""
+    """Tokens in each context, if the input is tars."""
     passed_over: str | None = None
-    """How many members of tars hold no tokens."""
+    """Message about members of tars that have no tokens."""
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
-    """Plan a call: exactly for pairs and tars, by a sample for text.
+    """Plan a call without writing anything.
+
+    The tokens of pairs and tars are counted. Those of text are estimated by a sample of its files.
 
     Raises:
         ConfigError: Options exclude each other, or do not fit the input.
@@ -92,7 +97,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     else:
         tokens = _estimated_tokens(inputs, options)
 
-    # Plan by these numbers, as the call itself would.
+    # Plan with these counts, as the call itself would.
     names = [source.name for source in inputs.sources]
     lengths = list(zip(names, tokens.counts, strict=True))
     settings = plan_settings(options, inputs.frequencies, tokens.streams, tokens.sequence_length)
@@ -119,6 +124,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
 
 
 def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
+    """Count the tokens of pairs, by their .idx."""
     counts: list[int] = []
     dtypes: list[np.dtype[np.integer]] = []
     for source in inputs.sources:
@@ -130,6 +136,7 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
 
 
 def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
+    """Count the tokens of tars, which are downloaded for this if they are in a bucket."""
     with contextlib.ExitStack() as stack:
         copies = Path()  # local tars are read in place
         if any_remote(inputs.files):
@@ -144,6 +151,7 @@ def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
 
 
 def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
+    """Estimate the tokens of text."""
     settings = text_options(options)
     tokens_of_files = {source.name: _estimate(source, settings) for source in inputs.sources}
     return _Tokens(
@@ -154,7 +162,7 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
 
 
 def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
-    """Estimate the tokens of each file of text by the tokens per byte of a few."""
+    """Estimate the tokens of each text file of a source, by the tokens per byte of a few files."""
     inputs = files_of(source.files)
 
     # Take files of all sizes, from the smallest to the largest.
@@ -173,15 +181,18 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _TextSample:
-    """What was read of a file of text."""
+    """The part of a text file that was tokenized."""
 
     stored_bytes: int
+    """Size of this part in the file, where it may be compressed."""
     tokens: int
 
 
 def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _TextSample:
-    """Tokenize the first documents of a file; all of it if it is compressed or a table, which
-    cannot be cut.
+    """Tokenize the first documents of a file.
+
+    A compressed file, or a table, is tokenized completely: how many stored bytes some of its
+    documents take is unknown.
     """
     is_whole = not is_cuttable(file.path)
     batches = read_documents(

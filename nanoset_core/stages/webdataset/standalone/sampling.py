@@ -1,14 +1,15 @@
-"""DCLM's file of sources: which source a file belongs to, and how often it is sampled.
+"""Read DCLM's YAML file of sources, which assigns files to sources with sampling frequencies.
 
-This is the rule of OpenLM's `tokenize_shuffle.py`, `--default_dataset_yaml`::
+It is the file that OpenLM's `tokenize_shuffle.py` takes as `--default_dataset_yaml`::
 
     sources:
     - {source: CC, markers: [commoncrawl, cc-main]}
     - {source: CODE, markers: [stack]}
     sampling_frequencies: {CC: 0.5, CODE: 2.0}
 
-A file belongs to the first source of which a marker is part of its path. Files of no source, and
-sources without a frequency, are left out.
+A file belongs to the first source that has a marker which is part of the file's path. Here
+`raw/cc-main/1.jsonl` belongs to CC. Files of no source, and sources without a frequency, are left
+out.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SamplingSource:
 
     source: str
     markers: tuple[str, ...]
-    """A file whose path contains one of them belongs to the source."""
+    """Texts; a file whose path contains one of them belongs to the source."""
 
     def has(self, path: Location) -> bool:
         """Return whether a marker is part of a path."""
@@ -43,20 +44,21 @@ class SamplingSource:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """All of DCLM's file."""
+    """The contents of DCLM's file."""
 
     sources: tuple[SamplingSource, ...]
-    """In order: a file belongs to the first that fits."""
+    """Sources in order of precedence: a file belongs to the first one with a matching marker."""
     sampling_frequencies: Mapping[str, Annotated[float, Range(0, 1e6)]] = field(
         default_factory=FrozenDict
     )
     """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: Location) -> str | None:
-        """Return the source that a file belongs to; None if it has none, or one of frequency 0."""
+        """Return the name of the source that a file belongs to, or None if the file is left out."""
         for source in self.sources:
             if source.has(path):
-                return source.source if self.sampling_frequencies.get(source.source) else None
+                is_sampled = bool(self.sampling_frequencies.get(source.source))
+                return source.source if is_sampled else None
         return None
 
     def frequency_of(self, path: Location) -> float:
@@ -68,15 +70,15 @@ class Sampling:
 
 
 EVERYTHING = Sampling((SamplingSource("input", ("",)),), {"input": 1.0})
-"""All files are one source."""
+"""The rule if there is no such file: all files are one source."""
 
 
 def load_sampling(path: Path) -> Sampling:
     """Read DCLM's file.
 
     Raises:
-        MissingError: There is no such file.
-        ConfigError: It is not such a file.
+        MissingError: The file does not exist.
+        ConfigError: It is not YAML of this form, or names a source twice or without its markers.
     """
     try:
         value, _ = read_yaml(

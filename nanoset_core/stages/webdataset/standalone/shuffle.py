@@ -1,4 +1,8 @@
-"""Text, pairs or tars → a folder of shuffled tars, in one call that can be resumed."""
+"""Write a folder of shuffled tars from text, pairs or tars: `nanoset shuffle`.
+
+A call works in a scratch folder, and the output appears when it is complete. A call that was killed
+is resumed by the next one with the same inputs and settings.
+"""
 
 from __future__ import annotations
 
@@ -45,37 +49,36 @@ from nanoset_core.tokenizers.files import tokenizer_files
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 VERSION = 1
+"""Version of the algorithm, which is part of every recipe."""
 REJECTS = "rejects.jsonl"
+"""File name of the list of rejected lines, next to the tars."""
 _ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
+"""What a full disk should have, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """The result of a call, new or unchanged."""
+    """The result of a call."""
 
     folder: Location
     manifest: Manifest
     made: bool
-    """False if an earlier call made it."""
+    """Whether this call made it, rather than an earlier one."""
 
     @property
     def lost(self) -> Sequence[str]:
-        """Which files of text could not be read to their end, how much of the input that is, and
-        runs of zero bytes.
-        """
+        """Messages about text files that could not be read to their end, and runs of zero bytes."""
         return tuple(self.manifest.facts.get("lost", ()))
 
     @property
     def passed_over(self) -> str | None:
-        """How many members of the tars that were read hold no tokens, with an example; None if all
-        do.
-        """
+        """Message about members of input tars that have no tokens, or None if all have some."""
         text: str | None = self.manifest.facts.get("passed_over")
         return text
 
     @property
     def faults(self) -> int:
-        """How many files could not be read to their end: they count as rejected in the manifest."""
+        """Number of files that could not be read to their end; the manifest counts them as rejected."""
         return int(self.manifest.facts.get("faults", 0))
 
 
@@ -84,12 +87,16 @@ class _WorkFolders:
     """Where the unfinished files of a call are."""
 
     scratch: Path
-    """Of tokens and bucket files."""
+    """Folder of tokens and bucket files."""
     work: Path
-    """Of the draft and the lock; beside a local output, so that the draft can be renamed."""
+    """Folder of the unfinished tars, and of the lock.
+
+    It is next to a local output, so that the finished tars can be put in place by a rename.
+    """
 
     @staticmethod
     def of(output: Location, scratch: Path | None) -> _WorkFolders:
+        """Return the folders for an output, below `scratch` if it is given."""
         name = f".{output.name}.scratch"
         scratch_folder = work_folder(output.absolute(), name, scratch)
         if isinstance(output, Path):
@@ -97,7 +104,7 @@ class _WorkFolders:
         return _WorkFolders(scratch_folder, scratch_folder)
 
     def remove(self) -> None:
-        """Remove all unfinished files; the lock goes last."""
+        """Remove all unfinished files, and the lock last."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -111,25 +118,25 @@ def shuffle(
     listener: ProgressCallback = silent,
     overwrite: bool = True,
 ) -> Shuffled:
-    """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
+    """Write the shuffled tars of `inputs` into the folder `output`.
 
-    Until then everything is in `.<output>.scratch` beside it (of a bucket: below TMPDIR). The next
-    call continues a call that was killed, with any number of workers and any engine. The same call
-    on the same inputs does nothing. In a bucket the manifest comes last.
+    The folder appears when it is complete; in a bucket, its manifest is written last. Until then
+    everything is in `.<output>.scratch` next to it, or below TMPDIR if it is in a bucket. If the
+    call is killed, the next one resumes it, also with another number of workers or another engine.
+    If the output was made from the same inputs and settings before, nothing is done.
 
     Args:
         inputs: The sources.
-        output: The folder; it must be missing or empty, or hold what such a call made.
+        output: The folder. It must be missing, empty, or the result of an earlier call.
         options: The settings.
-        scratch: Where to put tokens and bucket files, in a folder of this output's own. None:
-            beside the output.
-        listener: Progress callback.
-        overwrite: Whether the result of a call with other inputs or settings may be replaced. A
-            call that is killed while it replaces leaves the old folder, the new one, or none and
-            the new one in the scratch.
+        scratch: Where to create a folder for tokens and bucket files. None: next to the output.
+        listener: Receives the progress.
+        overwrite: Whether the result of a call with other inputs or settings may be replaced. If
+            the call is killed during the replacement, the old folder or the new one is in place, or
+            no folder is, and the new one is still in the scratch folder.
 
     Raises:
-        ConfigError: Options exclude each other, the output holds something else, or another call is
+        ConfigError: Options exclude each other, the output has other files, or another call is
             writing it.
     """
     options.check(inputs.kind)
@@ -149,7 +156,7 @@ def shuffle(
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
         stack.enter_context(_owned(folders.work, recipe, tars.draft))
 
-        # From here on everything is in the scratch, and a later call finds what is finished.
+        # From here on everything is in the scratch folder, where a later call finds it.
         prepared = prepare(inputs, options, folders.scratch / "tokens", listener=listener)
         settings = plan_settings(
             options,
@@ -168,7 +175,7 @@ def shuffle(
         )
         manifest = _write_draft(prepared, plan, recipe, tars.draft, options, write_options)
 
-        # Something may have been put there in the meantime.
+        # Check again: somebody may have put files there in the meantime.
         tars.check_may_write(recipe, overwrite=overwrite)
         manifest = tars.publish(manifest)
         folders.remove()
@@ -176,8 +183,9 @@ def shuffle(
 
 
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
-    """Return where the tars go; a bucket needs a folder on this machine meanwhile, which `stack`
-    removes.
+    """Return where the tars go.
+
+    For an output in a bucket, a temporary folder is created on this machine; `stack` removes it.
     """
     if isinstance(output, Path):
         return TarsFolder(output, work / "tars", FileAccess(output), output)
@@ -187,7 +195,7 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
-    """Remove what a call left that was killed just after it had published everything."""
+    """Remove the unfinished files of a call that was killed just after it had published the output."""
     if tars.interrupted() is not None:
         tars.forget_interruption()
     if folders.work.exists():
@@ -196,7 +204,7 @@ def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
 
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
-    """Return what the tars are made from."""
+    """Return the recipe of the tars: the inputs, and all settings that change the tars."""
     recipe_options = {
         key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS
     }
@@ -208,8 +216,10 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
-    """Return the result of the same call, if it is whole; rejected lines are judged again under
-    another policy.
+    """Return the manifest of the output if an earlier call has completed it.
+
+    If the earlier call rejected lines and allowed a different number of them, its output does not
+    count: whether there are too many must be decided again.
     """
     with contextlib.suppress(NanosetError):
         manifest = tars.manifest()
@@ -223,10 +233,10 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 @contextlib.contextmanager
 def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
-    """Hold the scratch of one output; remove the tars in it that a call of other settings left.
+    """Lock the unfinished files of an output, and remove tars of calls with other settings.
 
     Raises:
-        ConfigError: Another call holds it.
+        ConfigError: Another call has locked them.
     """
     with alone_in(work, waits=False) as is_ours:
         if not is_ours:
@@ -235,7 +245,8 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # Drafts of another recipe are useless. Tokens are kept: their own marks say whether they fit.
+        # Unfinished tars of another recipe are useless. Tokens are kept, since they record what they
+        # were made from.
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)
@@ -252,7 +263,16 @@ def _write_draft(
     options: ShuffleOptions,
     write_options: WriteOptions,
 ) -> Manifest:
-    """Write the tars, the lists that name them, rejected lines and the manifest into a folder."""
+    """Write tars, lists, rejected lines and the manifest into a folder.
+
+    Args:
+        prepared: The tokens.
+        plan: Plan of the tars.
+        recipe: Recipe of the tars.
+        folder: Where to write.
+        options: The settings of the call.
+        write_options: How the tars are written.
+    """
     tars = write_shards(
         plan,
         prepared.sources,
@@ -274,7 +294,7 @@ def _write_draft(
         write_atomic(folder / REJECTS, data)
         files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
 
-    # The manifest comes last: it makes the folder a result.
+    # The manifest is written last: a folder that has one counts as complete.
     facts = {"plan": plan.to_json()} | _facts(prepared, options)
     write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
     access = FileAccess(folder)
@@ -283,7 +303,7 @@ def _write_draft(
 
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
-    """Return what a manifest records of the inputs; faults only if there are any."""
+    """Return the facts of the manifest about the inputs; most of them only if something was lost."""
     # A file that cannot be read to its end counts as one rejected line.
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:

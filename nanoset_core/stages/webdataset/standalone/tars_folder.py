@@ -1,5 +1,8 @@
-"""Where the tars of one call go: a local folder, which appears by a rename, or a folder of a
-bucket.
+"""The output folder of `nanoset shuffle`, on this machine or in a bucket.
+
+The tars are written to another folder first. A local output is then replaced by a rename, at once.
+In a bucket there is no rename, so the order of the uploads makes sure that readers find either a
+complete output or none.
 """
 
 from __future__ import annotations
@@ -17,51 +20,56 @@ from nanoset_core.storage.atomic import fsync_folder, move_into_place, sweep_aba
 from nanoset_core.storage.location import Location
 
 STAGE = "webdatasets"
+"""Stage that manifests of outputs name, as those of a project's webdatasets do."""
 _PUBLISHING = ".begun"
-"""Object that marks a folder of a bucket to which a call publishes, or was publishing when it was
-killed.
-"""
+"""Object in a bucket's folder while a call publishes to it. It remains if the call is killed."""
 _FLAGS = {
     "sequence_length": "--seqlen",
     "samples_per_shard": "--wds-chunk-size",
     "text_key": "--json-key",
 }
-"""Options whose flags have other names."""
+"""Name of an option in a recipe → its flag, if the flag has another name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TarsFolder:
-    """Where the tars of one call go, with their lists and manifest."""
+    """Folder of the tars of one call, with their lists and manifest."""
 
     folder: Path
-    """As `access` names it."""
+    """Path of the folder for `access`."""
     draft: Path
-    """Where they are written first; in a bucket a folder of the output's name."""
+    """Folder on this machine where the tars are written first.
+
+    For an output in a bucket, it has the name of the output.
+    """
     access: FileAccess
+    """Access to the folder, which may be in a bucket."""
     output: Location
-    """The folder, as the user names it."""
+    """The folder as the user named it."""
 
     @property
     def place(self) -> OutputPlace:
+        """The folder as a place for outputs."""
         return OutputPlace(self.output)
 
     def names(self) -> frozenset[str] | None:
-        """Return the names of what is in it; None if it is no folder."""
+        """Return the names of the files in the folder, or None if the path is not a folder."""
         if isinstance(self.output, Path) and self.output.exists() and not self.output.is_dir():
             return None
         return self.access.names(self.folder) - {_PUBLISHING}
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest of the result that it holds.
+        """Return the manifest in the folder, or None if there is none.
 
         Raises:
-            FormatError: The manifest is none of ours.
+            FormatError: The file is not a manifest of ours.
         """
         return read_manifest(self.folder, self.access)
 
     def interrupted(self) -> str | None:
-        """Return the digest of the result that a call was publishing to a bucket when it was
-        killed.
+        """Return the digest of the recipe that a call was publishing to a bucket when it was killed.
+
+        None: no call was killed while it was publishing, or the output is local.
         """
         if isinstance(self.output, Path):
             return None
@@ -71,20 +79,20 @@ class TarsFolder:
         return data.decode(errors="replace")
 
     def forget_interruption(self) -> None:
-        """Remove what `interrupted` reads."""
+        """Remove the object that `interrupted` reads."""
         self.place.store.delete(_PUBLISHING)
 
     def check_may_write(self, recipe: Recipe, *, overwrite: bool) -> None:
-        """Check that a result may be put here.
+        """Check that the result of a call may replace the contents of the folder.
 
         Args:
-            recipe: Of the result.
+            recipe: Recipe of the result.
             overwrite: Whether the result of other input or settings may be replaced.
 
         Raises:
-            ConfigError: The folder holds something else.
+            ConfigError: The folder has other files, or a result that may not be replaced.
         """
-        # Nothing is lost if the folder is missing or empty.
+        # If the folder is missing or empty, nothing can be lost.
         names = self.names()
         if names is not None and not names:
             return
@@ -96,7 +104,7 @@ class TarsFolder:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # Tars without a manifest are ours if a call was publishing them.
+        # Tars without a manifest may be replaced if a call was publishing them when it was killed.
         interrupted = self.interrupted()
         if interrupted is not None and (overwrite or interrupted == recipe.digest):
             return
@@ -108,8 +116,15 @@ class TarsFolder:
         )
 
     def _check_not_replaced(self, earlier: Manifest, names: frozenset[str], recipe: Recipe) -> None:
-        """Check that an earlier result is of the same input and settings, and that there are no
-        other files.
+        """Check that an earlier result is rebuilt from the same recipe, and no other file is lost.
+
+        Args:
+            earlier: Manifest of the earlier result.
+            names: Names of the files in the folder.
+            recipe: Recipe of the new result.
+
+        Raises:
+            ConfigError: The earlier result has another recipe, or there are other files.
         """
         if earlier.digest != recipe.digest:
             differences: list[str] = []
@@ -136,14 +151,17 @@ class TarsFolder:
             )
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Put the draft in place of an earlier result, and return its manifest there.
+        """Move the finished files from the draft to the output, replacing an earlier result.
 
-        A local folder is replaced by a rename. To a bucket the tars are sent first, then the lists
+        A local folder is replaced by a rename. To a bucket, the tars are sent first, then the lists
         that name them, and the manifest last.
+
+        Returns:
+            The manifest in its new place.
         """
         if isinstance(self.output, Path):
             fsync_folder(self.draft)
-            # What a killed call had moved away.
+            # Remove an earlier result that a killed call had moved away.
             sweep_abandoned(self.output.parent, self.output.name)
             move_into_place(self.draft, self.output)
             return replace(manifest, folder=self.output)
@@ -155,13 +173,13 @@ class TarsFolder:
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
 
-        # From here on the folder is neither the old result nor the new one: readers must find no
-        # list.
+        # From here on the folder is neither the old result nor the new one. Remove the manifest and
+        # the lists first, so that no reader takes it for one.
         store.put(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
             store.delete(name)
 
-        # Tars, then the lists that name them, then the manifest.
+        # Send the tars, then the lists that name them, and then the manifest.
         access = self.access.with_copies_in(self.draft.parent)
         sha256_by_name = {name: fact.sha256 for name, fact in manifest.files.items()}
         tars: dict[Path, str] = {}
@@ -171,7 +189,7 @@ class TarsFolder:
         access.send(tars, tars)
         access.publish(self.draft, sha256_by_name, MANIFEST)
 
-        # Files of the earlier result that the new one does not have.
+        # Delete files of the earlier result that the new one does not have.
         old_names = set() if earlier is None else earlier.files.keys() - sha256_by_name.keys()
         for name in old_names:
             store.delete(name)

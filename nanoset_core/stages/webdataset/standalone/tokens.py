@@ -1,4 +1,4 @@
-"""Prepare the tokens of a shuffle's inputs: tokenize text, decode tars, open pairs."""
+"""Prepare the tokens of a shuffle's inputs: tokenize text, decode tars, or open pairs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 @dataclass(frozen=True, slots=True)
 class PreparedTokens:
-    """Token sources, ready to be cut."""
+    """The tokens of all sources, ready to be cut into contexts."""
 
     sources: tuple[TokenSource, ...]
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Source → tokens of each of its files, if files are cut on their own."""
+    """Source → tokens of each of its files, if files are cut separately."""
     texts: tuple[Preprocessed, ...] = ()
-    """Of each source of text: what was read, written and lost."""
+    """What was read, written and lost of each source of text."""
     sequence_length: int | None = None
-    """Tokens in contexts that come ready-made from tars."""
+    """Tokens in each context, if the input is tars."""
     passed_over: str | None = None
-    """How many members of tars hold no tokens, with an example; None if all do."""
+    """Message about members of tars that have no tokens, or None if all have some."""
 
 
 def prepare(
@@ -47,13 +47,13 @@ def prepare(
     *,
     listener: ProgressCallback = silent,
 ) -> PreparedTokens:
-    """Return the token sources of inputs.
+    """Return the tokens of inputs, which are written to files if the inputs are text or tars.
 
     Args:
         inputs: Text, pairs or tars.
-        options: Of the call.
-        folder: Gets the token files of text and tars, unless an earlier call has written them.
-        listener: Progress callback.
+        options: The settings of the call.
+        folder: Where the token files go. Those that an earlier call has written are used again.
+        listener: Receives the progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.here(folder / "copies")
@@ -70,8 +70,9 @@ def _tokenize(
     folder: Path,
     listener: ProgressCallback,
 ) -> PreparedTokens:
-    """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream
-    of its own.
+    """Tokenize the text of each source into a .bin/.idx pair.
+
+    With the preset tokshuf, the tokens of each file are counted, because it cuts files separately.
     """
     settings = text_options(options)
     sources: list[TokenSource] = []
@@ -88,6 +89,7 @@ def _tokenize(
 
 
 def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedTokens:
+    """Open each pair as a source. With a tokenizer, its tokens are checked when they are read."""
     greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
     sources: list[TokenSource] = []
     for source in inputs.sources:
@@ -103,7 +105,7 @@ def _decode_tars(
     listener: ProgressCallback,
 ) -> PreparedTokens:
     """Decode the tars of each source into a token file."""
-    # All headers are read first, so that a tar that does not fit is reported before the decoding.
+    # Read all headers first, so that an unsuitable tar is reported before the decoding starts.
     surveys = survey_sources(inputs, options)
     sources: list[TokenSource] = []
     for source, survey in zip(inputs.sources, surveys, strict=True):
@@ -119,12 +121,11 @@ def _decode_tars(
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
-    """Return what the tars of each source hold; all contexts must have the length and dtype of the
-    first.
+    """Survey the tars of each source, whose contexts must all have one length and one dtype.
 
     Raises:
-        ConfigError: Another length is requested than the contexts have.
-        FormatError: A tar is damaged, or holds no tokens.
+        ConfigError: The options request another length than the contexts have.
+        FormatError: A tar is damaged, or has no tokens.
     """
     dtype: str | None = None
     greatest_id: int | None = None
