@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -202,14 +202,18 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
 
 
 def _opened_sources(project: Project, datasets: Mapping[str, Manifest]) -> list[TokenSource]:
-    """Return the tokens of datasets to write tars from.
-
-    Tokens in a bucket are copied to this machine if there is room, once for all groups. Otherwise
-    each group fetches them block by block.
-    """
-    are_copied = project.executor is None and has_room_for_tokens(*datasets.values())
+    """Return the tokens of datasets to write tars from, which may stay in their bucket."""
+    are_copied = _are_copied(project, datasets.values())
     is_stored = project.outputs.access.has_copies and not are_copied
     return sources_of(project, datasets, is_stored)
+
+
+def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
+    """Return whether tokens in a bucket are copied to this machine, once for all groups.
+
+    That needs room for them. Otherwise each group fetches them block by block.
+    """
+    return project.executor is None and has_room_for_tokens(*datasets)
 
 
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
