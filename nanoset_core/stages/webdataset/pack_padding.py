@@ -1,6 +1,6 @@
-"""Count the padding inside the sequences of packed datasets.
+"""Count the padding inside the sequences of packed datasets, for the lists of a webdataset.
 
-A plan of tars counts this padding as tokens, since to a plan every sequence is the same.
+A plan does not know about this padding, and counts it as tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.tars import TarFacts
 
 _CHUNK_CONTEXTS = 1 << 20
-"""Contexts looked up at once."""
+"""Number of contexts that are looked up at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ class PackPadding:
     """Number of a packed source → padding tokens of each of its sequences, shape (n_sequences,)."""
 
     def counted(self, facts: TarFacts) -> TarFacts:
-        """Return the facts of a tar in which this padding is counted as padding."""
+        """Return the facts of a tar, with this padding counted as padding instead of tokens."""
         padding = self._padding(self.plan.shard_contexts(facts.shard))
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of the sources in which this padding is counted as padding."""
+        """Return the counts of the sources, with this padding counted as padding."""
         table = self.plan.table
         sources = list(table.sources)
-        # By chunks, since a source may have more contexts than memory holds.
+        # In chunks, since a source may have more contexts than memory holds.
         for number in self.by_source:
             first, stop = table.first_contexts[number : number + 2].tolist()
             padding = 0
@@ -52,10 +52,10 @@ class PackPadding:
         return tuple(sources)
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return the sum of the padding in some contexts.
+        """Return the number of padding tokens in some contexts.
 
         Args:
-            contexts: Numbers of the contexts; int64, shape (n_contexts,).
+            contexts: Numbers of the contexts, shape (n_contexts,).
         """
         if not self.by_source:
             return 0

@@ -1,4 +1,4 @@
-"""Rows of the tables that show a shuffle plan: plain values, which terminal and UI render."""
+"""Prepare the tables that show a shuffle plan; the terminal and the UI render them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 Row = dict[str, Any]
-"""Heading → number or text."""
+"""A row of a table: heading → number or text."""
 _ALWAYS_SHOWN = ("source", "tokens", "contexts", "share")
+"""Headings of the columns that every table of sources has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,9 @@ class QualityMeasure:
 
     label: str
     field: str
-    """Of `ShuffleQuality`."""
+    """Key of the measure in the result of `shuffle_quality`."""
     by_chance: str
-    """What an even shuffle gives; fields of `ShuffleQuality` are filled in."""
+    """Value that an even shuffle gives: a format string for the result of `shuffle_quality`."""
 
 
 QUALITY_MEASURES = (
@@ -45,10 +46,14 @@ QUALITY_MEASURES = (
 
 
 def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
-    """Return what a plan does with each of its first `most` sources.
+    """Return a row for each source, with the counts of its tokens and contexts.
 
-    Contexts that are left out so that all shards are equally large are still counted. Columns that
-    say nothing about any of these sources are left out.
+    Contexts that are left out so that all shards have the same size are counted, too. Columns in
+    which all values are as expected, such as a frequency of 1, are left out.
+
+    Args:
+        plan: The plan.
+        most: Greatest number of rows; the first sources are shown.
     """
     rows: list[Row] = []
     all_contexts = max(plan.table.contexts, 1)
@@ -66,7 +71,7 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
         }
         rows.append(row)
 
-    # A frequency of 1 and counts of 0 are what a reader expects.
+    # Leave out columns in which all frequencies are 1, or all counts are 0.
     shown_headings = list(_ALWAYS_SHOWN)
     for heading in rows[0]:
         is_informative = any(row[heading] not in (0, "1") for row in rows)
@@ -79,10 +84,10 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
 
 
 def quality_rows(quality: Mapping[str, Any]) -> list[Row]:
-    """Return the measures of an order next to what chance gives.
+    """Return a row for each measure of an order, with the value that chance would give.
 
     Args:
-        quality: The JSON values of `ShuffleQuality`.
+        quality: Result of `shuffle_quality`.
     """
     rows: list[Row] = []
     for measure in QUALITY_MEASURES:

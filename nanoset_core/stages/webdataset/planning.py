@@ -1,6 +1,4 @@
-"""From a webdataset of nanoset.yaml to what its plan is made of: the settings of the plan, and
-sources of tokens.
-"""
+"""Prepare what a plan needs: its settings, from nanoset.yaml, and the tokens of its datasets."""
 
 from __future__ import annotations
 
@@ -32,14 +30,16 @@ def settings_of(
 
     Args:
         project: The project.
-        spec: Its section of nanoset.yaml.
+        spec: Section of the webdataset in nanoset.yaml.
         datasets: Name → manifest of each dataset that it reads.
 
     Raises:
-        ConfigError: With the preset tokshuf: another tokenizer, or a view.
-        StaleError: With the preset tokshuf: shards of other files than the dataset.
+        ConfigError: The preset tokshuf is used with a tokenizer that it does not know, with another
+            end token, or with a view.
+        StaleError: The preset tokshuf is used, and the shards were made from other files than the
+            dataset.
     """
-    # tokshuf-rust cuts each file on its own.
+    # tokshuf-rust cuts each file separately, so that it needs the tokens of each file.
     is_tokshuf = spec.preset == "tokshuf"
     streams: dict[str, list[int]] | None = None
     if is_tokshuf:
@@ -66,7 +66,11 @@ def settings_of(
 
 
 def _check_end_token(project: Project, settings: PlanSettings) -> None:
-    """Check that documents end with the token that tokshuf-rust takes."""
+    """Check that documents end with the token that tokshuf-rust expects.
+
+    Raises:
+        ConfigError: They end with another one.
+    """
     if settings.eod == TOKSHUF_EOT:
         return
     config = project.config
@@ -80,16 +84,27 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 
 
 def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[int]:
-    """Return the tokens of each file of a corpus, in the dataset's order."""
+    """Return the number of tokens of each file of a corpus, in the order of its dataset.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        dataset: Manifest of its dataset.
+
+    Raises:
+        ConfigError: The dataset is a view, whose documents are not in files.
+        StaleError: The shards, or the files, have changed since the dataset was made.
+    """
     named = dataset_of(project.outputs, dataset)
     if not named.is_whole_corpus:
         raise ConfigError(
-            "the preset tokshuf cuts each file on its own, which a view has not",
+            "the preset tokshuf cuts each file separately, and a view has no files",
             where=f"{project.config.file}: webdatasets",
             found=f"the {named.kind} {corpus}",
             remedy="name a corpus",
         )
-    # Only the shards know which tokens are of which file: they must be those of the dataset.
+    # Which tokens are from which file is recorded only in the shards. So these must be the shards
+    # that the dataset was made from.
     digest = dataset.recipe["parents"]["inventory"]
     tokenized = require(project, TOKENIZED, Key(corpus))
     inventory_manifest, inventory = current_inventory(project, corpus)
@@ -113,8 +128,15 @@ def sources_of(
     datasets: Mapping[str, Manifest],
     is_stored: bool,
 ) -> list[TokenSource]:
-    """Return the tokens of datasets, which stay in their store if `is_stored`."""
-    # Every token is checked on its way into a tar: a damaged file must not become training data.
+    """Return the tokens of datasets as sources of a plan.
+
+    Args:
+        project: The project.
+        datasets: Name → manifest of each dataset.
+        is_stored: Whether the tokens stay in their store, rather than in local copies.
+    """
+    # Each token is checked when it is copied into a tar, because a damaged file must not become
+    # training data.
     greatest_id = project.tokenizer.max_id
     sources: list[TokenSource] = []
     for manifest in datasets.values():
@@ -124,13 +146,19 @@ def sources_of(
 
 
 def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]) -> float:
-    """Return about how many tokens the tars of a webdataset hold, by the tokens of its corpora."""
+    """Estimate the number of tokens in the tars of a webdataset.
+
+    Args:
+        spec: Section of the webdataset in nanoset.yaml.
+        tokens_by_corpus: Name → estimated tokens of each corpus.
+    """
     numbers = spec.numbers or dict.fromkeys(spec.names, 1.0)
     if spec.mix == "frequencies":
         return sum(tokens_by_corpus[corpus] * frequency for corpus, frequency in numbers.items())
     if spec.contexts is not None:
         return float(spec.contexts * spec.sequence_length)
-    # By weights, as many contexts as repeat no corpus: the corpus that is used up first decides.
+    # With weights, there are as many contexts as repeat no corpus. The corpus that is used up first
+    # limits them: {a: 100, b: 300} tokens with weights {a: 1, b: 1} give 2 * min(100, 300) = 200.
     tokens_per_weight = [
         tokens_by_corpus[corpus] / weight for corpus, weight in numbers.items() if weight
     ]

@@ -1,4 +1,9 @@
-"""Measure how well a plan shuffles: how much of the sources' order and of their blocks remains."""
+"""Measure how well a plan shuffles, by how much of the order of the sources is left.
+
+Three kinds of traces are measured, and compared with what chance alone gives: contexts that were
+neighbours in a source and still are, a correlation of the places before and after, and tars in
+which a source has more or fewer contexts than its share.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +19,26 @@ from nanoset_core.stages.webdataset.order import WINDOW, keys_of, ranks
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 SAMPLE = 1_000_000
-"""Most contexts that are looked at."""
+"""At most this many contexts are measured."""
 _MIN_VARIANCE = 5.0
-"""Variance of a count from which on a standard error is meaningful."""
+"""Counts with a lower variance have no meaningful standard error, and are not measured."""
 _MAX_COUNTS = 4_000_000
-"""Most counts of a source in a shard."""
+"""At most this many counts, of a source in a shard, are measured."""
 _MAX_ERRORS = 4
-"""Standard errors within which a measure of an even shuffle is."""
+"""The measures of an even shuffle are within this many standard errors of their expectation."""
 _MIX_MARGIN = 1.5
-"""Standard errors by which the largest of many deviations may exceed the one expected."""
+"""The largest of many deviations may exceed its expectation by this many standard errors."""
 
 
 class _Neighbours(NamedTuple):
-    """Pairs of neighbours in the shards."""
+    """Counts of contexts that follow one another in a shard."""
 
     pairs: int
+    """All pairs of neighbours."""
     same_source: int
-    """Pairs that come from one source."""
+    """Pairs of contexts from the same source."""
     touching: int
-    """Of these, pairs that touch, or are the same, in their source."""
+    """Pairs of contexts that are neighbours in their source, too, or are the same row."""
 
 
 class _Correlation(NamedTuple):
@@ -43,24 +49,26 @@ class _Correlation(NamedTuple):
 
 
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
-    """Measure a plan's order. Reads no tokens, and needs at most some 100 MB and a second for a
-    million contexts.
+    """Measure how evenly a plan is shuffled, without reading tokens.
 
-    Plans of more are sampled: evenly spread contexts for the correlation, the first shards for the
-    rest, which are taken whole so that neighbours are neighbours.
+    This takes about 100 MB and a second for a million contexts. Larger plans are sampled: contexts
+    that are spread evenly are used for the correlation, and complete shards for the other measures,
+    which depend on neighbours.
 
     Returns:
-        JSON values. All measures except the counts have no unit, and are next to what an even
-        shuffle gives:
+        JSON values. Next to each measure is its expectation for an even shuffle.
 
-        - `same_source`, `neighbours`: shares of neighbours in the shards that come from one source, and that touch, or
-          are the same, in their source.
-        - `rank_correlation`: Spearman's, of the places in the sources and in the shards, with its standard error.
-        - `mix_mean`, `mix_max`: deviations of a source's count in a shard from its share, in standard errors.
-        - `even`: whether every measure is within four standard errors of chance, the largest deviation within some
-          more.
+        - `same_source`: share of neighbours in shards that are from the same source.
+        - `neighbours`: share of neighbours in shards that are neighbours in their source, too, or
+          are the same row.
+        - `rank_correlation`: Spearman's correlation of the places in the sources and in the shards,
+          with its standard error.
+        - `mix_mean`, `mix_max`: mean and largest deviation of the number of a source's contexts in
+          a shard from its share, in standard errors.
+        - `even`: whether all measures are within four standard errors of their expectation; the
+          largest deviation may be slightly larger.
     """
-    # Contexts of the shards that are looked at, in the order of each shard.
+    # The contexts of some shards, in the order of each shard.
     shards = _sampled_shards(plan)
     contexts_of_shards: list[NDArray[np.int64]] = []
     for shard in shards.tolist():
@@ -73,7 +81,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
     correlation = _rank_correlation(plan)
 
-    # What chance gives, by the ordered pairs of different contexts.
+    # The expectation for an even shuffle, by counting the ordered pairs of different contexts.
     sources = plan.table.sources
     possible_pairs = max(plan.table.contexts * (plan.table.contexts - 1), 1)
     same_source_pairs = sum(source.contexts * (source.contexts - 1) for source in sources)
@@ -102,7 +110,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 
 
 def _is_even(measures: dict[str, Any]) -> bool:
-    """Return whether all measures are as chance gives them."""
+    """Return whether all measures are as expected for an even shuffle."""
     n_pairs = max(measures["sampled"] - 1, 1)
     return bool(
         abs(measures["rank_correlation"]) <= _MAX_ERRORS * measures["rank_correlation_error"]
@@ -113,25 +121,36 @@ def _is_even(measures: dict[str, Any]) -> bool:
 
 
 def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
-    """Return whether a share of pairs is within four standard errors, and two pairs, of what is
-    expected.
+    """Return whether a share of pairs differs from its expectation by no more than chance explains.
+
+    The limit is four standard errors and two pairs.
+
+    Args:
+        share: Measured share.
+        expected: Expected share.
+        n_pairs: Number of pairs that the share was measured with.
     """
     standard_error = math.sqrt(expected * (1 - expected) / n_pairs)
     return abs(share - expected) <= _MAX_ERRORS * standard_error + 2 / n_pairs
 
 
 def _sampled_shards(plan: ShufflePlan) -> NDArray[np.int64]:
-    """Return the numbers of the shards that are looked at, int64, shape (shards,)."""
+    """Return the numbers of the shards that are measured; shape (n_shards,)."""
     n_sources = max(len(plan.table.sources), 1)
     count = max(1, min(plan.shards, SAMPLE // plan.shard_size, _MAX_COUNTS // n_sources))
     numbers = np.arange(count)
     if plan.contexts > WINDOW:
-        return numbers  # the first ones: each window of the order takes seconds
+        return numbers  # the first shards, since each window of the order takes seconds to compute
     return numbers * plan.shards // count
 
 
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
-    """Count the neighbours in shards that come from one source, and those that touch in it."""
+    """Count the pairs of neighbours in shards.
+
+    Args:
+        plan: The plan.
+        contexts_of_shards: Numbers of the contexts of each shard that is measured.
+    """
     pairs = 0
     same_source = 0
     touching = 0
@@ -148,8 +167,12 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return by how many standard errors the counts of sources in a shard differ from their shares.
 
-    A count has the hypergeometric distribution. Sources whose count has too little variance are
-    left out.
+    A shard is a sample of all contexts without replacement, so a count has the hypergeometric
+    distribution. Sources whose count has too little variance are left out.
+
+    Args:
+        plan: The plan.
+        contexts: Numbers of the contexts of the shard.
     """
     source_contexts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     total = source_contexts.sum()
@@ -166,13 +189,13 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
-    """Return how far the position of a context in its source predicts its position in the shards."""
+    """Return how well the place of a context in its source predicts its place in the shards."""
     total = plan.table.contexts
     count = min(total, SAMPLE)
     if count < 2:
         return _Correlation(0.0, 1.0)
 
-    # The order is that of the keys, so ranks within the sample need no order of all contexts.
+    # Contexts are ordered by their keys. So the order within the sample follows from its keys alone.
     numbers = np.arange(count) * total // count
     keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
     sample_ranks = np.argsort(np.argsort(keys))
@@ -185,14 +208,19 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
 
 
 def _expected_touching(source: SourceContexts) -> float:
-    """Return how many ordered pairs of a source's contexts hold the same row, or rows that touch."""
+    """Return the number of ordered pairs of contexts of a source whose rows are equal or neighbours."""
     rows = source.rows
     if not rows:
         return 0.0
     repeats = source.repeats
     chosen_share = source.chosen / rows
-    # Chosen rows occur once more than the others.
-    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1) + chosen_share * (
-        repeats + 1
-    ) * repeats
-    return rows * pairs_of_a_row + 2 * (rows - 1) * (source.contexts / rows) ** 2
+
+    # Pairs of contexts of the same row: a row that occurs n times has n * (n - 1) of them. Chosen
+    # rows occur once more than the others. The order of the factors is kept, since it decides how
+    # the result is rounded, and the result is recorded.
+    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1)
+    pairs_of_a_row += chosen_share * (repeats + 1) * repeats
+
+    # Pairs of contexts of neighbouring rows, by the average number of contexts of a row.
+    pairs_of_neighbours = 2 * (rows - 1) * (source.contexts / rows) ** 2
+    return rows * pairs_of_a_row + pairs_of_neighbours

@@ -1,7 +1,7 @@
 """The section `webdatasets` of nanoset.yaml, and the rules of its keys.
 
-`plan_settings.py` has what a plan needs, whether this section or a call of `nanoset shuffle` asks
-for it.
+The settings of a plan, which are made from this section or from the options of `nanoset shuffle`,
+are in `plan_settings.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ DEFAULT_SHARD_SIZE = 8192
 DEFAULT_SHUFFLE_SEED = 1234
 LEAST_MEMORY_MIB = 16
 DEPRECATED_ENGINES: Mapping[ShuffleEngine, ShuffleEngine] = {"tiled": "auto"}
-"""Name of an engine that was removed → the one that takes its place. Every engine writes the same
-bytes.
-"""
+"""Name of an engine that was removed → its replacement, which writes the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +84,12 @@ class WebdatasetSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its corpora, in the order given."""
+        """Names of the corpora, in the order of nanoset.yaml."""
         return tuple(self.corpora)
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a corpus in each context."""
+        """Tokens of each context that are from a corpus: all except the BOS."""
         return self.sequence_length - int(self.bos)
 
     @property
@@ -101,13 +99,19 @@ class WebdatasetSpec:
 
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
-    """Return the warning of an engine that was removed, set by the key or option `where`; None for
-    any other one.
+    """Return a warning if an engine was removed, or else None.
+
+    Args:
+        engine: The engine that is set.
+        where: Key or option that sets it.
     """
     if engine not in DEPRECATED_ENGINES:
         return None
     replacement = DEPRECATED_ENGINES[engine]
-    return f"{where}: {engine} is deprecated, and {replacement} is used, which writes the same tars: remove it"
+    return (
+        f"{where}: {engine} is deprecated, and {replacement} is used, "
+        "which writes the same tars: remove it"
+    )
 
 
 def webdataset_errors(
@@ -117,7 +121,15 @@ def webdataset_errors(
     tokenizer: TokenizerSpec,
     tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting that excludes another one, or lacks one that it needs."""
+    """Yield an error for each setting of a webdataset that does not fit the others.
+
+    Args:
+        file: Path of nanoset.yaml.
+        name: Name of the webdataset.
+        spec: Its settings.
+        tokenizer: The section `tokenizer`.
+        tokenization: The section `tokenization`.
+    """
     path = f"webdatasets.{name}"
     where = f"{file}: {path}"
     yield from raised(check_asset_name, name, where)
@@ -134,9 +146,7 @@ def _token_errors(
     spec: WebdatasetSpec,
     tokenizer: TokenizerSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each special token that contexts need and the tokenizer's section does not
-    name.
-    """
+    """Yield an error for each special token that is needed, but missing in `tokenizer`."""
     if spec.bos and spec.sequence_length < 2:
         yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
     if spec.tail == "pad" and tokenizer.pad is None:
@@ -169,7 +179,9 @@ def _mix_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
         yield ConfigError(
             "mix: weights needs a weight for each corpus",
             where=f"{where}.corpora",
-            remedy="give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix",
+            remedy=(
+                "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix"
+            ),
         )
     if spec.contexts is not None and not has_weights:
         yield ConfigError(
@@ -191,7 +203,7 @@ def _tokshuf_errors(
     spec: WebdatasetSpec,
     tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting that excludes the preset tokshuf."""
+    """Yield an error for each setting that does not fit the preset tokshuf."""
     if spec.tail != "drop" or spec.bos:
         yield ConfigError(
             "the preset tokshuf pads each file, and adds no BOS",
@@ -199,8 +211,8 @@ def _tokshuf_errors(
             found=f"tail: {spec.tail}, bos: {spec.bos}",
             remedy="remove them, or the preset",
         )
-    # tokshuf-rust ends every document with a token, also an empty one, which Megatron-LM leaves
-    # out.
+    # tokshuf-rust ends every document with a token, even an empty one. Megatron-LM's preset leaves
+    # empty documents out.
     framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
     expected = "preset: tokshuf, append_eod: true"
     if framing != expected:
@@ -210,6 +222,7 @@ def _tokshuf_errors(
             found=framing,
             expected=expected,
             remedy=(
-                "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"
+                "set tokenization.preset: tokshuf, "
+                "or use `nanoset shuffle --preset tokshuf` on the raw text"
             ),
         )

@@ -1,4 +1,4 @@
-"""What people are shown of a webdataset: its counts, and the tokens that fill no context."""
+"""Summarise a webdataset for `nanoset status` and the UI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def webdataset_summary(manifest: Manifest) -> Summary:
-    """Return the figures of a complete webdataset."""
+    """Return the counts of a complete webdataset, and of the tokens that are in no context."""
     dropped = manifest.facts["tokens_dropped"]
     details = {"tokens dropped": "" if dropped is None else f"{dropped:,}"}
     return Summary(counted(manifest, "shards", "sequences", "tokens"), details)

@@ -1,9 +1,11 @@
-"""Choose the engine that writes the tars of a plan, and compute its memory and scratch before a
-byte is read.
+"""Choose the engine that writes the tars of a plan, and compute the memory and disk that it needs.
 
-`mmap` reads every token once, at random places of the mapped sources: fast if the system's cache
-holds these, and slow otherwise. `buckets` sweeps once over the sources and sorts the rows into
-files, of which each fits the memory.
+There are two engines:
+
+- `mmap` reads each token once, at random places of the mapped sources. It is fast if the sources
+  fit into the system's cache of files, and slow otherwise.
+- `buckets` reads the sources once from start to end, and sorts the rows into files that each fit
+  into memory.
 """
 
 from __future__ import annotations
@@ -27,29 +29,34 @@ NUMBER_BYTES = 8
 CHUNK_BYTES = 8 << 20
 """Bytes of tokens read from the sources at once."""
 ROW_BYTES = 80
-"""Bytes of place, number and key of a row, and what sorting them takes."""
+"""Memory for each row in addition to its tokens: place, number and key, and sorting them."""
 _ORDER_BYTES = 40
-"""Bytes of a context of a window of the order, while it is sorted."""
+"""Memory for each context of a window of the order, while the window is sorted."""
 _TILES = 16
-"""Tiles in memory at once: of the shards that are written at once, with headers, and of what is
-gathered for them.
+"""Number of tiles (`TILE_BYTES`) in memory at once.
+
+They are used by the shards that are written at the same time: for the rows that are gathered, and
+for the members that are made from them.
 """
 _DEFAULT_MEMORY = 1 << 30
+"""Memory budget in bytes if none is set."""
 _CACHE_SHARE = 0.8
-"""Share of the free memory that the system's cache of the sources may take."""
+"""Share of the free memory that the sources may take in the system's cache of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine, why it is taken, and the most that it takes."""
+    """The engine that was chosen, and its greatest need of memory and disk."""
 
     engine: ShuffleEngine
     scratch_bytes: int
+    """Disk space for bucket files."""
     memory_bytes: int
-    """Of all workers together, without the system's cache of files."""
+    """Memory of all workers together, without the system's cache of files."""
     reason: str
+    """Why this engine was chosen."""
     shards_in_memory: int = 0
-    """Shards whose rows each worker holds in memory at once; 0 for `mmap`, which holds none."""
+    """Shards whose rows a worker holds in memory at once; 0 for `mmap`, which holds none."""
 
 
 def choose_engine(
@@ -61,15 +68,17 @@ def choose_engine(
     workers: int = 1,
     shards: int | None = None,
 ) -> EngineChoice:
-    """Choose the engine for a plan, and compute its cost.
+    """Choose the engine for a plan, and compute its need of memory and disk.
 
     Args:
-        plan: Of the tars.
-        available_memory: Memory that is free. None: as much as is free now.
-        engine: `auto` takes `mmap` if the sources fit the system's cache, and `buckets` otherwise.
-        memory_bytes: Budget of all workers together. None: 1 GiB, or half of what is available.
-        workers: Processes that write.
-        shards: How many shards are to be written. None: all.
+        plan: Plan of the tars.
+        available_memory: Bytes of memory that are free. None: the memory that is free now.
+        engine: Requested engine. `auto` chooses `mmap` if the sources fit into the system's cache,
+            and `buckets` otherwise.
+        memory_bytes: Memory budget of all workers together. None: 1 GiB, or half of the available
+            memory if that is less.
+        workers: Number of processes that write.
+        shards: Number of shards to write. None: all shards of the plan.
 
     Raises:
         ConfigError: The budget does not hold one shard.
@@ -82,7 +91,7 @@ def choose_engine(
     cache_bytes = int(available_memory * _CACHE_SHARE)
     reason = "as asked"
 
-    # Mapped sources take no memory of ours: the system's cache holds them.
+    # Mapped sources are in the system's cache, and do not count as memory of the workers.
     if engine == "mmap" or (engine == "auto" and source_bytes <= cache_bytes):
         if engine == "auto":
             sizes = f"the sources ({format_bytes(source_bytes)}) fit the system's cache"
@@ -105,11 +114,11 @@ def choose_engine(
     if engine == "auto":
         reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
 
-    # More shards than a worker holds at once are sorted into files of as many as it does.
+    # If a worker cannot hold all shards at once, rows are sorted into files of as many as it can.
     n_shards = plan.shards if shards is None else shards
     shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
     shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes
-    scratch_bytes = 0  # rows of one bucket stay in memory
+    scratch_bytes = 0  # a single bucket stays in memory
     if n_shards > shards_in_memory:
         rows = -(-plan.contexts * n_shards // plan.shards)
         scratch_bytes = rows * (plan.row_bytes + NUMBER_BYTES)
@@ -117,29 +126,33 @@ def choose_engine(
 
 
 def _fixed_bytes(plan: ShufflePlan) -> int:
-    """Return the memory that a worker takes with either engine."""
+    """Return the memory that a worker needs with either engine, without the rows of shards."""
     tiles = _TILES * max(TILE_BYTES, plan.row_bytes)
     order = _ORDER_BYTES * min(plan.table.contexts, WINDOW)
     return tiles + CHUNK_BYTES + order
 
 
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
-    """Return the least budget of a worker with which both engines work.
+    """Return the smallest memory budget of a worker with which both engines work.
 
     Args:
-        plan: Of the tars.
-        rows: Rows to hold in memory, at least those of one shard.
+        plan: Plan of the tars.
+        rows: Rows to hold in memory; the rows of one shard count if they are more.
     """
     rows_in_memory = max(_shard_rows(plan), rows)
     return _fixed_bytes(plan) + rows_in_memory * (plan.row_bytes + ROW_BYTES)
 
 
 def _shard_rows(plan: ShufflePlan) -> int:
+    """Return the number of rows of the largest shard."""
     return min(plan.shard_size, plan.contexts)
 
 
 def runs_of(shards: Sequence[int], max_shards: int) -> Iterator[range]:
-    """Cut ascending shards into runs of neighbours, of at most `max_shards` each."""
+    """Divide ascending shards into runs of neighbours, of at most `max_shards` each.
+
+    The shards 0, 1, 2, 3, 7, 8 with at most 3 in a run are 0 to 2, 3, and 7 to 8.
+    """
     first = shards[0] if shards else 0
     for previous, shard in pairwise(shards):
         if shard != previous + 1 or shard - first == max_shards:

@@ -1,5 +1,8 @@
-"""The stages of a webdataset: datasets → `shuffle_plans` → tars, group by group → `webdatasets`,
-which lists them.
+"""The three stages of a webdataset.
+
+1. `PlanStage` plans from the datasets which context goes where: the output `shuffle_plans`.
+2. `TarsStage` writes the tars of the plan, group by group. These are parts of the next output.
+3. `WebdatasetStage` writes the lists that name all tars: the output `webdatasets`.
 """
 
 from __future__ import annotations
@@ -58,10 +61,11 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
 
 _TAR = re.compile(r"shard-\d{8,}\.tar")
+"""Name of a tar."""
 
 
 class PlanStage(Planned, Advising):
-    """Which context of which corpus goes where in a webdataset."""
+    """The plan of a webdataset, which says which context of which corpus goes into which tar."""
 
     layout = Layout(PLANS)
     kind = "webdataset"
@@ -99,7 +103,7 @@ class PlanStage(Planned, Advising):
         wanted: Recipe,
         reading: ReadingBudget,
     ) -> str | None:
-        """Return that two of its corpora hold the same file."""
+        """Return a message if two corpora of the webdataset contain the same file, or else None."""
         errors = raised(check_webdataset_files, project, key.subject)
         return one_line(errors[0]) if errors else None
 
@@ -113,11 +117,12 @@ class PlanStage(Planned, Advising):
 
 
 class TarsStage(InParts, Estimated):
-    """The tars of a webdataset, group by group: a part of its version, which the last stage
-    completes.
+    """The tars of a webdataset, in groups that are written independently.
+
+    They are parts of an output of `WebdatasetStage`, which completes it.
     """
 
-    # Parts have no folder of their own: no output has such a name.
+    # A placeholder: groups are stored in the folder of the webdataset, not below this name.
     layout = Layout(STAGE, (SUBJECT, "tars", PART))
     kind = "webdataset"
     version = VERSION
@@ -170,7 +175,7 @@ class TarsStage(InParts, Estimated):
         return verify_group(project, key.subject, key.part or "0")
 
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        # Tars that exist are of another plan if the current one has changed since.
+        # If the plan has changed since, the tars that exist belong to the earlier plan.
         plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
         if plan.manifest is None or plan.problem is not None:
             return Reason("plan changed", "plan")
@@ -184,7 +189,7 @@ class TarsStage(InParts, Estimated):
 
 
 class WebdatasetStage(Resumable):
-    """Shuffled tars with the lists that name them."""
+    """A webdataset: shuffled tars with the lists that name them."""
 
     layout = Layout(STAGE)
     kind = "webdataset"
@@ -221,16 +226,17 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the webdataset that a plan gives: some of its tars may be written
-        already.
-        """
+        """Return the digest of the webdataset of a plan, some of whose tars may exist already."""
         if manifest.stage != PLANS:
             return None
         return webdataset_recipe(manifest.name, manifest.digest).digest
 
     def sweep(self, outputs: OutputRoot) -> None:
-        """Remove tars of builds that were killed after another one had completed their webdataset."""
-        # A manifest says that a webdataset is complete: whatever is unfinished there is left over.
+        """Remove unfinished files next to complete webdatasets.
+
+        They remain if a build is killed after another one has completed its webdataset.
+        """
+        # A webdataset that has a manifest is complete, so unfinished files next to it are not needed.
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
             if not folder.is_symlink():
@@ -239,8 +245,9 @@ class WebdatasetStage(Resumable):
                     clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return tars, lists and markers; None if no marker says that the folder is one of a
-        webdataset of ours.
+        """Return the files of an unfinished webdataset: tars, lists and markers.
+
+        None: no marker shows that the files in the folder are a webdataset of ours.
         """
         markers: set[str] = set()
         for name in access.names(folder / MARKERS):
@@ -248,10 +255,10 @@ class WebdatasetStage(Resumable):
                 markers.add(f"{MARKERS}/{name}")
         digests: set[object] = set()
         for marker in markers:
-            # A marker that was cut off says nothing.
+            # Ignore a marker that was cut off.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 digests.add(json.loads(access.read_current(folder / marker))["made_from"])
-        # Tars have no digest in their names: without markers they may be somebody else's.
+        # Tars have no digest in their names. Without markers they could be somebody else's.
         if digests != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}

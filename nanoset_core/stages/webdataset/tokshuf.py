@@ -1,15 +1,16 @@
-"""The tokens that tokshuf-rust (b1d3e85) uses with a tokenizer, for the preset of its name.
+"""The special tokens of tokshuf-rust (commit b1d3e85), for the preset `tokshuf`.
 
-Its end token is id 0, its pad token a vocabulary size + 2:
+tokshuf-rust does not ask the tokenizer for special tokens. It ends documents with id 0, and pads
+with the id `vocabulary size + 2`, for two tokenizers whose vocabulary size it knows:
 
-| tokenizer | vocabulary size it assumes | id 0 is | its pad id is |
+| tokenizer | vocabulary size | id 0 is | pad id |
 | --- | --- | --- | --- |
 | EleutherAI/gpt-neox-20b | 50254 | `<|endoftext|>` | 50256, the token of 22 spaces |
-| meta-llama/Meta-Llama-3-8B | 128256 | `!` | 128258, two rows past the embedding |
+| meta-llama/Meta-Llama-3-8B | 128256 | `!` | 128258, which the embedding does not have |
 
-It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, also an
-empty one, gets a context of padding alone. The preset gives the same contexts, each as often; their
-order, and the shards, are ours.
+It cuts the tokens of each file into contexts, and pads the last one. If the last context of a file
+is full, or the file is empty, a context of nothing but padding follows. The preset produces exactly
+these contexts. Their order and their division into tars are those of this project.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ TOKSHUF_EOT = 0
 
 @dataclass(frozen=True, slots=True)
 class _KnownTokenizer:
-    """A tokenizer for which tokshuf-rust has a vocabulary size."""
+    """A tokenizer that tokshuf-rust knows."""
 
     id_by_token: Mapping[str, int]
-    """Tokens by which the vocabulary is recognised."""
+    """Some tokens with their ids, by which the vocabulary is recognised."""
     vocab_size: int
-    """As tokshuf-rust assumes it."""
+    """The vocabulary size that tokshuf-rust assumes."""
 
 
 _KNOWN_TOKENIZERS = (
@@ -43,19 +44,19 @@ _KNOWN_TOKENIZERS = (
 
 @dataclass(frozen=True, slots=True)
 class TokshufTokens:
-    """The special tokens of tokshuf-rust."""
+    """The special tokens of tokshuf-rust for a tokenizer."""
 
     eot: str
     """Text of the token with id 0, which ends documents."""
     pad_id: int
-    """Id that fills contexts up; it may be outside the vocabulary."""
+    """Id that contexts are padded with; it may be outside the vocabulary."""
 
 
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
-    """Return the tokens that tokshuf-rust uses with a tokenizer.
+    """Return the special tokens that tokshuf-rust uses with a tokenizer.
 
     Raises:
-        ConfigError: It does not know the tokenizer; it knows two.
+        ConfigError: tokshuf-rust does not know the tokenizer.
     """
     from nanoset_core.tokenizers.engines.library import load_tokenizer
 
@@ -74,8 +75,10 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
 
 
 def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
-    """Return the greatest id that tars may hold: tokshuf-rust pads with one that Llama-3's
-    vocabulary does not have.
+    """Return the greatest id that tokens in tars may have.
+
+    It may be outside the vocabulary, since the tars may be from tokshuf-rust, whose pad id for
+    Llama-3 is.
     """
     greatest = tokenizer_facts(tokenizer_file).max_id
     try:

@@ -1,6 +1,4 @@
-"""Verify a webdataset: its plan and tars are as they were written, and the tars hold the contexts
-of the plan.
-"""
+"""Verify a webdataset: its files are as they were written, and have the contexts of the plan."""
 
 from __future__ import annotations
 
@@ -42,12 +40,13 @@ from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import shard_stem
 
 _REMOVE = f"delete the tar, and {BUILD}"
+"""What to do about a wrong tar, for messages."""
 _TARS_OPENED = 8
-"""Tars that the quick check opens."""
+"""Number of tars that the quick check opens."""
 _TILE = 256
-"""Contexts that are compared at once."""
+"""Number of contexts that are compared at once."""
 _MAX_PARTS = 64
-"""Most parts of deep work: each part reads the plan, which grows with the tars."""
+"""At most this many parts of a deep check, since each part reads the plan, which may be large."""
 
 
 def verify_webdataset(
@@ -58,22 +57,23 @@ def verify_webdataset(
 ) -> Report:
     """Check the current version of a webdataset.
 
-    All tars must exist and have the size written, and the lists that name them the sha256 written.
-    Some tars, spread evenly, are opened: their members are counted, and the first and last are
-    compared with the contexts of the plan. With `deep`, all tars are read, and all members
-    compared; if the datasets are in a bucket and no copy may stay here, only the first and last of
-    each tar.
+    All tars must exist with their recorded size, and the lists with their recorded sha256. Eight
+    tars, spread evenly, are opened: their members are counted, and the first and the last one are
+    compared with the contexts of the plan.
+
+    With `deep`, all tars are read and all members are compared. If the datasets are in a bucket and
+    may not be copied to this machine, only the first and the last member of each tar are compared.
 
     Args:
         project: The project.
-        name: Of the webdataset.
-        deep: Read every byte.
-        run: Has the parts of deep work done.
+        name: Name of the webdataset.
+        deep: Whether to read every byte.
+        run: Runs the parts of a deep check, here or on other machines.
     """
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         plan, _ = current_plan(project, name)
-        # If the plan is another one, the webdataset is reported as stale already.
+        # If the plan has changed, the webdataset is reported as stale already.
         if plan.digest == manifest.recipe["parents"]["plan"]:
             _check_evenness(report, plan)
         manifest = replace(manifest, stored=manifest.sizes())
@@ -94,8 +94,9 @@ def verify_webdataset(
 
 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
-    """Return the files that exist and have the size written; lists must have the sha256 written,
-    too.
+    """Return the names of intact files, and report all others.
+
+    A tar is intact if it has the recorded size. A list must also have the recorded sha256.
     """
     tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
     intact: set[str] = set()
@@ -106,7 +107,15 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
 
 
 def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
-    """Divide the tars that can be read into parts of similar size, each a list of numbers of tars."""
+    """Divide the intact tars into parts of similar size.
+
+    Args:
+        manifest: Manifest of the webdataset.
+        intact: Names of the intact files.
+
+    Returns:
+        Numbers of the tars of each part.
+    """
     rows = manifest.facts["shards_written"]
     numbers = [number for number, row in enumerate(rows) if _tar_name(row) in intact]
     sizes = [rows[number]["size_bytes"] for number in numbers]
@@ -115,9 +124,7 @@ def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
 
 
 def verify_plan(project: Project, name: str) -> Report:
-    """Check that the current plan of a webdataset is as it was written, and as even as chance
-    gives.
-    """
+    """Check that the current plan of a webdataset is as it was written, and shuffles evenly."""
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         for file in manifest.files:
@@ -128,9 +135,9 @@ def verify_plan(project: Project, name: str) -> Report:
 
 
 def verify_group(project: Project, name: str, group: str) -> Report:
-    """Check one group of a webdataset's tars, whether the webdataset is complete or not.
+    """Check one group of a webdataset's tars, also if the webdataset is not complete yet.
 
-    All its tars must exist and have the sizes written. The first is opened, as in
+    All tars of the group must exist with their recorded size. The first one is opened, as in
     `verify_webdataset`.
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
@@ -170,7 +177,15 @@ def _check_part(
     digest: str,
     deep: bool,
 ) -> Report:
-    """Check some tars of a webdataset, given by their numbers, in any process."""
+    """Check some tars of a webdataset, in any process.
+
+    Args:
+        project: The project.
+        part: Numbers of the tars.
+        name: Name of the webdataset.
+        digest: Digest of its version.
+        deep: Whether to read every byte.
+    """
     report = Report(f"{STAGE}/{name}")
     manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
@@ -181,7 +196,7 @@ def _check_part(
         row = manifest.facts["shards_written"][number]
         tar = manifest.folder / _tar_name(row)
         with report.catching(_REMOVE):
-            # A tar that is fetched from a bucket is compared with its sha256 on the way.
+            # A tar that is downloaded from a bucket is compared with its sha256 while it arrives.
             is_here = not manifest.access.has_copies or tar.is_file()
             is_intact = True
             if deep and is_here:
@@ -195,9 +210,7 @@ def _check_part(
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
-    """Check that an order is as even as chance gives, by the measures that were taken when it was
-    planned.
-    """
+    """Warn if a plan does not shuffle evenly, by the measures that were recorded with it."""
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
     if quality["even"]:
@@ -218,21 +231,22 @@ def _check_evenness(report: Report, plan: Manifest) -> None:
 
 
 def _tar_name(row: Mapping[str, Any]) -> str:
-    """Return the file name of a tar, by its row in a manifest's facts."""
+    """Return the file name of a tar, given its facts in a manifest."""
     return f"{shard_stem(row['shard'])}.tar"
 
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedContexts:
-    """What the contexts of tars must be."""
+    """What the contexts of tars are compared with."""
 
     length: int
+    """Tokens in each context."""
     greatest_id: int
-    """Greatest id that may occur."""
+    """Greatest id that a token may have."""
     plan: ShufflePlan | None = None
-    """The plan, if it is still the current one and its datasets still exist."""
+    """The plan, or None if it is not current any more or its datasets were deleted."""
     sources: tuple[TokenSource, ...] = ()
-    """Of the plan."""
+    """The sources of the plan."""
 
 
 def _expected_contexts(
@@ -241,18 +255,25 @@ def _expected_contexts(
     plan_digest: str,
     deep: bool,
 ) -> _ExpectedContexts:
-    """Return what contexts must be, by the manifest of a webdataset or of its plan."""
+    """Return what the contexts of tars are compared with.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the webdataset, or of its plan.
+        plan_digest: Digest of the plan that the tars were made from.
+        deep: Whether all tokens will be read.
+    """
     expected = _ExpectedContexts(manifest.facts["sequence_length"], project.tokenizer.max_id)
     try:
         current, plan = current_plan(project, manifest.name)
         if current.digest != plan_digest:
             return expected
-        # The preset tokshuf pads with an id of its own.
+        # The preset tokshuf pads with an id that may be outside the vocabulary.
         greatest_id = max(expected.greatest_id, plan.settings.pad_id or 0)
         expected = replace(expected, greatest_id=greatest_id)
         sources = [_source(project, source.name, deep) for source in plan.table.sources]
         plan.check_sources(sources)
-    except NanosetError:  # length and ids can be checked without the datasets
+    except NanosetError:  # without the datasets, length and ids can still be checked
         return expected
     return replace(expected, plan=plan, sources=tuple(sources))
 
@@ -264,8 +285,14 @@ def _check_tar(
     expected: _ExpectedContexts,
     deep: bool,
 ) -> None:
-    """Check one tar up to the first context that is not as it must be, and count the contexts that
-    were read.
+    """Check one tar up to its first wrong context, and count the contexts that were read.
+
+    Args:
+        report: Gets an error for a wrong context or a wrong number of members.
+        path: Path of the tar.
+        row: Facts of the tar in the manifest.
+        expected: What its contexts are compared with.
+        deep: Whether to check all contexts, rather than only the first and the last one.
     """
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
@@ -273,7 +300,7 @@ def _check_tar(
     if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
         return
 
-    # A mistake of order or of cutting shows at the ends of a tar, too.
+    # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
     numbers = list(range(len(members)))
     if not deep:
         numbers = sorted({0, len(members) - 1})
@@ -292,7 +319,7 @@ def _check_tar(
 
 @dataclass(frozen=True, slots=True)
 class _ContextDifference:
-    """What a context is, and what it must be."""
+    """How a context differs from what it should be."""
 
     found: str
     expected: str
@@ -303,8 +330,12 @@ def _difference(
     expected: _ExpectedContexts,
     planned: NDArray[np.integer[Any]] | None,
 ) -> _ContextDifference | None:
-    """Return how a context differs from what is expected, and, if given, from what is planned; None
-    if it does not.
+    """Return how a context differs from what it should be, or None if it does not.
+
+    Args:
+        context: Its tokens.
+        expected: Length and greatest id.
+        planned: The tokens that it should have, or None if they are not known.
     """
     if len(context) != expected.length:
         return _ContextDifference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
@@ -324,12 +355,22 @@ def _planned_contexts(
     shard: int,
     numbers: Sequence[int],
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return the tokens of the contexts of a shard that are compared, by their number."""
+    """Return the tokens that contexts of a shard should have, as far as they are known.
+
+    Args:
+        expected: The plan and its sources.
+        shard: Number of the shard.
+        numbers: Numbers of the contexts within the shard.
+
+    Returns:
+        Number of the context → its tokens.
+    """
     if expected.plan is None:
         return {}
     contexts = expected.plan.shard_contexts(shard)
     if any(source.access is not None for source in expected.sources):
-        # The tokens of all others are scattered over datasets in a bucket, which are not copied.
+        # The tokens of all contexts are scattered over the datasets. Reading them from a bucket would
+        # take too many requests, so that only the first and the last context are compared.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}
@@ -338,10 +379,14 @@ def _planned_contexts(
 
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
-    """Open a corpus's tokens, which are fetched as they are needed if no copy is here, nor may be
-    made.
+    """Open the tokens of a corpus, which may stay in a bucket.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        deep: Whether all tokens will be read. Then it is cheaper to copy them once, unless the disk
+            space for copies is bounded.
     """
-    # The deep check reads all tokens, so copying them once is cheaper, if the disk may hold them.
     dataset = current_dataset(project, corpus)
     access = dataset.access
     is_here = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()

@@ -1,4 +1,7 @@
-"""How tars are written: engine, memory, scratch and processes. Nothing of it reaches their bytes."""
+"""How tars are written: with which engine, memory, scratch folder and processes.
+
+None of these options changes the bytes of the tars.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,33 @@ class WriteOptions:
 
     engine: ShuffleEngine = "auto"
     memory_bytes: int | None = None
-    """For all workers together, without the system's cache of files. None: see `choose_engine`."""
-    scratch: Path | None = None
-    """Where bucket files go, in a folder of this run's own. None: within the folder of the tars."""
-    workers: int = 1
-    executor: Executor | None = None
-    """If given, it does the work; each of its workers then gets the memory of one of `workers`."""
-    listener: ProgressCallback = silent
-    name: str = "shards"
-    """What progress reports call the output."""
-    access: FileAccess | None = None
-    """How the folder is reached. None: as a local one.
+    """Memory of all workers together, without the system's cache of files.
 
-    If outputs are in a store, each tar is sent there, and then its marker, by the worker that made
-    it, and only what the store has counts as written.
+    None: `choose_engine` decides.
+    """
+    scratch: Path | None = None
+    """Folder in which a folder for bucket files is created. None: the folder of the tars."""
+    workers: int = 1
+    """Number of processes."""
+    executor: Executor | None = None
+    """Runs the work on other machines. Each of its workers gets `memory_bytes / workers`."""
+    listener: ProgressCallback = silent
+    """Receives the progress."""
+    name: str = "shards"
+    """Name of the output in progress reports."""
+    access: FileAccess | None = None
+    """Access to the folder of the tars. None: the folder is local.
+
+    If the folder is in a store, the worker that made a tar sends it, and then its marker. Only tars
+    that are in the store count as written.
     """
 
     @property
     def present_engine(self) -> ShuffleEngine:
-        """The engine, or the one that took its place."""
+        """The engine, or its replacement if it was removed."""
         return DEPRECATED_ENGINES.get(self.engine, self.engine)
 
     @property
     def has_bounded_disk(self) -> bool:
-        """Whether files of the output may take only so much of this machine's disk."""
+        """Whether there is a limit to the disk space for files of the output on this machine."""
         return self.access is not None and self.access.capacity is not None
