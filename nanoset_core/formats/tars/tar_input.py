@@ -1,8 +1,8 @@
 """Read the tokens of existing tars, in two steps.
 
 A survey reads the headers of all tars: which members have tokens, and how many contexts there are.
-Then the contexts are decoded, once and in parallel, into one file of tokens without any headers. The
-survey gives each tar its place in this file.
+Then the contexts are decoded, once and in parallel, into one file that has nothing but tokens. The
+survey determines the place of each tar in this file.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _check_without_tokens(
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
     """Return whether a member may be a context, by its name and content.
 
-    A `json` or `txt` that is not a list of numbers, such as `info.json`, is not a context. A damaged
-    `npy` or `json.gz` counts as a context, so that it is reported rather than passed over.
+    A `json` or `txt` that is not a list of numbers, such as `info.json`, is not a context. A
+    damaged `npy` or `json.gz` counts as a context, so that it is reported rather than passed over.
     """
     name = member.name.lower()
     if not name.endswith(_PERHAPS_TEXT_ENDINGS):

@@ -1,5 +1,8 @@
-"""What a format of exports is: what it must know of a dataset, and which datasets its reader cannot
-read.
+"""The interface of an export format.
+
+A format checks whether its reader can read a dataset, and shows how the reader opens an export. How
+the files are written is in its two subclasses: `LinkedFormat` (`formats.py`) for formats whose file
+of tokens is that of the dataset, and `SampledFormat` (`samples.py`) for all others.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from nanoset_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetTraits:
-    """What a format must know of a dataset."""
+    """Properties of a dataset that decide whether and how a reader can read it."""
 
     where: str
-    """The dataset, for messages."""
+    """Name of the dataset in messages."""
     dtype: np.dtype
-    """Of its tokens."""
+    """Dtype of its tokens."""
     tokens: int
     """Number of tokens."""
     vocab_size: int | None = None
@@ -29,25 +32,26 @@ class DatasetTraits:
     has_end: bool | None = None
     """Whether each document ends in an end token, or None if that is not known."""
     tokenizer: str | None = None
-    """What the reader is to call the tokenizer."""
+    """Name of the tokenizer for the reader."""
     sequence_length: int | None = None
-    """Tokens of a sample, for a format of samples."""
+    """Tokens in a sample, for formats that consist of samples."""
 
 
 class ExportFormat(ABC):
-    """One format."""
+    """A format of exports."""
 
     name: ClassVar[str]
+    """Name of the format in nanoset.yaml and on the command line."""
     reader: ClassVar[str]
-    """What reads it, for messages."""
+    """Program that reads the format, for messages."""
     needs_end: ClassVar[bool] = True
     """Whether its reader finds documents by their end tokens."""
 
     def check(self, dataset: DatasetTraits) -> None:
-        """Check that the reader can read a dataset as it is.
+        """Check that the reader can read a dataset.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: The dataset has no tokens, no end tokens, or tokens of a wrong type.
         """
         if dataset.tokens == 0:
             raise self.refused(dataset, "no tokens", "at least one token", "add documents")
@@ -65,23 +69,30 @@ class ExportFormat(ABC):
         """Check the type of the tokens.
 
         Raises:
-            ConfigError: The reader needs tokens of other types.
+            ConfigError: The reader cannot read tokens of this type.
         """
 
     @abstractmethod
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
-        """Return lines of Python by which the reader opens an export.
+        """Return lines of Python that open an export with its reader.
 
         Args:
             folder: Path or URL of the export.
-            name: Of its files.
-            facts: Of its manifest.
+            name: Name of its files.
+            facts: Facts in its manifest.
         """
 
     def refused(
         self, dataset: DatasetTraits, found: str, expected: str, remedy: str
     ) -> ConfigError:
-        """Return the error for a dataset that the reader cannot read."""
+        """Return the error for a dataset that the reader cannot read.
+
+        Args:
+            dataset: The dataset.
+            found: What is wrong with it.
+            expected: What the reader needs.
+            remedy: What the user can do.
+        """
         return ConfigError(
             f"{self.reader} cannot read this dataset",
             where=dataset.where,

@@ -22,21 +22,23 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 
 _SAMPLE_TOKENS = 1 << 14
-"""Tokens at the start of a dataset that are searched for end tokens: in text, they contain hundreds
-of full stops.
+"""Number of tokens at the start of a dataset in which the supposed end token is counted.
+
+They are enough for hundreds of full stops, if the token is one.
 """
 _MAX_READS = 4096
-"""About as many documents of a dataset in a bucket are looked at, since each takes a request."""
+"""About this many documents of a dataset in a bucket are checked, since each takes a request."""
 _EXPECTED = "the end token behind each document, by which it finds where documents end"
+"""What readers need, for messages."""
 _REMEDY = "tokenize again with --append-eod (in nanoset.yaml: tokenization.append_eod: true)"
 
 
 @dataclass(frozen=True, slots=True)
 class LastTokens:
-    """The tokens that documents end in."""
+    """The last tokens of documents."""
 
     counts: Counter[int]
-    """Token → documents that end in it."""
+    """Token → number of documents that end in it."""
     first_document: dict[int, int]
     """Token → number of the first such document."""
 
@@ -47,10 +49,14 @@ class LastTokens:
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
-    """Read the last token of each document that has tokens; memory is bounded by a chunk.
+    """Read the last token of each document that has tokens, in bounded memory.
 
-    Tokens of a bucket do not pass through this machine when they are exported. So of a dataset in a
-    bucket, only about `_MAX_READS` documents are looked at, evenly spread.
+    If the dataset is in a bucket, only about `_MAX_READS` documents are read, spread evenly: an
+    export within a bucket does not download the tokens, and this check should not, either.
+
+    Args:
+        dataset: The dataset.
+        stream: Order of its tokens, if they are not in order in the .bin.
     """
     counts: Counter[int] = Counter()
     first_document: dict[int, int] = {}
@@ -60,7 +66,7 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
 
     n_before = 0  # documents in earlier chunks
     for starts, lengths in document_spans(dataset, stream):
-        # Look at the documents 0, step, 2 * step … of the dataset.
+        # Take the documents 0, step, 2 * step … of the dataset.
         rows = np.arange(-n_before % step, len(lengths), step)
         last_positions = starts + lengths - 1
         last = _tokens_at(dataset, stream, last_positions[rows])
@@ -84,37 +90,43 @@ def check_end_tokens(
     """Check that every document ends in the token that ends documents.
 
     Args:
-        export_format: The format, whose reader the message names.
-        traits: What the format knows of the dataset.
-        dataset: Its sequences and documents.
-        stream: The order of its tokens if they are not stored in order.
-        end_ids: Tokens that may end documents: the special tokens of the tokenizer. Without any,
-            the token that most documents end in must be rare within documents, as an end token is
-            and a full stop is not.
+        export_format: The format, whose reader needs the end tokens.
+        traits: Properties of the dataset, for messages.
+        dataset: The dataset.
+        stream: Order of its tokens, if they are not in order in the .bin.
+        end_ids: Special tokens of the tokenizer, one of which must be the end token. If there are
+            none, the token that most documents end in must be rare inside documents. This tells an
+            end token from a full stop.
 
     Raises:
-        ConfigError: Some document does not.
+        ConfigError: A document does not end in the end token, or there is no such token.
     """
     last = last_tokens(dataset, stream)
     end = last.most_common
 
+    # The end token must be a special token, if these are known.
     if end_ids and end not in end_ids:
         found = f"most documents end with token {end}, which is no special token of the tokenizer"
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
 
+    # All documents must end in it.
     total = last.counts.total()
     n_lacking = total - last.counts[end]
     if n_lacking:
         first_lacking = min(first for token, first in last.first_document.items() if token != end)
-        found = f"{n_lacking:,} of {total:,} documents do not end with token {end}, the first of them {first_lacking:,}"
+        found = (
+            f"{n_lacking:,} of {total:,} documents do not end with token {end}, "
+            f"the first of them {first_lacking:,}"
+        )
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
 
+    # Without known special tokens, a token that is common inside documents is not an end token.
     if not end_ids and dataset.is_here:
         sample = _occurrences(dataset, stream, end)
         if sample.inside > sample.documents:
             found = (
-                f"token {end} ends all documents, and occurs {sample.inside:,} times within the first "
-                f"{sample.documents:,} of them"
+                f"token {end} ends all documents, and occurs {sample.inside:,} times within "
+                f"the first {sample.documents:,} of them"
             )
             remedy = f"{_REMEDY}; if {end} is the end token, name the tokenizer with --tokenizer"
             raise export_format.refused(traits, found, _EXPECTED, remedy)
@@ -123,7 +135,16 @@ def check_end_tokens(
 def _tokens_at(
     dataset: MMapIndexedDataset, stream: Stream | None, positions: NDArray[np.int64]
 ) -> NDArray[np.integer]:
-    """Return single tokens of a dataset by their positions in its stream, shape (n_positions,)."""
+    """Return single tokens of a dataset.
+
+    Args:
+        dataset: The dataset.
+        stream: Order of its tokens, if they are not in order in the .bin.
+        positions: Numbers of the tokens in the order of the dataset, shape (n_positions,).
+
+    Returns:
+        Shape (n_positions,).
+    """
     if stream is not None:
         positions, _ = stream.ranges(positions, np.ones_like(positions))
     size = dataset.dtype.itemsize
@@ -131,28 +152,33 @@ def _tokens_at(
         tokens = dataset.tokens_for(positions * size, (positions + 1) * size)
         return np.array(tokens[positions])
 
-    # Single tokens, and not the blocks of 256 KiB in which samples of a bucket are read.
+    # Request single tokens, rather than the blocks of 256 KiB in which a bucket is usually read.
     access, path = dataset.place
 
     def read(position: int) -> bytes:
         return access.store.read_range(access.name(path), position * size, (position + 1) * size)
 
-    return np.frombuffer(
-        b"".join(in_parallel(read, positions.tolist(), CONNECTIONS)), dataset.dtype
-    )
+    token_bytes = in_parallel(read, positions.tolist(), CONNECTIONS)
+    return np.frombuffer(b"".join(token_bytes), dataset.dtype)
 
 
 class _Occurrences(NamedTuple):
     """How often a token occurs in the first tokens of a dataset."""
 
     inside: int
-    """Times within documents, not at their ends."""
+    """Number of occurrences that are not the end of a document."""
     documents: int
-    """Documents that end in these tokens."""
+    """Number of documents that end among these tokens."""
 
 
 def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int) -> _Occurrences:
-    """Count a token in the first documents, all of which end in it."""
+    """Count the occurrences of a token in the first `_SAMPLE_TOKENS` tokens of a dataset.
+
+    Args:
+        dataset: The dataset, on this machine.
+        stream: Order of its tokens, if they are not in order in the .bin.
+        token: A token that all documents end in.
+    """
     stop = min(int(dataset.sequence_lengths.sum(dtype=np.int64)), _SAMPLE_TOKENS)
     if stream is None:
         size = dataset.dtype.itemsize

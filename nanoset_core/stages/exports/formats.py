@@ -1,10 +1,13 @@
-"""Formats whose file of tokens is that of the dataset, with small files next to it; and the list of
-all formats.
+"""Formats of exports that share the tokens of a dataset, and the list of all formats.
 
-Sources: datatrove 0.10.1 `pipeline/tokens/tokenizer.py` (TokenizedFile) and `utils/dataset.py`;
-    OLMo-core 3.0.0
-`data/utils.py` (write_document_indices, iter_document_indices) and `data/numpy_dataset.py`
-(get_dtype).
+The file of tokens of these formats has the bytes of the dataset's .bin, so that it can be a link.
+Small files next to it say where documents end.
+
+The layouts are those of these versions:
+
+- datatrove 0.10.1: `pipeline/tokens/tokenizer.py` (TokenizedFile) and `utils/dataset.py`.
+- OLMo-core 3.0.0: `data/utils.py` (write_document_indices, iter_document_indices) and
+  `data/numpy_dataset.py` (get_dtype).
 """
 
 from __future__ import annotations
@@ -24,34 +27,32 @@ from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
 
 
 class LinkedFormat(ExportFormat):
-    """A file that has the bytes of the dataset's tokens, so that it can be a link, and small files
-    next to it.
-    """
+    """A format whose file of tokens can be a link to that of the dataset."""
 
     endings: ClassVar[tuple[str, ...]]
-    """Of its files; that of the tokens is the first."""
+    """Endings of the files of an export; the first one is that of the tokens."""
 
     def files(self, name: str) -> list[str]:
-        """Return the names of its files, that of the tokens first."""
+        """Return the names of the files of an export, with the file of tokens first."""
         return [f"{name}{ending}" for ending in self.endings]
 
     @abstractmethod
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the small files.
+        """Write the small files of an export.
 
         Args:
             folder: Where to write them.
-            name: Of the export's files.
-            dataset: What the format knows of the dataset.
-            ends: Number of the token after the last one of each document with tokens, ascending, in
-                chunks.
+            name: Name of the export's files, without the ending.
+            dataset: Properties of the dataset.
+            ends: End of each document that has tokens: the number of the token after its last one.
+                Ascending, in chunks of shape (n_documents,).
         """
 
 
 class Datatrove(LinkedFormat):
-    """`.ds`, as datatrove's `DatatroveFileDataset` and nanotron's main read it."""
+    """The format `.ds`, which datatrove's `DatatroveFileDataset` and nanotron's main read."""
 
     name = "datatrove"
     reader = "datatrove"
@@ -67,18 +68,20 @@ class Datatrove(LinkedFormat):
             )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
-        """Return lines of Python by which datatrove opens an export."""
+        """Return lines of Python that open an export with datatrove."""
         size = np.dtype(facts["dtype"]).itemsize
+        arguments = f"{folder!r}, seq_len=2048, token_size={size}, return_positions=True"
         return (
             "from datatrove.utils.dataset import DatatroveFolderDataset\n"
-            f"DatatroveFolderDataset({folder!r}, seq_len=2048, token_size={size}, return_positions=True)"
+            f"DatatroveFolderDataset({arguments})"
         )
 
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the ends of documents as uint64, and the tokenizer's name with the number of
-        tokens.
+        """Write the index, with the ends of documents as uint64, and the metadata.
+
+        The metadata has the tokenizer's name with the bytes of a token, and the number of tokens.
         """
         with (folder / f"{name}.ds.index").open("wb") as file:
             for chunk in ends:
@@ -90,8 +93,9 @@ class Datatrove(LinkedFormat):
 
 
 def _metric(count: int) -> str:
-    """Return a count in three digits, as `humanize.metric(count, unit="T")` writes it in
-    datatrove's metadata.
+    """Return a count in three digits with a metric prefix: 12345 as "12.3 kT".
+
+    It is what `humanize.metric(count, unit="T")` returns, with which datatrove writes its metadata.
     """
     exponent = math.floor(math.log10(count))
     digits = round(count / 10 ** (exponent // 3 * 3), 2 - exponent % 3)
@@ -103,8 +107,9 @@ def _metric(count: int) -> str:
 
 
 class OlmoCore(LinkedFormat):
-    """`.npy` without a header, as OLMo-core's `NumpyDatasetConfig` reads it, and the documents as
-    `.csv.gz`.
+    """The format of OLMo-core's `NumpyDatasetConfig`.
+
+    It consists of a `.npy` without a header, and a `.csv.gz` of the documents.
     """
 
     name = "olmo-core"
@@ -126,11 +131,12 @@ class OlmoCore(LinkedFormat):
                 dataset,
                 f"{itemsize} bytes a token",
                 expected,
-                "tokenize with a preset that gives such tokens, or link the .bin yourself and name its type (dtype)",
+                "tokenize with a preset that gives such tokens, "
+                "or link the .bin yourself and name its type (dtype)",
             )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
-        """Return lines of Python by which OLMo-core opens an export."""
+        """Return lines of Python that open an export with OLMo-core."""
         path = f"{folder}/{name}.npy"
         return (
             "from olmo_core.data import NumpyFSLDatasetConfig, TokenizerConfig\n"
@@ -142,9 +148,7 @@ class OlmoCore(LinkedFormat):
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write a line for each document: the number of its first token, and of the one after its
-        last.
-        """
+        """Write a line for each document: its first token, and the token after its last one."""
         import pyarrow as pa
         import pyarrow.csv as csv
 
@@ -154,7 +158,7 @@ class OlmoCore(LinkedFormat):
         previous_end = 0
         with (
             (folder / f"{name}.csv.gz").open("wb") as file,
-            # no time: the same documents give the same bytes
+            # No time, so that the same documents give the same bytes.
             gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed,
             csv.CSVWriter(compressed, schema, write_options=options) as writer,
         ):
@@ -165,7 +169,7 @@ class OlmoCore(LinkedFormat):
 
 
 def _unsigned_bytes(vocab_size: int) -> int:
-    """Return the bytes of the smallest unsigned type for the ids of a vocabulary."""
+    """Return the size in bytes of the smallest unsigned type that holds all ids of a vocabulary."""
     for size in (1, 2, 4):
         if vocab_size <= 1 << 8 * size:
             return size
@@ -176,4 +180,4 @@ FORMATS: dict[str, LinkedFormat | SampledFormat] = {
     export_format.name: export_format
     for export_format in (Datatrove(), OlmoCore(), Mds(), LitData())
 }
-"""Name → format."""
+"""Name of each format → the format."""

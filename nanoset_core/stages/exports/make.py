@@ -1,4 +1,4 @@
-"""Make an export: the current dataset of a corpus or view as the files of another reader."""
+"""Make an export: write the current dataset of a corpus or view in the format of another reader."""
 
 from __future__ import annotations
 
@@ -32,14 +32,21 @@ from nanoset_core.stages.shards.options import framing
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
 
 VERSION = 1
+"""Version of the algorithm, which is part of every recipe."""
 STAGE = "exports"
+"""Folder of the exports within the outputs."""
 
 
 def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return the recipe of an export. The tokenizer's name is part of it only if a file of the
-    format contains it.
+    """Return the recipe of an export.
+
+    Args:
+        project: The project.
+        name: Name of the export.
+        parents: Name of each parent → its digest.
     """
     spec = project.config.exports[name]
+    # The tokenizer's name is part of the recipe only if a file of the format contains it.
     options: dict[str, Any] = {"format": spec.format}
     if spec.format == "datatrove":
         options["tokenizer_name"] = spec.tokenizer_name or project.config.tokenizer.path
@@ -49,7 +56,14 @@ def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
 
 
 def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> DatasetTraits:
-    """Return what the format of an export must know of its dataset."""
+    """Return the properties of an export's dataset that its format depends on.
+
+    Args:
+        project: The project.
+        name: Name of the export.
+        dtype: Dtype of the dataset's tokens.
+        tokens: Number of its tokens.
+    """
     config = project.config
     spec = config.exports[name]
     return DatasetTraits(
@@ -65,11 +79,11 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 
 @holding
 def make_export(project: Project, name: str) -> Manifest:
-    """Write the current dataset of an export's corpus or view in its format, and make it current.
+    """Write an export of the current dataset of its corpus or view, and make it current.
 
     Raises:
         MissingError: The dataset has not been built.
-        ConfigError: The reader could not read it.
+        ConfigError: The reader could not read the export.
     """
     spec = project.config.exports[name]
     dataset = current_dataset(project, spec.of)
@@ -97,6 +111,10 @@ def export_facts(
     """Return the facts that the manifests of all exports have.
 
     Args:
+        export_format: Format of the export.
+        dataset: Manifest of the dataset.
+        counts: Number of documents.
+        traits: Properties of the dataset.
         made_by: How the export got its tokens, such as `LINKED`.
     """
     return {
@@ -117,7 +135,15 @@ def sample_files(
     export_format: SampledFormat,
     traits: DatasetTraits,
 ) -> SampleFiles:
-    """Return the files of an export in samples, whose folder is `place`."""
+    """Return the files of an export that consists of samples.
+
+    Args:
+        project: The project.
+        dataset: Manifest of the dataset.
+        place: Folder of the export.
+        export_format: Format of the export.
+        traits: Properties of the dataset.
+    """
     access = project.outputs.access
     return SampleFiles(
         format=export_format,
@@ -130,7 +156,7 @@ def sample_files(
 
 @dataclass(frozen=True, slots=True)
 class _SampledExport:
-    """An export in a format of samples."""
+    """An export that consists of samples, for which the tokens are written again."""
 
     project: Project
     dataset: Manifest
@@ -139,7 +165,7 @@ class _SampledExport:
     traits: DatasetTraits
 
     def make(self) -> Manifest:
-        """Write the files that do not exist yet, and then the manifest."""
+        """Write the files that do not exist yet, and then the manifest; return the manifest."""
         project = self.project
         outputs = project.outputs
         if not project.rebuild:
@@ -159,7 +185,7 @@ class _SampledExport:
             stream, project.config.workers, project.executor, meter, rewrite=project.rebuild
         )
 
-        # index.json lists all files, and is written after them.
+        # index.json lists all files, so that it is written after them.
         index = files.index(made)
         write_atomic(place / INDEX, index)
         index_fact = FileFact(len(index), sha256_file(place / INDEX))
@@ -173,7 +199,7 @@ class _SampledExport:
 
 @dataclass(frozen=True, slots=True)
 class _LinkedExport:
-    """An export that shares the tokens of its dataset."""
+    """An export whose file of tokens has the bytes of the dataset's .bin."""
 
     project: Project
     dataset: Manifest
@@ -182,11 +208,15 @@ class _LinkedExport:
     traits: DatasetTraits
 
     def make(self) -> Manifest:
-        """Write the small files, and link, copy or write the tokens."""
+        """Write the small files, and link, copy or write the tokens; return the manifest."""
         return self.project.outputs.commit(self.recipe, self._write)
 
     def _write(self, folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        """Write the files of an export; return the facts, and the size and hash of token files."""
+        """Write the files of the export to a folder.
+
+        Returns:
+            (the facts; name → size and sha256 of the files of tokens)
+        """
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         counts = write_beside(self.format, folder, self.recipe.name, dataset, stream, self.traits)
@@ -194,8 +224,8 @@ class _LinkedExport:
             made_by, shared = self._share_tokens(folder)
             files: dict[str, str | FileFact] = {**shared}
         else:
-            # Sequences of a view may be anywhere in the .bin: their tokens are written in its
-            # order.
+            # The dataset is a view, whose sequences may be anywhere in the .bin. The export has
+            # their tokens in the order of the view, so it cannot share the .bin.
             made_by = WRITTEN
             blocks = Hashed(token_blocks(dataset, stream, self.recipe.name, self.project.listener))
             files = write_tokens(
@@ -205,14 +235,16 @@ class _LinkedExport:
 
     @property
     def _tokens_file(self) -> str:
+        """Name of the file of tokens."""
         return self.format.files(self.recipe.name)[0]
 
     def _share_tokens(self, folder: Path) -> tuple[str, Mapping[str, FileFact]]:
-        """Make the .bin of the dataset a file of the export; its tokens do not pass through this
-        process.
+        """Link or copy the .bin of the dataset into the export.
+
+        Within a bucket, the bucket copies it, so that tokens are not downloaded.
 
         Returns:
-            (how it was done; name → size and sha256 of the files)
+            (how it was done, such as `LINKED`; name → size and sha256 of the files)
         """
         name = self._tokens_file
         if self.project.outputs.access.has_copies:

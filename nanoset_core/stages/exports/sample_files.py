@@ -1,5 +1,7 @@
-"""Write a dataset in samples, file by file. Each file appears once it is complete, so that a killed
-call can resume.
+"""Write the files of an export that consists of samples, by any number of processes.
+
+Each file appears when it is complete. A call that was killed is resumed with the files that are
+missing.
 """
 
 from __future__ import annotations
@@ -24,34 +26,37 @@ from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import for_a_task
 
 _WINDOW_TOKENS = 1 << 23
-"""About how many tokens are fetched together from a bucket."""
+"""About this many tokens are fetched at once from a bucket."""
 
 
 class FileTask(NamedTuple):
-    """One file to be written."""
+    """A file to be written."""
 
     number: int
+    """Number of the file within the export."""
     stream: Stream
     """Where its tokens are in the .bin."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFiles:
-    """The files of one export, and what they are written from; it pickles."""
+    """The files of one export, and the tokens that they are written from. It can be pickled."""
 
     format: SampledFormat
     cut: Cut
+    """Which tokens are in which file."""
     source: FileAccess
+    """Access to the outputs, which have the dataset."""
     bin: Path
-    """The tokens of the dataset, below the folder of `source`."""
+    """The .bin of the dataset, below the folder of `source`."""
     target: Store
-    """The folder of the files."""
+    """The folder of the export."""
 
     def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
         """Yield a task for each file.
 
         Args:
-            stream: The order of the dataset's tokens if it is not that of the .bin.
+            stream: Order of the dataset's tokens, if they are not in order in the .bin.
         """
         for number in range(self.cut.files):
             start, stop = self.cut.span(number)
@@ -62,14 +67,14 @@ class SampleFiles:
             yield FileTask(number, Stream.of_ranges(starts, lengths))
 
     def write(self, task: FileTask) -> FileFact:
-        """Write one file; return its size and sha256."""
+        """Write a file, and return its size and sha256."""
         with for_a_task(self.source) as source:
             blocks = Hashed(self.blocks(task, source))
             self.target.put_parts(self.format.file(task.number), blocks)
         return FileFact(blocks.size, blocks.sha256)
 
     def complete(self, task: FileTask) -> FileFact:
-        """Write one file unless one of its size exists; return its size and sha256."""
+        """Write a file, unless it exists with the right size, and return its size and sha256."""
         size = self.format.size(self.cut, task.number)
         stored = self.target.stat(self.format.file(task.number))
         if stored is None or stored.size != size:
@@ -77,12 +82,15 @@ class SampleFiles:
         return FileFact(size, stored.sha256 or self.target.sha256_of(stored))
 
     def blocks(self, task: FileTask, source: FileAccess) -> Iterator[bytes]:
-        """Yield the bytes of one file; memory is bounded by a chunk."""
+        """Yield the bytes of a file, in chunks."""
         chunks = self._chunks(task.stream, source)
         return self.format.blocks(self.cut, task.number, chunks)
 
     def _chunks(self, stream: Stream, source: FileAccess) -> Iterator[Tokens]:
-        """Yield the tokens of a stream in chunks of complete samples."""
+        """Yield the tokens of a file in chunks of complete samples.
+
+        The last sample of the export may be shorter.
+        """
         file = _TokenFile(source, source.folder / source.name(self.bin), self.cut.dtype)
         samples_per_chunk = max(1, CHUNK_TOKENS // self.cut.length)
         step = samples_per_chunk * self.cut.length
@@ -102,14 +110,17 @@ class SampleFiles:
         *,
         rewrite: bool,
     ) -> list[FileFact]:
-        """Write all files; return their sizes and sha256, in order.
+        """Write all files.
 
         Args:
-            stream: As for `tasks`.
+            stream: Order of the dataset's tokens, if they are not in order in the .bin.
             workers: Number of processes.
-            executor: Writes them instead, if there is one.
-            meter: Reports the bytes.
-            rewrite: Whether files that exist are written again.
+            executor: Writes the files on other machines, if it is given.
+            meter: Reports the bytes that were written.
+            rewrite: Whether to rewrite files that exist.
+
+        Returns:
+            Size and sha256 of each file, in order.
         """
         work = self.write if rewrite else self.complete
         facts: dict[int, FileFact] = {}
@@ -119,12 +130,12 @@ class SampleFiles:
         return [facts[number] for number in sorted(facts)]
 
     def index(self, facts: Sequence[FileFact]) -> bytes:
-        """Return index.json, from the sha256 of each file."""
+        """Return the contents of index.json, given the facts of all files."""
         return self.format.index(self.cut, [str(fact.sha256) for fact in facts])
 
 
 class _TokenFile:
-    """A .bin, opened for one pass."""
+    """A .bin that is opened to read tokens in order, in windows."""
 
     def __init__(self, access: FileAccess, path: Path, dtype: np.dtype) -> None:
         self.dtype = dtype
@@ -134,8 +145,9 @@ class _TokenFile:
         )
 
     def fetch(self, stream: Stream, start: int, stop: int) -> None:
-        """Fetch the tokens [start, stop) of a stream together, if they are in a store; earlier ones
-        may be dropped.
+        """Fetch the tokens [start, stop) of a stream at once, if they are in a store.
+
+        Tokens that were fetched earlier may be dropped.
         """
         self._file.trim()
         starts, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
@@ -143,8 +155,8 @@ class _TokenFile:
         self._file.fetch(starts * size, (starts + lengths) * size)
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return all tokens; see `TokenFile`."""
+        """Return all tokens of the file; see `TokenFile`."""
         if isinstance(self._file.buffer, mmap.mmap):
-            # pages that were read would count as memory of this process
+            # Release the pages that were read, which would count as memory of this process.
             self._file.buffer.madvise(mmap.MADV_DONTNEED)
         return self._tokens

@@ -1,23 +1,28 @@
-"""Formats of samples: MosaicML's MDS, and the chunks that litdata's `TokensLoader` reads.
+"""Formats of exports that consist of samples: MosaicML's MDS, and chunks of litdata.
 
-They have a layout of their own, so that the tokens are written once more: all documents in
-sequence, in files of up to 64 MiB that index.json lists.
+A sample is a fixed number of tokens. All documents are concatenated, and cut into samples. Samples
+are written to files of up to 64 MiB, which index.json lists. These formats have headers between the
+tokens, so that they cannot share the file of a dataset.
 
-```
-shard.00000.mds    offset        size        content
-                   0             4           uint32  n, number of samples
-                   4             4 (n + 1)   uint32  first byte of each sample, and the end of the file
-                   8 + 4 n       c           settings as JSON
-                   8 + 4 n + c   rest        samples: uint32 bytes of the array that follows; its shape; its tokens
+A file of MDS, with n samples and c bytes of settings. All numbers are uint32:
 
-chunk-0-0.bin      0             12          uint32  1 item, its first byte (12), the end of the file
-                   12            rest        tokens
-```
+    shard.00000.mds    offset        size        content
+                       0             4           n
+                       4             4 (n + 1)   first byte of each sample, and the end of the file
+                       8 + 4 n       c           settings as JSON
+                       8 + 4 n + c   rest        samples: bytes that follow, shape, tokens
 
-Sources: mosaicml-streaming 0.13.0 `base/format/mds/writer.py` (MDSWriter) and `encodings.py`
-    (NDArray); litdata 0.2.76
-`streaming/writer.py` (BinaryWriter._create_chunk), `streaming/item_loader.py` (TokensLoader),
-`constants.py`.
+A chunk for litdata's `TokensLoader`, which is one item:
+
+    chunk-0-0.bin      offset        size        content
+                       0             12          1 (items), 12 (its first byte), the end of the file
+                       12            rest        tokens
+
+The layouts are those of these versions:
+
+- mosaicml-streaming 0.13.0: `base/format/mds/writer.py` (MDSWriter) and `encodings.py` (NDArray).
+- litdata 0.2.76: `streaming/writer.py` (BinaryWriter._create_chunk), `streaming/item_loader.py`
+  (TokensLoader) and `constants.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +41,9 @@ from numpy.typing import NDArray
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 
 INDEX = "index.json"
+"""Name of the list of files."""
 FILE_BYTES = 1 << 26
-"""Size of a file at most, as MDSWriter has it; a single longer sample makes a larger file."""
+"""Greatest size of a file, as in MDSWriter. Only a file of a single long sample is larger."""
 _LITDATA_HEADER_BYTES = 12
 
 
@@ -47,12 +53,13 @@ class Cut:
 
     dtype: np.dtype
     tokens: int
-    """Tokens of all files."""
+    """Number of tokens in all files."""
     length: int
-    """Tokens of a sample; the last one may be shorter."""
+    """Number of tokens in a sample; the last sample may have fewer."""
     per_file: int
-    """Tokens of each file except the last."""
+    """Number of tokens in each file except the last one."""
     files: int
+    """Number of files."""
 
     def span(self, number: int) -> tuple[int, int]:
         """Return the tokens [start, stop) of a file."""
@@ -61,19 +68,19 @@ class Cut:
         return start, self.tokens if is_last else start + self.per_file
 
     def tokens_in(self, number: int) -> int:
-        """Return how many tokens a file has."""
+        """Return the number of tokens in a file."""
         start, stop = self.span(number)
         return stop - start
 
 
 class SampledFormat(ExportFormat):
-    """Files of samples, and index.json."""
+    """A format that consists of files of samples, and index.json."""
 
     needs_end = False
     pattern: ClassVar[re.Pattern[str]]
-    """Of the names of its files."""
+    """Pattern of the names of the files of samples."""
     drops_rest: ClassVar[bool]
-    """Whether the reader skips the tokens after the last complete sample."""
+    """Whether the reader skips the tokens after the last complete sample of the export."""
 
     @abstractmethod
     def file(self, number: int) -> str:
@@ -81,40 +88,39 @@ class SampledFormat(ExportFormat):
 
     @abstractmethod
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Return which tokens go to which file.
+        """Decide which tokens are written to which file.
 
         Raises:
-            ConfigError: The length of samples is not set, or there are fewer tokens than the reader
-                needs.
+            ConfigError: The length of samples is not set, or the reader needs more tokens.
         """
 
     @abstractmethod
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the bytes in front of the samples of a file of so many tokens."""
+        """Return the bytes before the samples of a file with this number of tokens."""
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the bytes in front of a sample of so many tokens."""
+        """Return the bytes before a sample with this number of tokens."""
         return b""
 
     @abstractmethod
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
-        """Return index.json.
+        """Return the contents of index.json.
 
         Args:
             cut: Which tokens are in which file.
-            sha256s: Of each file.
+            sha256s: The sha256 of each file.
         """
 
     def is_file(self, name: str) -> bool:
-        """Return whether an export may have a file of this name."""
+        """Return whether a name is that of a file of an export in this format."""
         return name == INDEX or self.pattern.fullmatch(name) is not None
 
     def names(self, cut: Cut) -> list[str]:
-        """Return the names of all files, index.json last."""
+        """Return the names of all files, with index.json last."""
         return [*map(self.file, range(cut.files)), INDEX]
 
     def size(self, cut: Cut, number: int) -> int:
-        """Return the bytes of a file."""
+        """Return the size of a file in bytes."""
         tokens = cut.tokens_in(number)
         n_complete, rest = divmod(tokens, cut.length)
         size = len(self.file_header(cut, tokens)) + tokens * cut.dtype.itemsize
@@ -130,7 +136,7 @@ class SampledFormat(ExportFormat):
 
         Args:
             cut: Which tokens are in which file.
-            number: Of the file.
+            number: Number of the file.
             chunks: The tokens of the file. Each chunk except the last consists of complete samples.
         """
         yield self.file_header(cut, cut.tokens_in(number))
@@ -145,7 +151,7 @@ class SampledFormat(ExportFormat):
                 yield _with_header(self.sample_header(cut.dtype, len(rest)), rest[None])
 
     def facts(self, cut: Cut) -> dict[str, int]:
-        """Return the length and number of samples, and how many tokens the reader skips."""
+        """Return the length and number of samples, and of tokens that the reader skips."""
         n_complete, rest = divmod(cut.tokens, cut.length)
         facts = {"sequence_length": cut.length, "samples": n_complete, "dropped": 0}
         if self.drops_rest:
@@ -180,7 +186,12 @@ class SampledFormat(ExportFormat):
 
 
 def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
-    """Return samples, shape (n_samples, length), each after the same header."""
+    """Return the bytes of samples, each after the same header.
+
+    Args:
+        header: Bytes before each sample.
+        samples: Shape (n_samples, length).
+    """
     if not header:
         return samples.tobytes()
     # (n_samples, bytes of header and sample)
@@ -191,10 +202,9 @@ def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
 
 
 class Mds(SampledFormat):
-    """MosaicML's MDS with the column `tokens`, an array, as LLM Foundry's StreamingTextDataset
-    reads it.
+    """MosaicML's MDS with a column `tokens`, as LLM Foundry's StreamingTextDataset reads it.
 
-    The bytes are those of `MDSWriter(columns={"tokens": "ndarray:<type>"})`.
+    The bytes are those that `MDSWriter(columns={"tokens": "ndarray:<type>"})` writes.
     """
 
     name = "mds"
@@ -206,8 +216,9 @@ class Mds(SampledFormat):
         return f"shard.{number:05}.mds"
 
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Return the cut of MDSWriter, which adds samples to a file as long as it has at most
-        FILE_BYTES.
+        """Decide which tokens are written to which file, as MDSWriter does.
+
+        It adds samples to a file until the next one would make it larger than FILE_BYTES.
         """
         length = self._length(dataset)
         room = FILE_BYTES - 8 - len(_settings_json(dataset.dtype))
@@ -227,16 +238,17 @@ class Mds(SampledFormat):
         return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
 
     def _sample_bytes(self, dtype: np.dtype, length: int) -> int:
-        """Return the bytes that a sample adds to a file, including its offset."""
+        """Return the size of a sample in a file, including its offset in the file header."""
         return 4 + len(self.sample_header(dtype, length)) + length * dtype.itemsize
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the number of samples, where each starts, and the settings."""
+        """Return the number of samples, the offset of each one, and the settings."""
         settings = _settings_json(cut.dtype)
         samples = -(-tokens // cut.length)
         last_length = tokens - (samples - 1) * cut.length
 
-        # (samples + 1,) where the first sample starts, and then the bytes of each
+        # (n_samples + 1,) the offset of the first sample, and then the size of each one. Their
+        # running sums are the offsets of all samples, and the end of the file.
         steps = np.full(samples + 1, self._sample_bytes(cut.dtype, cut.length) - 4)
         steps[0] = 4 * (samples + 2) + len(settings)
         steps[-1] = self._sample_bytes(cut.dtype, last_length) - 4
@@ -244,8 +256,10 @@ class Mds(SampledFormat):
         return header.astype("<u4").tobytes() + settings
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the sample's size in bytes, and the shape of its array, in the narrowest type that
-        holds it.
+        """Return the size of a sample in bytes, and the shape of its array.
+
+        The shape is encoded as by `NDArray`: a byte with the number of dimensions and a code for
+        the type, and the length in this type, which is the smallest that holds it.
         """
         if length < 1 << 8:
             code = 0
@@ -276,12 +290,13 @@ class Mds(SampledFormat):
         place = f"remote={folder!r}, local=…" if "://" in folder else f"local={folder!r}"
         return (
             "from streaming import StreamingDataset\n"
-            f"StreamingDataset({place}, batch_size=8)[0]['tokens']  # {facts['sequence_length']:,} of them"
+            f"StreamingDataset({place}, batch_size=8)[0]['tokens']"
+            f"  # {facts['sequence_length']:,} of them"
         )
 
 
 def _settings(dtype: np.dtype) -> dict[str, Any]:
-    """Return what MDSWriter writes to each file, and to index.json for each file."""
+    """Return the settings that MDSWriter writes to each file, and to index.json for each file."""
     return {
         "version": 2,
         "format": "mds",
@@ -299,28 +314,30 @@ def _settings_json(dtype: np.dtype) -> bytes:
 
 
 class LitData(SampledFormat):
-    """litdata's chunks for `TokensLoader(block_size=…)`; each is one item."""
+    """litdata's chunks, as `TokensLoader(block_size=…)` reads them; each chunk is one item."""
 
     name = "litdata"
     reader = "litdata"
     drops_rest = True
     pattern = re.compile(r"chunk-0-\d+\.bin")
     _dtypes = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    """By the number that index.json has for each."""
+    """Names of the dtypes, in the order of litdata's numbers for them."""
 
     def file(self, number: int) -> str:
         return f"chunk-0-{number}.bin"
 
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Return a cut into complete samples: of each chunk, the reader skips what is after the
-        last of them.
+        """Decide which tokens are written to which file.
+
+        All chunks except the last one have complete samples only, since the reader skips the tokens
+        after the last complete sample of a chunk.
         """
         length = self._length(dataset)
         if dataset.tokens < length:
             raise self.refused(
                 dataset,
                 f"{dataset.tokens:,} tokens",
-                f"{length:,}, those of one sample",
+                f"at least {length:,}, for one sample",
                 "set a smaller sequence_length",
             )
         room = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize  # tokens
@@ -330,7 +347,7 @@ class LitData(SampledFormat):
         return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the number of items, 1, where it starts, and where it ends."""
+        """Return the number of items, which is 1, the offset of the item, and its end."""
         stop = _LITDATA_HEADER_BYTES + tokens * cut.dtype.itemsize
         return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
@@ -362,5 +379,6 @@ class LitData(SampledFormat):
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         return (
             "from litdata import StreamingDataset, TokensLoader\n"
-            f"StreamingDataset({folder!r}, item_loader=TokensLoader(block_size={facts['sequence_length']}))"
+            f"StreamingDataset({folder!r}, "
+            f"item_loader=TokensLoader(block_size={facts['sequence_length']}))"
         )

@@ -40,7 +40,7 @@ class ExportSpec:
 
 
 def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[ConfigError]:
-    """Yield an error for each rule that an export breaks."""
+    """Yield an error for each mistake in the section `exports`."""
     for name, spec in exports.items():
         where = f"{file}: exports.{name}"
         yield from raised(check_asset_name, name, where)
@@ -62,11 +62,11 @@ def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[Con
 
 
 def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
-    """Return which exports the trainer of a nanoset reads; {} for a trainer that reads .bin files.
+    """Return the exports that the trainer of a nanoset reads.
 
     Returns:
-        Corpus or view of the nanoset → the first export of format datatrove that it has, or None if
-        it has none.
+        Corpus or view of the nanoset → its first export with format datatrove, or None if there is
+        none. Empty for a trainer that reads .bin files rather than exports.
     """
     if not get_preset(nanoset.preset).windows:
         return {}
@@ -80,8 +80,9 @@ def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dic
 def reader_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], exports: Mapping[str, ExportSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset whose trainer would read exports that are not set, or of
-    several tokenizers.
+    """Yield an error for each nanoset whose trainer cannot read its exports.
+
+    Each corpus needs an export, and all exports must name the same tokenizer.
     """
     for name, nanoset in nanosets.items():
         where = f"{file}: nanosets.{name}"
@@ -91,10 +92,14 @@ def reader_errors(
                 tokenizer_names.add(str(exports[export].tokenizer_name))
                 continue
             yield ConfigError(
-                "the trainer reads .ds files, and there is no export of this corpus or view with format datatrove",
+                "the trainer reads .ds files, "
+                "and there is no export of this corpus or view with format datatrove",
                 where=where,
                 found=f"preset {nanoset.preset}, {corpus}",
-                remedy=f"add to exports: `{corpus}-ds: {{of: {corpus}, format: datatrove, tokenizer_name: …}}`",
+                remedy=(
+                    f"add to exports: `{corpus}-ds: "
+                    f"{{of: {corpus}, format: datatrove, tokenizer_name: …}}`"
+                ),
             )
         if len(tokenizer_names) > 1:
             yield ConfigError(

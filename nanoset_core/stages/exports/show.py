@@ -1,4 +1,4 @@
-"""What people are shown of an export: its counts, its format, and where its tokens come from."""
+"""Summarise an export for `nanoset status` and the UI."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def export_summary(manifest: Manifest) -> Summary:
-    """Return the figures of an export."""
+    """Return the counts and size of an export, its format, and how it got its tokens."""
     facts = manifest.facts
     figures = counted(manifest, "documents", "tokens")
     if facts["made_by"] not in (WRITTEN, JOINED):
-        # The tokens are a link to those of the dataset, or share its blocks, and take no room of
-        # their own.
+        # The tokens are a link to those of the dataset, or share its blocks on the disk, so they
+        # take no additional space.
         figures["bytes"] -= facts["tokens"] * np.dtype(facts["dtype"]).itemsize
     return Summary(figures, {"format": facts["format"], "tokens by": facts["made_by"]})

@@ -1,6 +1,4 @@
-"""The stage `exports`: the dataset of a corpus or view → files of another reader, over the same
-tokens.
-"""
+"""The stage `exports`: the dataset of a corpus or view in the format of another reader."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ class ExportStage(Planned, Resumable, Estimated):
         return make_export(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the tokens, unless the export is a link to those of a corpus."""
+        """Return the size of the tokens, or 0 if the export can be a link to those of a corpus."""
         config = project.config
         spec = config.exports[key.subject]
         if spec.format not in IN_SAMPLES and spec.of not in config.views:
@@ -81,7 +79,7 @@ class ExportStage(Planned, Resumable, Estimated):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # here, since checks import the list of stages
+        # Imported here, since the checks import the list of stages.
         from nanoset_core.stages.exports.verify import verify_export
 
         return verify_export(project, self, key, deep=deep)
@@ -89,7 +87,7 @@ class ExportStage(Planned, Resumable, Estimated):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the reader could not read the dataset, as far as the settings determine it."""
+        """Return why the reader could not read the dataset, or None if the settings allow it."""
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         try:
             FORMATS[wanted.options["format"]].check(traits)
@@ -101,8 +99,9 @@ class ExportStage(Planned, Resumable, Estimated):
         return export_summary(manifest)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an export whose tokens are written before its manifest: in a bucket,
-        or in samples.
+        """Return the files of an unfinished export, or None if the files are not an export.
+
+        Files appear before the manifest if the outputs are in a bucket, and in formats of samples.
         """
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:

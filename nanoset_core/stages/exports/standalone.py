@@ -1,4 +1,4 @@
-"""`nanoset export`: one .bin/.idx pair in the format of another reader, without a project."""
+"""Export a .bin/.idx pair to the format of another reader, without a project: `nanoset export`."""
 
 from __future__ import annotations
 
@@ -52,26 +52,29 @@ class ExportOptions:
     """Settings of one call."""
 
     format: str
-    """One of FORMATS."""
+    """Name of the format, one of `FORMATS`."""
     name: str | None = None
     """Name of the files; by default that of the pair."""
     tokenizer: TokenizerPath | None = None
-    """Its vocabulary is compared with the type of tokens, for a reader that derives one from the
-    other; by default it is not."""
+    """File of the tokenizer, which is used to check the tokens.
+
+    Ids must be in its vocabulary, documents must end in one of its special tokens, and tokens must
+    have the size that a reader derives from its vocabulary. Without it, only the ends are checked.
+    """
     tokenizer_name: str | None = None
-    """What the files call the tokenizer."""
+    """Name of the tokenizer in the files."""
     sequence_length: int | None = None
-    """Tokens of a sample, for the formats of samples."""
+    """Tokens in a sample, for formats that consist of samples."""
 
 
 class Exported(NamedTuple):
-    """What one call wrote, or had written before."""
+    """The result of a call."""
 
     facts: Mapping[str, Any]
     """Counts, and how the export got its tokens."""
     files: list[Location]
     is_new: bool
-    """Whether this call wrote them."""
+    """Whether this call wrote the files, rather than an earlier one."""
 
 
 def export_pair(
@@ -82,12 +85,18 @@ def export_pair(
     *,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a .bin/.idx pair to a folder in the format of another reader, unless it was made from
-    the same pair before.
+    """Export a .bin/.idx pair to a folder, unless the same export exists already.
 
-    Tokens are linked if the disk can do that, or copied; within a bucket, the bucket copies them.
-    Those of a view, whose sequences may be anywhere in the .bin, and those of a format of samples
-    are written in their order.
+    The tokens are linked if the disk allows it, or copied; within a bucket, the bucket copies them.
+    They are written again if the format consists of samples, or if the pair is a view, whose
+    sequences may be anywhere in the .bin.
+
+    Args:
+        prefix: Path of the pair without an ending.
+        folder: Where the files go.
+        options: Format and settings.
+        listener: Receives the progress.
+        overwrite: Whether files that were made from something else may be replaced.
 
     Raises:
         ConfigError: The reader cannot read tokens of this type, or finds documents by end tokens
@@ -122,7 +131,7 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def output(self, files: list[Location]) -> RecordedOutput:
-        """Return the files of the export, with everything that decides their bytes.
+        """Return the files of the export, with a record of everything that decides their bytes.
 
         Raises:
             ConfigError: A file of the pair would be overwritten.
@@ -144,7 +153,7 @@ class _Pair:
         )
 
     def traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
-        """Return what the format must know of the pair."""
+        """Return the properties of the pair that the format depends on."""
         return DatasetTraits(
             where=dataset.prefix,
             dtype=dataset.dtype,
@@ -155,17 +164,18 @@ class _Pair:
         )
 
     def check_ids(self, dataset: MMapIndexedDataset, stream: Stream | None) -> None:
-        """Check that all tokens are in the vocabulary, unless they are in a bucket and do not pass
-        through here.
+        """Check that all tokens are in the vocabulary, if the tokenizer is known.
+
+        Tokens in a bucket are not checked, since that would download them.
 
         Raises:
-            InputError: One is not.
+            InputError: A token is not in the vocabulary.
         """
         if self.tokenizer is not None and dataset.is_here:
             check_all_ids(dataset, stream, self.tokenizer.max_id)
 
     def end_ids(self) -> frozenset[int]:
-        """Return the special tokens of the tokenizer; none without one, or if its files name none."""
+        """Return the ids of the tokenizer's special tokens, or an empty set if it is not known."""
         if self.options.tokenizer is None:
             return frozenset()
         return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
@@ -212,8 +222,9 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 
 
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in samples. Each file is written in its place, except those that a killed call
-    has written.
+    """Export a pair in a format that consists of samples.
+
+    Each file is written to its final place. If an earlier call was killed, its files are kept.
     """
     dataset = MMapIndexedDataset(str(pair.prefix))
     stream = stream_of(dataset)
@@ -243,7 +254,7 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
 
 @dataclass(slots=True)
 class _SampleWriter:
-    """Writes the files of a format of samples one after another, index.json last."""
+    """Writes the files of samples in sequence, and then index.json."""
 
     samples: SampleFiles
     folder: Location
@@ -252,7 +263,10 @@ class _SampleWriter:
     written: list[FileFact] = field(default_factory=list)
 
     def writes(self) -> dict[str, Callable[[], Mapping[str, Any]]]:
-        """Return file → a function that writes it, in the order in which they are to be called."""
+        """Return a function to write each file, by its name, in the order in which to call them.
+
+        Each function returns what the record says about its file.
+        """
         writes: dict[str, Callable[[], Mapping[str, Any]]] = {}
         for task in self.samples.tasks(self.stream):
             writes[self.samples.format.file(task.number)] = partial(self._write, task)
@@ -271,8 +285,10 @@ class _SampleWriter:
 
 
 def _remove_other_files(output: RecordedOutput) -> None:
-    """Remove the files of another export, unless a call with the same settings was killed while it
-    wrote them.
+    """Remove the files of an earlier export, which would be taken for files of this one.
+
+    They are kept if they are unfinished and have the same settings, because then this call resumes
+    the earlier one.
     """
     record = read_record(output.record) or {}
     is_complete = "files" in record
@@ -285,7 +301,13 @@ def _remove_other_files(output: RecordedOutput) -> None:
 
 
 def _share(source: Location, target: Location, draft: Draft) -> str:
-    """Make the tokens of a pair a file of the output; return how."""
+    """Link or copy the tokens of a pair to the output, and return how it was done.
+
+    Args:
+        source: The .bin of the pair.
+        target: The file of the export.
+        draft: The unfinished output.
+    """
     if isinstance(source, Path):
         made_by = put_tokens(source, draft.folder / target.name)
         return made_by if isinstance(target, Path) else COPIED
@@ -298,15 +320,13 @@ def _share(source: Location, target: Location, draft: Draft) -> str:
 
 
 def _join(source: RemoteFolder, target: RemoteFolder) -> Mapping[str, Any]:
-    """Let a bucket copy an object."""
+    """Copy an object within a bucket, and return what the record says about the copy."""
     target.store.compose(target.path, [_stored(source)])
     return _noted(target)
 
 
 def _noted(file: Location) -> Mapping[str, Any]:
-    """Return what the record says about a file that was put in its place: its size, and a mark of
-    this version.
-    """
+    """Return what the record says about a finished file: its size, and a mark of this version."""
     stored = _stored(file)
     if isinstance(file, Path):
         return {"bytes": stored.size, "mtime_ns": stored.written_ns}
@@ -314,15 +334,16 @@ def _noted(file: Location) -> Mapping[str, Any]:
 
 
 def _stored(file: Location) -> Stored:
-    """Return a file as its store has it.
+    """Return the entry of a file in its store.
 
     Raises:
-        MissingError: It does not exist.
+        MissingError: The file does not exist.
     """
-    store, name = (
-        (LocalStore(file.parent), file.name) if isinstance(file, Path) else (file.store, file.path)
-    )
-    stored = store.stat(name)
+    stored: Stored | None
+    if isinstance(file, Path):
+        stored = LocalStore(file.parent).stat(file.name)
+    else:
+        stored = file.store.stat(file.path)
     if stored is None:
         raise MissingError(
             "no such object", where=file, remedy="run again once no other call writes it"

@@ -1,4 +1,4 @@
-"""Verify an export: its files hold the tokens and documents of its dataset."""
+"""Verify that the files of an export have the tokens and documents of its dataset."""
 
 from __future__ import annotations
 
@@ -27,15 +27,24 @@ from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.atomic import sha256_file
 
 _READ_TOKENS = 1 << 20
+"""Number of tokens that are compared at once."""
 
 
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of an export.
 
-    Its files exist and have their size, with `deep` also their sha256. Documents end where they do
-    in the dataset; of a format of samples, index.json is that of samples of the dataset's tokens.
-    With `deep`, all tokens are compared with the dataset's. If the reader finds documents by end
-    tokens, those within documents are counted, too, since it splits a document there.
+    All files must exist with their recorded size; with `deep`, also with their recorded sha256. The
+    ends of documents are compared with those of the dataset. For a format of samples, index.json is
+    compared with what the dataset's tokens give.
+
+    With `deep`, all tokens are compared with those of the dataset. End tokens inside documents are
+    counted, since a reader that looks for end tokens would split a document there.
+
+    Args:
+        project: The project.
+        stage: The stage of exports.
+        key: The export.
+        deep: Whether to read all tokens.
     """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
@@ -54,6 +63,7 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
 
 
 def _remedy(manifest: Manifest) -> str:
+    """Return what to do about a wrong export, for messages."""
     return f"delete {manifest.url()}, and {BUILD}"
 
 
@@ -65,7 +75,11 @@ def _check_linked(
     dataset: MMapIndexedDataset,
     deep: bool,
 ) -> None:
-    """Write the small files again, and compare them; with `deep`, compare the tokens, too."""
+    """Check an export that shares its tokens.
+
+    The small files are written again to a temporary folder, and compared with those of the export.
+    With `deep`, the tokens are compared, too.
+    """
     traits = traits_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
     tokens_file, *small_files = export_format.files(manifest.name)
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
@@ -92,15 +106,17 @@ def _check_samples(
     source: Source,
     deep: bool,
 ) -> None:
-    """Compare files and index.json with what the dataset's tokens give; with `deep`, compare each
-    byte.
+    """Check an export that consists of samples.
+
+    The sizes of the files, and index.json, are compared with what the dataset gives. With `deep`,
+    all bytes are compared.
     """
     n_tokens = int(source.dataset.sequence_lengths.sum(dtype=np.int64))
     traits = traits_of(project, manifest.name, source.dataset.dtype, n_tokens)
     traits = replace(traits, sequence_length=manifest.facts["sequence_length"])
     samples = sample_files(project, source.manifest, manifest.folder, export_format, traits)
 
-    # Names and sizes of the files.
+    # Compare the names and sizes of the files.
     names = [export_format.file(number) for number in range(samples.cut.files)]
     expected = {name: export_format.size(samples.cut, number) for number, name in enumerate(names)}
     stored = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
@@ -131,8 +147,13 @@ def _check_samples(
 
 
 def _check_file(report: Report, samples: SampleFiles, task: FileTask, remedy: str) -> bool:
-    """Compare the bytes of one file with those that the dataset gives; return whether they are
-    equal.
+    """Compare a file with the bytes that the dataset gives, and return whether they are equal.
+
+    Args:
+        report: Gets an error if they differ.
+        samples: The files of the export.
+        task: The file, and where its tokens are in the dataset.
+        remedy: What to do about it.
     """
     name = samples.format.file(task.number)
     start = 0
@@ -159,7 +180,7 @@ def _check_tokens(
     tokens_file: str,
     dataset: MMapIndexedDataset,
 ) -> None:
-    """Compare all tokens with the dataset's, and warn of end tokens within documents."""
+    """Compare all tokens with those of the dataset, and warn of end tokens inside documents."""
     end = framing(project).after[-1]
     store, name = manifest.access.stored_at(manifest.folder / tokens_file)
     dataset_store, prefix = dataset.stored()
@@ -185,7 +206,8 @@ def _check_tokens(
     n_inside = n_ends - manifest.facts["documents"]
     if n_inside > 0:
         report.warn(
-            f"{n_inside:,} end tokens are inside documents: a reader that looks for end tokens splits these documents",
+            f"{n_inside:,} end tokens are inside documents: "
+            "a reader that looks for end tokens splits these documents",
             manifest.url(tokens_file),
             None,
             "one behind each document",

@@ -1,5 +1,7 @@
-"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, or
-in its order.
+"""Write the files of an export that shares the tokens of its dataset.
+
+The tokens are linked or copied without a change. Only those of a view, which may be anywhere in the
+.bin, are written again in the order of the view.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from nanoset_core.stages.exports.formats import LinkedFormat
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
 
-# How an export got its tokens; a fact of its manifest. A copy shares its blocks if the file system
-# can do that.
+# How an export got its tokens, which its manifest records. A copy shares its blocks with the
+# original if the file system can do that.
 LINKED = "hard link"
 COPIED = "copy"
 JOINED = "copy within the bucket"
@@ -30,15 +32,16 @@ WRITTEN = "written in order"
 
 
 class ExportCounts(NamedTuple):
-    """Documents of an export. The names of the fields are facts."""
+    """Numbers of documents, with the names that manifests use."""
 
     documents: int
+    """Documents in the export."""
     left_out: int
-    """Documents without tokens, which the readers of exports cannot have."""
+    """Documents without tokens, which the formats of exports cannot express."""
 
 
 def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> ExportCounts:
-    """Return how many documents have tokens, and how many have none."""
+    """Count the documents with tokens, and those without."""
     documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
     return ExportCounts(documents, len(dataset.document_indices) - 1 - documents)
 
@@ -51,8 +54,17 @@ def write_beside(
     stream: Stream | None,
     traits: DatasetTraits,
 ) -> ExportCounts:
-    """Write the small files of a format to a folder. Memory is bounded by a chunk; of a view, 16
-    bytes a sequence.
+    """Write the small files of an export, which say where documents end.
+
+    Memory is bounded, except for a view: there it takes 16 bytes a sequence.
+
+    Args:
+        export_format: Format of the export.
+        folder: Where to write them.
+        name: Name of the export's files, without the ending.
+        dataset: The dataset.
+        stream: Order of its tokens, if they are not in order in the .bin.
+        traits: Properties of the dataset.
     """
     ends = _DocumentEnds(dataset, stream)
     export_format.write_beside(folder, name, traits, ends.chunks())
@@ -61,7 +73,7 @@ def write_beside(
 
 @dataclass(slots=True)
 class _DocumentEnds:
-    """Where documents end, counted while they are written."""
+    """Yields where documents end, and counts the documents meanwhile."""
 
     dataset: MMapIndexedDataset
     stream: Stream | None
@@ -75,9 +87,7 @@ class _DocumentEnds:
 
 
 def put_tokens(source: Path, target: Path) -> str:
-    """Make a file with the bytes of another one, by a hard link or, if that is refused, a copy;
-    return which.
-    """
+    """Make a hard link to a file, or a copy if links are refused; return which it is."""
     try:
         os.link(source.resolve(), target)
     except OSError:
@@ -92,7 +102,7 @@ def put_tokens(source: Path, target: Path) -> str:
 def token_blocks(
     dataset: MMapIndexedDataset, stream: Stream, name: str, listener: ProgressCallback = silent
 ) -> Iterator[bytes]:
-    """Yield the tokens of a view in its order, in chunks."""
+    """Yield the bytes of a view's tokens in the order of the view, in chunks."""
     meter = Meter(listener, "export", name, stream.tokens * dataset.dtype.itemsize)
     for _, tokens in stream_tokens(dataset, stream, 0, stream.tokens):
         block = tokens.tobytes()

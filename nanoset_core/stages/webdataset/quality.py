@@ -195,7 +195,7 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
     if count < 2:
         return _Correlation(0.0, 1.0)
 
-    # Contexts are ordered by their keys. So the order within the sample follows from its keys alone.
+    # Contexts are ordered by their keys, so the order of the sample follows from its keys alone.
     numbers = np.arange(count) * total // count
     keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
     sample_ranks = np.argsort(np.argsort(keys))
@@ -208,7 +208,7 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
 
 
 def _expected_touching(source: SourceContexts) -> float:
-    """Return the number of ordered pairs of contexts of a source whose rows are equal or neighbours."""
+    """Return how many ordered pairs of a source's contexts have equal or neighbouring rows."""
     rows = source.rows
     if not rows:
         return 0.0

@@ -52,9 +52,9 @@ class TokenSource:
     count: int
     """Number of tokens."""
     access: FileAccess | None = None
-    """The store in which the file stays; blocks of it are fetched when needed. None: it is local."""
+    """Access to the store of the file, whose blocks are fetched when needed. None: it is local."""
     idx: Path | None = None
-    """The .idx of a view, whose sequences may be in any order in the file, and not all of it.
+    """The .idx of a view, whose sequences are parts of the file in any order.
 
     None: the source is the whole file.
     """

@@ -236,7 +236,7 @@ class WebdatasetStage(Resumable):
 
         They remain if a build is killed after another one has completed its webdataset.
         """
-        # A webdataset that has a manifest is complete, so unfinished files next to it are not needed.
+        # A webdataset that has a manifest is complete, and needs no unfinished files.
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
             if not folder.is_symlink():

@@ -39,12 +39,12 @@ ROWS = ".rows"
 _PART = re.compile(rf"{re.escape(UNFINISHED)}([1-9]\d*)-from-(\d+)")
 """Name of a part's object: contexts of a full part, and the first context of this one.
 
-It begins like the names of unfinished files, so that parts count as such.
+It begins like the names of unfinished files: a part is removed with them.
 """
 _READS_AT_ONCE = 4
 """Requests for ranges of parts that are sent at the same time."""
 _MAX_SWEEPS = 3
-"""Up to this many sweeps over the tokens are cheaper than to store their rows and read them back."""
+"""Up to this many sweeps over the tokens are cheaper than storing their rows and reading these."""
 _SENDING_BYTES = 5 * MULTIPART_BYTES
 """Memory that an object takes while it is sent."""
 

@@ -28,8 +28,8 @@ _JSON_GZ_BYTES = 2.0
 """Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
 
 Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
-"""A function `fill(start, stop, out)` that writes the tokens of the rows [start, stop) into `out`, of
-shape (stop - start, sequence_length).
+"""A function `fill(start, stop, out)` that writes the tokens of the rows [start, stop) into `out`,
+which has the shape (stop - start, sequence_length).
 """
 
 

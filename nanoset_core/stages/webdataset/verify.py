@@ -369,8 +369,8 @@ def _planned_contexts(
         return {}
     contexts = expected.plan.shard_contexts(shard)
     if any(source.access is not None for source in expected.sources):
-        # The tokens of all contexts are scattered over the datasets. Reading them from a bucket would
-        # take too many requests, so that only the first and the last context are compared.
+        # The tokens of all contexts are scattered over the datasets. Reading them from a bucket
+        # would take too many requests, so only the first and the last context are compared.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}

@@ -78,7 +78,7 @@ class Shuffled:
 
     @property
     def faults(self) -> int:
-        """Number of files that could not be read to their end; the manifest counts them as rejected."""
+        """Number of files that could not be read to their end, which count as rejected lines."""
         return int(self.manifest.facts.get("faults", 0))
 
 
@@ -195,7 +195,7 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
-    """Remove the unfinished files of a call that was killed just after it had published the output."""
+    """Remove the unfinished files of a call that was killed after it had published the output."""
     if tars.interrupted() is not None:
         tars.forget_interruption()
     if folders.work.exists():
@@ -245,8 +245,8 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # Unfinished tars of another recipe are useless. Tokens are kept, since they record what they
-        # were made from.
+        # Unfinished tars of another recipe are useless. Tokens are kept, since they record what
+        # they were made from.
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)
@@ -303,7 +303,7 @@ def _write_draft(
 
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
-    """Return the facts of the manifest about the inputs; most of them only if something was lost."""
+    """Return the facts about the inputs for the manifest; details only if something was lost."""
     # A file that cannot be read to its end counts as one rejected line.
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:

@@ -67,7 +67,7 @@ class TarsFolder:
         return read_manifest(self.folder, self.access)
 
     def interrupted(self) -> str | None:
-        """Return the digest of the recipe that a call was publishing to a bucket when it was killed.
+        """Return the digest of the recipe that a killed call was publishing to a bucket.
 
         None: no call was killed while it was publishing, or the output is local.
         """
