@@ -378,7 +378,7 @@ class Choice:
         return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
 
 
-class Occurrences(NamedTuple):
+class RowOccurrences(NamedTuple):
     """How often the rows of a source occur."""
 
     repeats: int
@@ -387,7 +387,7 @@ class Occurrences(NamedTuple):
     """How many rows occur once more than that."""
 
 
-def sampled_contexts(rows: int, frequency: float) -> Occurrences:
+def sampled_contexts(rows: int, frequency: float) -> RowOccurrences:
     """Return how often the rows of a source occur, so that there are frequency * rows contexts.
 
     The product is rounded. The frequency counts as the decimal number that it is written as: 0.3 of
@@ -396,7 +396,7 @@ def sampled_contexts(rows: int, frequency: float) -> Occurrences:
     exact_frequency = Fraction(repr(float(frequency)))
     contexts = math.floor(exact_frequency * rows + Fraction(1, 2))
     repeats = math.floor(frequency)
-    return Occurrences(repeats, contexts - repeats * rows)
+    return RowOccurrences(repeats, contexts - repeats * rows)
 
 
 def choice_seed(seed: int, name: str) -> int:
