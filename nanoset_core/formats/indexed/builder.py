@@ -35,16 +35,22 @@ from nanoset_core.storage.store import OnJoin, no_progress
 _MAX_LENGTH = 2**31 - 1
 """Longest sequence: lengths are int32 in the .idx."""
 _CHUNK_TOKENS = 1 << 22
+"""Tokens that are written at once."""
 _CHUNK_DOCUMENTS = 256
+"""Largest number of documents that `deal_documents` copies at once."""
 
 
 class MMapIndexedDatasetBuilder:
-    """Writes `<prefix>.bin` and `<prefix>.idx`; both appear at `finalize`, the .idx last, or not at
-    all.
+    """Writes the two files of an indexed dataset, `<prefix>.bin` and `<prefix>.idx`.
 
-    It writes the same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. Used as a
-    context manager, it finalizes at the end of the block, and leaves no file if the block raises.
-    It takes 4 bytes of memory for a sequence and 8 for a document.
+    Both files appear when `finalize` is called, the .idx last. For the same calls, their bytes are
+    those of Megatron-LM's `IndexedDatasetBuilder`. For example:
+
+        with MMapIndexedDatasetBuilder("web", np.uint16) as builder:
+            builder.add_document([5, 6, 7])
+
+    The context manager calls `finalize` at the end of the block, and leaves no file if the block
+    raises. The builder takes 4 bytes of memory for a sequence and 8 for a document.
     """
 
     def __init__(
@@ -87,8 +93,9 @@ class MMapIndexedDatasetBuilder:
         self._write(flat, [len(flat)], [mode])
 
     def end_document(self) -> None:
-        """End a document of the sequences added since the last call; without any, the document is
-        empty.
+        """End the current document: the sequences that were added since the last call.
+
+        If there are none, the document is empty.
         """
         self._document_indices.append(len(self._lengths))
 
@@ -145,12 +152,15 @@ class MMapIndexedDatasetBuilder:
     def add_index(
         self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None
     ) -> int:
-        """Append a whole indexed dataset with its documents; return the bytes of its tokens.
+        """Append a whole indexed dataset with its documents.
 
         Args:
             prefix: Prefix of the dataset.
-            tokens: (file that contains its tokens, byte at which they start), if they are a range
-                of another file; None for its own .bin, which contains nothing else.
+            tokens: The file that contains its tokens, and the byte at which they start, if they are
+                a range of another file; None for the dataset's .bin.
+
+        Returns:
+            Bytes of its tokens.
 
         Raises:
             MissingError: A file is missing.
@@ -164,7 +174,8 @@ class MMapIndexedDatasetBuilder:
                 where=f"{os.fspath(prefix)}.idx, byte 17",
                 found=index.dtype.name,
                 expected=f"{self.dtype.name}, as in {self.prefix}",
-                remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
+                remedy="tokenize both with the same tokenizer, "
+                "or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
         _check_size(index, size_bytes, path, start, is_range=tokens is not None)
@@ -173,6 +184,7 @@ class MMapIndexedDatasetBuilder:
         ):
             raise not_back_to_back(idx_path(prefix))
 
+        # Append the index, whose documents follow those that were added before, and the tokens.
         first_sequence = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
@@ -182,10 +194,10 @@ class MMapIndexedDatasetBuilder:
         return size_bytes
 
     def finalize(self) -> None:
-        """Publish both files and end the builder.
+        """Put both files in place; nothing can be added afterwards.
 
         Raises:
-            ConfigError: A document is open, or the dataset was finished before.
+            ConfigError: The last document was not ended, or the dataset is already finished.
         """
         self._check_unfinished()
         n_open_sequences = len(self._lengths) - self._document_indices[-1]
@@ -216,7 +228,7 @@ class MMapIndexedDatasetBuilder:
         fsync_folder(bin_file_path.parent)
 
     def abort(self) -> None:
-        """Drop everything that was added, and leave no file."""
+        """Discard everything that was added; no file appears."""
         if not self._is_finished:
             self._is_finished = True
             discard(self._file)
@@ -237,6 +249,7 @@ class MMapIndexedDatasetBuilder:
             self.abort()
 
     def _check_unfinished(self) -> None:
+        """Check that the builder can still be used; raise ConfigError if it cannot."""
         if self._is_finished:
             raise ConfigError(
                 "the dataset is finished", where=self.prefix, remedy="use a new builder"
@@ -246,8 +259,8 @@ class MMapIndexedDatasetBuilder:
         """Return tokens in the dataset's type, shape (tokens,).
 
         Raises:
-            ConfigError: They are not a flat array of numbers of the dataset's kind, or one does not
-                fit.
+            ConfigError: They are not a flat array of integers (floats, if the dataset has floats),
+                or a token does not fit the type.
         """
         values = np.asarray(tokens)
         if values.size == 0:
@@ -280,7 +293,11 @@ class MMapIndexedDatasetBuilder:
         )
 
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
-        """Append tokens, and the lengths of the sequences that they are."""
+        """Append tokens, and the lengths and modes of the sequences that they belong to.
+
+        Raises:
+            ConfigError: The lengths do not add up to the tokens, or the modes are wrong.
+        """
         self._check_unfinished()
         sizes = np.asarray(lengths, dtype=np.int64)
         is_valid = sizes.ndim == 1 and (
@@ -302,11 +319,16 @@ class MMapIndexedDatasetBuilder:
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
-        """Append the modes of some sequences: 0 for each if there are none.
+        """Append the modes of some sequences, if the dataset is multimodal.
+
+        Args:
+            modes: Mode of each sequence; None stands for 0.
+            count: Number of sequences.
+            where: The dataset, for messages.
 
         Raises:
-            ConfigError: The dataset is not multimodal and a mode is not 0, or there is not one mode
-                a sequence.
+            ConfigError: The dataset is not multimodal and a mode is not 0, or the number of modes
+                is wrong.
         """
         if self._modes is None:
             if modes is not None and np.any(modes):
@@ -328,7 +350,7 @@ class MMapIndexedDatasetBuilder:
 
 
 def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_range: bool) -> None:
-    """Raise FormatError if a file does not have just the tokens of an index, from a byte on.
+    """Check that a file contains the tokens of an index, from some byte on, and nothing else.
 
     Args:
         index: The index.
@@ -336,6 +358,9 @@ def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_ran
         path: The file.
         start: Byte at which the tokens start.
         is_range: Whether other bytes may follow.
+
+    Raises:
+        FormatError: It does not.
     """
     available: int | str = "no"
     if path.is_file():
@@ -360,25 +385,25 @@ class MergeInput:
     prefix: str
     """Path without `.bin` and `.idx`."""
     tokens: tuple[Path, int] | None = None
-    """(file that contains its tokens, byte at which they start); None for its own .bin."""
+    """File that contains its tokens, and the byte at which they start; None for its .bin."""
 
 
 def merge_indexed_datasets(
     prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]
 ) -> None:
-    """Merge indexed datasets into one, whole or not at all; byte-identical to building it in one
-    go.
+    """Concatenate indexed datasets into one.
 
-    The bytes of the .bin are copied from file to file without passing through memory, which holds
-    no more than the output's .idx and a chunk. Megatron-LM's `IndexedDatasetBuilder.add_index` in a
-    loop writes the same bytes.
+    The bytes are those of a dataset that is built from all documents at once, and those that
+    Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop. Tokens are copied from file to
+    file by the operating system; memory is needed for the .idx and a chunk only. If an error
+    occurs, no file appears.
 
     Args:
-        prefixes: Prefixes of the datasets, in their order.
+        prefixes: Prefixes of the datasets, in order.
         output_prefix: Prefix of the dataset to write.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: There are no datasets.
         MissingError: A file is missing.
         FormatError: A dataset is damaged, or token types differ.
     """
@@ -392,7 +417,7 @@ def merge_inputs(
     """Merge datasets as `merge_indexed_datasets` does, and report the progress.
 
     Args:
-        inputs: The datasets, in their order.
+        inputs: The datasets, in order.
         output_prefix: Prefix of the dataset to write.
         on_join: Called with the bytes of each dataset's tokens once they are copied.
     """
@@ -410,15 +435,19 @@ def merge_inputs(
 def deal_documents(
     source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int
 ) -> None:
-    """Write the documents of the dataset `source` in the order 0, P, 2P, …, 1, P + 1, …, as the
-    dataset `target`.
+    """Write the documents of a dataset in the order of Megatron-LM's `--partitions`.
 
-    Megatron-LM's `preprocess_data.py --partitions P` gives this order: it deals documents to P
-    files, and joins these.
+    `preprocess_data.py --partitions P` deals documents to P files like cards, and concatenates
+    these. So the order is 0, P, 2P, …, 1, P + 1, 2P + 1, …
+
+    Args:
+        source: Prefix of the dataset.
+        target: Prefix of the dataset to write.
+        partitions: The number P.
     """
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
-    # As many documents at once as have about a chunk of tokens.
+    # Copy as many documents at once as have about a chunk of tokens.
     documents_per_chunk = _CHUNK_TOKENS * n_documents // max(len(dataset.tokens), 1)
     step = partitions * max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
@@ -431,8 +460,13 @@ def deal_documents(
 def _copy_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64], builder: MMapIndexedDatasetBuilder
 ) -> None:
-    """Add documents of a dataset to another one, in the order of `documents`, int64, shape
-    (n_documents,).
+    """Add documents of a dataset to another one.
+
+    Args:
+        dataset: The dataset.
+        documents: Numbers of the documents, in the order in which they are added, int64, shape
+            (n_documents,).
+        builder: Builder of the other dataset.
     """
     first_sequences = dataset.document_indices[documents]
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences

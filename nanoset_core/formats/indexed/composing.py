@@ -1,8 +1,8 @@
-"""Merge indexed datasets within a store, so that their tokens do not pass through this process.
+"""Merge indexed datasets within a store, so that their tokens are not downloaded.
 
-The store joins the .bin itself (`Store.compose`). The .idx is written here, from the headers,
-lengths and document indices of the datasets: 34 + 4n + 8m bytes are read of each. Pointers are not
-read, since they follow from the lengths.
+The store itself concatenates the .bin files (`Store.compose`). The merged .idx is written here,
+from the headers, lengths and document indices of the datasets. That reads 34 + 4n + 8m bytes of
+each .idx (`layout.py`): pointers are not read, since they follow from the lengths.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 SPAN_BYTES = 1 << 20
-"""Most bytes of an .idx that are read at once."""
+"""Largest number of bytes of an .idx that one request reads."""
 SPANS_AT_ONCE = 64
-"""Spans in memory at once."""
+"""Number of such ranges that are in memory at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,11 @@ class StoredPair:
     """An indexed dataset in a store, without modes."""
 
     bin: Stored
+    """Its token file."""
     idx: Stored
+    """Its index file."""
     sequences: int
+    """Number of sequences, by the header of the .idx."""
     sha256: str = ""
     """Hex digest of the .bin, or "" if it is not known."""
 
@@ -52,7 +55,7 @@ class StoredPair:
 
     @property
     def documents(self) -> int:
-        """Number of documents, by the size of the .idx."""
+        """Number of documents, which follows from the size of the .idx."""
         return (self.idx.size - self.documents_offset) // 8 - 1
 
 
@@ -60,7 +63,7 @@ class _IndexRange(NamedTuple):
     """A range of the bytes of one .idx."""
 
     pair: int
-    """Number of the dataset."""
+    """Position of the dataset in the list of all datasets."""
     start: int
     stop: int
 
@@ -68,13 +71,15 @@ class _IndexRange(NamedTuple):
 def read_pairs(
     store: Store, files: Sequence[tuple[Stored, Stored]]
 ) -> tuple[list[StoredPair], np.dtype] | None:
-    """Read the headers of datasets in a store; return the datasets and the type of their tokens.
-
-    Returns None if there are none, or one has modes, which cannot be merged within a store.
+    """Read the headers of datasets in a store, at the same time.
 
     Args:
-        store: Where they are.
-        files: (.bin, .idx) of each.
+        store: The store that contains the datasets.
+        files: The .bin and the .idx of each dataset.
+
+    Returns:
+        The datasets, and the token type of the first one; None if there are no datasets, or one has
+        modes, which cannot be merged within a store.
 
     Raises:
         FormatError: A file is not an .idx.
@@ -110,14 +115,14 @@ def read_pairs(
 def write_merged_idx(
     path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> None:
-    """Write the .idx of datasets that are joined in order, byte for byte as
-    `merge_indexed_datasets` does.
+    """Write the .idx of datasets that are concatenated.
 
-    It takes slightly more than 64 MiB of memory, whatever the number and size of the datasets.
+    The bytes are those that `merge_indexed_datasets` writes. It takes slightly more than 64 MiB of
+    memory, whatever the number and size of the datasets.
 
     Args:
-        path: Of the .idx to write; must not exist.
-        store: Where the datasets are.
+        path: Path of the .idx to write, which must not exist.
+        store: The store that contains the datasets.
         pairs: The datasets, in order.
         dtype: Type of their tokens.
 
@@ -155,8 +160,13 @@ def write_merged_idx(
 def _sequence_lengths(
     store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> Iterator[NDArray[np.int32]]:
-    """Check the headers, and yield the lengths of the sequences of all datasets, int32, some at a
-    time.
+    """Check the headers, and yield the lengths of all sequences, some at a time.
+
+    Yields:
+        Tokens of each sequence, int32, shape (n_chunk,).
+
+    Raises:
+        FormatError: An .idx does not fit its size, its .bin, or the other datasets.
     """
 
     def cuts(pair: StoredPair) -> list[int]:
@@ -186,8 +196,16 @@ def _sequence_lengths(
 
 
 def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document indices of the merged dataset, int64, some at a time, without the first,
-    which is 0.
+    """Yield the document indices of the merged dataset, some at a time.
+
+    The first entry, which is always 0, is left out.
+
+    Yields:
+        int64, shape (n_chunk,).
+
+    Raises:
+        FormatError: The documents of a dataset are not in order, or do not end at its last
+            sequence.
     """
 
     def cuts(pair: StoredPair) -> list[int]:
@@ -203,11 +221,12 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
                     store, pair.idx, f"document 0 at sequence {indices[0]}", "at sequence 0"
                 )
             if indices[0] < last_index or (np.diff(indices) < 0).any():
-                found = "a document that begins before the one in front of it"
+                found = "a document that begins before the previous one"
                 raise _mismatch(store, pair.idx, found, "documents in order")
             last_index = int(indices[-1])
             if number == 0:
-                indices = indices[1:]  # the end of the dataset before
+                # The first entry was yielded already, as the end of the previous dataset.
+                indices = indices[1:]
             yield indices + first_sequence
         if last_index != pair.sequences:
             found = f"documents that end at sequence {last_index}"
@@ -218,13 +237,18 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
 def _blocks(
     store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
-    """Yield each dataset with blocks of its .idx; blocks of several datasets are fetched at the
-    same time.
+    """Yield each dataset together with blocks of its .idx.
+
+    Blocks are fetched at the same time, also those of different datasets.
 
     Args:
-        store: Where they are.
+        store: The store that contains the datasets.
         pairs: The datasets.
-        cuts: Returns the bytes of a dataset's .idx between which its blocks are, ascending.
+        cuts: Returns where the .idx of a dataset is divided: ascending byte offsets, between which
+            its blocks are.
+
+    Yields:
+        The dataset, and its blocks in order. The blocks must be consumed before the next dataset.
     """
 
     def read(span: _IndexRange) -> tuple[int, bytes]:
@@ -248,8 +272,9 @@ def _blocks(
 
 
 def _mismatch(store: Store, file: Stored, found: str, expected: str) -> FormatError:
-    """Return the error for a file that does not fit the other file of its dataset, or the other
-    datasets.
+    """Return the error for a file that contradicts the other file of its dataset.
+
+    Its datasets may also contradict each other, if their token types differ.
     """
     folder = store.url(file.name.rpartition("/")[0])
     return FormatError(
@@ -257,5 +282,5 @@ def _mismatch(store: Store, file: Stored, found: str, expected: str) -> FormatEr
         where=store.url(file.name),
         found=found,
         expected=expected,
-        remedy=f"write the dataset again; where a build made it, delete {folder}, and build again",
+        remedy=f"write the dataset again; if a build made it, delete {folder}, and build again",
     )

@@ -124,26 +124,30 @@ class MMapIndexedDataset:
         self.bin_bytes = self._file.size
         """Size of the .bin."""
         self.stored_bytes = self._file.sliceable
-        """Bytes of the .bin, to be sliced; those of a .bin in a bucket are downloaded when they are
-        sliced.
+        """Bytes of the .bin, which can be sliced. Slices of a .bin in a bucket are downloaded when
+        they are taken.
         """
         self.is_here = not isinstance(self._file, BlockFile)
-        """Whether all tokens are on this machine; otherwise they are downloaded as they are read."""
+        """Whether all tokens are on this machine; otherwise they are downloaded when they are read.
+        """
         self.token_count = self.bin_bytes // index.dtype.itemsize
         """Tokens in the .bin."""
         self._tokens: Tokens = np.frombuffer(buffer, index.dtype, self.token_count)
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of the .bin as one flat read-only array; those of a .bin in a bucket are
-        downloaded first.
+        """All tokens of the .bin as one flat read-only array.
+
+        A .bin in a bucket is downloaded first.
         """
         self._file.fetch_span(0, self._file.size)
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return the array `tokens` for reading the bytes [begins, ends) alone: others may not be
-        downloaded yet.
+        """Return the array of all tokens, in which some ranges can be read.
+
+        If the .bin is in a bucket, only these ranges are downloaded; all other entries may be
+        wrong.
 
         Args:
             begins: First byte of each range in the .bin, int64, shape (n_ranges,).
@@ -153,18 +157,18 @@ class MMapIndexedDataset:
         return self._tokens
 
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
-        """Divide work on tokens into steps that fit the room for downloaded tokens.
+        """Divide a list of ranges to be read into steps, so that downloaded tokens fit their space.
 
-        After each step, downloaded tokens that take too much room are freed, and may not be used
-        any more.
+        After each step, downloaded tokens that take too much space are deleted, and must not be
+        used any more.
 
         Args:
-            count: How many things have tokens to be read.
-            at_once: How many of them are read together if the room is limited; otherwise it is one
-                step.
+            count: Number of ranges to be read.
+            at_once: Number of ranges in a step, if the space is limited; otherwise all ranges are
+                one step.
 
         Yields:
-            The slice of each step.
+            The slice of the list for each step.
         """
         step = count if self._file.room is None else at_once
         step = max(1, step)
@@ -174,15 +178,16 @@ class MMapIndexedDataset:
 
     @property
     def place(self) -> tuple[FileAccess, Path]:
-        """How the .bin is reached in any process, and its path."""
+        """The access by which any process can open the .bin, and its path."""
         return self._access, self._bin_path
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
-        """Return (store, name of the prefix there), by which any machine can read ranges of the
-        files.
+        """Return the store with the files, and the prefix of their names in it.
+
+        Any machine can read ranges of the files by these two.
 
         Args:
-            as_copies: Return the copies on this machine instead, if the tokens are on this machine.
+            as_copies: Return the copies on this machine instead, if all tokens are on this machine.
         """
         store, name = self._access.stored_at(self._bin_path, as_copy=as_copies)
         return store, name.removesuffix(".bin")
@@ -215,7 +220,7 @@ class MMapIndexedDataset:
             length: Number of tokens; None for all up to the end of the sequence.
 
         Raises:
-            SampleIndexError: They are outside of the dataset, or of the sequence.
+            SampleIndexError: There is no such sequence, or it does not have these tokens.
         """
         i = operator.index(index)
         n = len(self)
@@ -258,7 +263,7 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """Return (prefix on this machine, how its files are reached).
+    """Return the prefix of a dataset on this machine, and the access to its files.
 
     The .idx of a dataset at s3://bucket/prefix is downloaded again, since it may have been
     replaced.

@@ -1,5 +1,7 @@
-"""Merge the indexed datasets of a folder into one: each of them once, and never the output of an
-earlier call.
+"""Merge the indexed datasets of a folder into one: the command `nanoset merge`.
+
+The output may be in the same folder. So an output of an earlier call is recognised, and left out.
+No document is merged twice.
 """
 
 from __future__ import annotations
@@ -31,24 +33,27 @@ from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import downloaded
 
 COMMAND = "merge"
+"""Name of the command, in the record next to an output."""
 _ENDINGS = (".bin", ".idx")
+"""Endings of the two files of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A merged dataset."""
+    """A dataset that was merged from others."""
 
     prefix: Location
+    """Prefix of its files."""
     parts: tuple[tuple[Location, int], ...]
     """Prefix and documents of each dataset that was merged, in order."""
     tokens: int
-    """Tokens of all of them."""
+    """Tokens of all datasets together."""
     made: bool
-    """False if it existed already."""
+    """Whether this call wrote it; False if it existed already."""
 
     @property
     def documents(self) -> int:
-        """Documents of all of them."""
+        """Documents of all datasets together."""
         return sum(documents for _, documents in self.parts)
 
 
@@ -68,9 +73,9 @@ def merge_folder(
         listener: Receives the progress.
 
     Raises:
-        MissingError: The folder has no pair, or one that lacks its .bin or .idx.
-        ConfigError: The output is an input, or may not be replaced; or an input is itself a merge
-            of others.
+        MissingError: The folder has no pair, or the .bin or .idx of a pair is missing.
+        ConfigError: The output is also an input, or may not be replaced; or an input was itself
+            merged from other inputs.
         FormatError: A pair is damaged, or token types differ.
         StorageError: The output cannot be written.
     """
@@ -106,11 +111,11 @@ def merge_folder(
 
 
 def pairs_at(place: Location) -> list[Location]:
-    """Return the prefixes of the pairs that a path of a command line stands for.
+    """Return the prefixes of the pairs that a path on a command line names.
 
     The path may be a prefix, one of the two files, a folder with pairs, or the beginning of names
-    of pairs, as `web` is of web_text_document. If nothing fits, the path is returned as a prefix of
-    a missing pair.
+    of pairs: `web` also names web_text_document. If it is none of these, it is returned as the
+    prefix of a pair that does not exist.
 
     Raises:
         MissingError: The path is the root of a disk or bucket, and no pair is in it.
@@ -132,13 +137,16 @@ def pairs_at(place: Location) -> list[Location]:
         raise MissingError(
             "no dataset in this folder",
             where=place,
-            remedy="name a prefix of .bin and .idx, or a folder that holds some",
+            remedy="name a prefix of .bin and .idx, or a folder that contains some",
         )
     return [prefix]
 
 
 def _stems(folder: Location) -> list[str]:
-    """Return the names of a folder's pairs, or halves of pairs, without endings, sorted."""
+    """Return the names of a folder's .bin and .idx files without endings, sorted.
+
+    A name is included even if one of the two files is missing.
+    """
     _, names = store_of(folder).level()
     stems = set()
     for name in names:
@@ -149,11 +157,14 @@ def _stems(folder: Location) -> list[str]:
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Return the prefixes of a folder's pairs, sorted by name, without an earlier output at
-    `output_prefix`.
+    """Return the prefixes of the pairs in a folder, sorted by name.
+
+    Args:
+        folder: The folder.
+        output_prefix: Prefix of the output. If an earlier call has written it, it is left out.
 
     Raises:
-        MissingError: There are none, or one lacks its .bin or .idx.
+        MissingError: There are no pairs, or the .bin or .idx of a pair is missing.
     """
     endings_by_name: dict[str, set[str]] = {}
     for path in folder.iterdir():
@@ -166,22 +177,22 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
             "no datasets to merge",
             where=folder,
             expected="pairs of .bin and .idx",
-            remedy="name the folder that holds them with --input",
+            remedy="name the folder that contains them with --input",
         )
     for name, endings in endings_by_name.items():
         for missing_ending in set(_ENDINGS) - endings:
             (ending,) = endings
             raise MissingError(
-                "this dataset is not whole",
+                "this dataset is incomplete",
                 where=folder / f"{name}{ending}",
-                found=f"no {name}{missing_ending} beside it",
+                found=f"no {name}{missing_ending} next to it",
                 remedy="finish writing it, or move it out of the folder",
             )
     return [folder / name for name in sorted(endings_by_name)]
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Return whether `merge_folder` made a pair, or a part of it before it was killed."""
+    """Return whether `merge_folder` wrote a pair, or a file of it before it was killed."""
     record = read_record(record_path(prefix)) or {}
     if record.get("command") != COMMAND:
         return False
@@ -194,7 +205,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
     """Check that no documents would be merged twice.
 
     Raises:
-        ConfigError: A dataset has two names, or is next to an earlier merge of it.
+        ConfigError: A dataset has two names, or is next to a dataset that was merged from it.
     """
     repeated = first_repeated_dataset(parts)
     if repeated is not None:
@@ -217,20 +228,21 @@ def _check_each_once(parts: Sequence[Location]) -> None:
                 raise ConfigError(
                     "documents would be joined twice",
                     where=part,
-                    found=f"an earlier merge of {merged_part} and others, which lie in the same folder",
+                    found=f"an earlier merge of {merged_part} and others, "
+                    "which are in the same folder",
                     expected="each document in one dataset of the folder",
-                    remedy="move the earlier merge, or what it was made of, out of the folder",
+                    remedy="move the earlier merge, or its inputs, out of the folder",
                 )
 
 
 def _merge_on_disk(
     output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback
 ) -> None:
-    """Write the merged pair into a draft.
+    """Write the merged pair into a draft; files in a bucket are downloaded first.
 
     Args:
         output_prefix: Prefix of the output.
-        files: The .bin and .idx of each dataset, one after the other.
+        files: The .bin and .idx of the first dataset, then those of the second one, and so on.
         draft: The files to write.
         listener: Receives the progress.
     """
@@ -257,17 +269,18 @@ def _merge_within_bucket(
     draft: Draft,
     listener: ProgressCallback,
 ) -> bool:
-    """Write the merged .idx into a draft, and let the bucket join the .bin of its own objects.
+    """Write the merged .idx into a draft, and prepare that the bucket itself joins the .bin files.
 
     Args:
         output_prefix: Prefix of the output.
-        files: The .bin and .idx of each dataset, one after the other.
+        files: The .bin and .idx of the first dataset, then those of the second one, and so on.
         rows: Sizes and ETags of these files, as the record lists them.
         draft: The files to write.
         listener: Receives the progress.
 
     Returns:
-        False, with nothing done, if a file is elsewhere or a dataset has modes.
+        Whether this is possible. If a file is not in the output's bucket, or a dataset has modes,
+        nothing is done.
     """
     bin_file, _ = pair_files(output_prefix)
     remote_inputs = [file for file in files if isinstance(file, RemoteFolder)]

@@ -3,7 +3,7 @@
 `<prefix>.bin` contains the tokens of all sequences, back to back and little endian, without a
 header.
 
-`<prefix>.idx` is little endian. With n sequences, D documents and m = D + 1:
+`<prefix>.idx` is little endian, too. With n sequences, D documents and m = D + 1:
 
 ```
 offset          size   content
@@ -14,9 +14,15 @@ offset          size   content
 26              8      uint64  m
 34              4n     int32[n]  sequence_lengths, in tokens
 34 + 4n         8n     int64[n]  sequence_pointers, byte offsets into the .bin
-34 + 12n        8m     int64[m]  document_indices; document d is sequences (document_indices[d : d + 2], end excl)
-34 + 12n + 8m   n      int8[n]   modes, multimodal datasets only; only the file's size tells that they are there
+34 + 12n        8m     int64[m]  document_indices, first sequence of each document, and last n
+34 + 12n + 8m   n      int8[n]   modes, in multimodal datasets only
 ```
+
+Document d is the sequences from document_indices[d] up to, but not including, document_indices[d +
+1]. The header does not say whether there are modes: it follows from the size of the file.
+
+For example, two documents with the tokens 5, 6, 7 and 8, 9 as uint16 are 10 bytes in the .bin, and
+the .idx has the sequence_lengths 3, 2, the sequence_pointers 0, 6 and the document_indices 0, 1, 2.
 
 The int64 arrays are not aligned. Source of the layout: Megatron-LM,
 `megatron/core/datasets/indexed_dataset.py`, `_IndexWriter` and `_IndexReader`.
@@ -40,7 +46,9 @@ from nanoset_core.storage.location import Location
 from nanoset_core.storage.regular_files import map_regular
 
 MAGIC = b"MMIDIDX\x00\x00"
+"""The first bytes of every .idx."""
 VERSION = 1
+"""The only version of the format."""
 DTYPE_CODES: dict[int, np.dtype] = {
     1: np.dtype("<u1"),
     2: np.dtype("<i1"),
@@ -51,15 +59,18 @@ DTYPE_CODES: dict[int, np.dtype] = {
     7: np.dtype("<f4"),
     8: np.dtype("<u2"),
 }
+"""Code in the .idx → type of the tokens in the .bin."""
 HEADER = struct.Struct("<9sQBQQ")
+"""Magic, version, dtype code, n and m."""
 CHUNK_SEQUENCES = 1 << 18
-"""Sequences that are looked at together. The arrays of an .idx are not aligned, so numpy copies
-what it works on.
+"""Sequences that are processed together. The arrays of an .idx are not aligned, so numpy copies
+what it works on: a chunk limits the memory for that.
 """
-_MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
+_MAX_POINTER = 1 << 62
+"""Larger pointers are refused, since the sum of pointer and length could overflow."""
 Tokens = NDArray[np.integer]
-"""Tokens in a type of DTYPE_CODES. Floats, which the format knows although no tokenizer gives them,
-can be read too.
+"""Tokens in a type of DTYPE_CODES. The format also has floats, which no tokenizer returns; they can
+be read, too.
 """
 
 
@@ -74,19 +85,19 @@ class Index:
     sequence_pointers: NDArray[np.int64]
     """Byte offset of each sequence in the .bin, shape (n,)."""
     document_indices: NDArray[np.int64]
-    """Sequence number at which each document begins, shape (documents + 1,); the last entry is n."""
+    """First sequence of each document, shape (n_documents + 1,); the last entry is n."""
     modes: NDArray[np.int8] | None
     """Mode of each sequence, shape (n,); None if the file has none."""
 
     @property
     def end_bytes(self) -> int:
-        """How many bytes the .bin must have at least, judged by its last sequence."""
+        """Byte of the .bin at which the last sequence ends."""
         return self.required_bytes(len(self.sequence_lengths) - 1)
 
     def required_bytes(self, first_sequence: int = 0) -> int:
         """Return how many bytes the .bin must have for all sequences from `first_sequence` on.
 
-        All have to be looked at: the sequences of a view are stored in any order.
+        The sequences of a view are stored in any order, so the last one need not end last.
         """
         required = 0
         for start in range(max(first_sequence, 0), len(self.sequence_lengths), CHUNK_SEQUENCES):
@@ -109,14 +120,19 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """Return the token file and the index file of a dataset on this machine or in a bucket."""
-    if isinstance(prefix, Path):  # with_name would fail for ".", which has no name
+    if isinstance(prefix, Path):
+        # with_name would fail for ".", which has no name.
         return bin_path(prefix), idx_path(prefix)
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
-    """Return the token type: uint16 for a vocabulary below 65500, else int32 (Megatron-LM
-    `DType.optimal_dtype`).
+    """Return the token type for a vocabulary: uint16 below 65,500 tokens, otherwise int32.
+
+    Source: Megatron-LM `DType.optimal_dtype`.
+
+    Args:
+        vocab_size: Number of tokens in the vocabulary; None if it is not known.
     """
     if vocab_size is not None and vocab_size < 65500:
         return DTYPE_CODES[8]
@@ -124,10 +140,10 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """Return the code of a token type in an .idx.
+    """Return the code that stands for a token type in an .idx.
 
     Raises:
-        ConfigError: It has none.
+        ConfigError: The format has no code for the type.
     """
     little_endian = np.dtype(dtype).newbyteorder("<")
     for code, known_dtype in DTYPE_CODES.items():
@@ -142,12 +158,18 @@ def dtype_code(dtype: DTypeLike) -> int:
 
 
 def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return all positions in ranges, one range after another, int64, shape (sum of lengths,).
+    """Return the positions in some ranges, one range after another.
+
+    For example, the starts 10, 50 and the lengths 3, 2 give 10, 11, 12, 50, 51.
 
     Args:
         starts: First position of each range, shape (n_ranges,).
-        lengths: Positions in each range, shape (n_ranges,).
+        lengths: Number of positions in each range, shape (n_ranges,).
+
+    Returns:
+        int64, shape (sum of lengths,).
     """
+    # Count all positions, and shift those of each range to its start.
     positions_before = np.cumsum(lengths) - lengths  # (n_ranges,) positions in all earlier ranges
     positions: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(
         starts - positions_before, lengths
@@ -158,8 +180,14 @@ def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
 def pointer_chunks(
     lengths: NDArray[np.int32], itemsize: int
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that are stored back
-    to back.
+    """Yield the byte pointers of sequences that are stored back to back, some at a time.
+
+    Args:
+        lengths: Tokens of each sequence, shape (n,).
+        itemsize: Bytes of a token.
+
+    Yields:
+        The number of the first sequence, and the pointers, int64, shape (n_chunk,).
     """
     chunk_pointer = 0
     for start in range(0, len(lengths), CHUNK_SEQUENCES):
@@ -181,16 +209,16 @@ def write_idx(
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the bytes of an .idx as Megatron-LM's `_IndexWriter` does, for sequences that are back
-    to back in the .bin.
+    """Write the .idx of sequences that are back to back in the .bin.
+
+    The bytes are those of Megatron-LM's `_IndexWriter`.
 
     Args:
         file: Open for writing.
         dtype: Type of the tokens in the .bin.
         sequence_lengths: Tokens of each sequence, shape (n,).
-        document_indices: Sequence at which each document begins, from 0 to n, shape (documents +
-            1,).
-        modes: Mode of each sequence, shape (n,), in a multimodal dataset.
+        document_indices: First sequence of each document, and last n, shape (n_documents + 1,).
+        modes: Mode of each sequence, shape (n,), in a multimodal dataset; otherwise None.
 
     Raises:
         ConfigError: The token type has no code.
@@ -213,12 +241,12 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
     Args:
         path: Path of the file.
-        validate: Check every length, pointer and document boundary, in one pass over the file;
-            otherwise only the header, the file's size and the two ends of document_indices are
+        validate: Check every length, pointer and document boundary, which reads the whole file.
+            Otherwise only the header, the size of the file and both ends of document_indices are
             checked.
 
     Raises:
-        MissingError: There is no such file.
+        MissingError: The file is missing.
         FormatError: The file is damaged; the error names the byte offset.
     """
     path = Path(path)
@@ -249,10 +277,10 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
-    """Map a file into memory, as bytes if it is empty.
+    """Map a file into memory; an empty file, which cannot be mapped, gives empty bytes.
 
     Raises:
-        MissingError: There is no such file.
+        MissingError: The file is missing.
         FormatError: It is a pipe or a device.
     """
     try:
@@ -272,7 +300,11 @@ def no_such_file(path: Path) -> MissingError:
 
 
 def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
-    """Return (dtype code, n, m) of an .idx."""
+    """Return the dtype code, n and m of an .idx.
+
+    Raises:
+        FormatError: The header is not that of an .idx, or is cut off.
+    """
     head = bytes(buffer[: HEADER.size])
     if head[: len(MAGIC)] != MAGIC:
         raise FormatError(
@@ -280,7 +312,8 @@ def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
             where=f"{path}, byte 0",
             found=repr(head[: len(MAGIC)]),
             expected=repr(MAGIC),
-            remedy="give the prefix of a .bin/.idx pair written by Megatron-LM, NeMo, nanotron or nanoset",
+            remedy="give the prefix of a .bin/.idx pair "
+            "written by Megatron-LM, NeMo, nanotron or nanoset",
         )
     if len(head) < HEADER.size:
         raise _damage(
@@ -322,8 +355,12 @@ def _wrong_size(
 def is_back_to_back(
     sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int
 ) -> bool:
-    """Return whether each sequence begins where the one before it ends, the first at the start of
-    the .bin.
+    """Return whether sequences are stored in order without gaps, from the start of the .bin on.
+
+    Args:
+        sequence_lengths: Tokens of each sequence, shape (n,).
+        sequence_pointers: Byte offset of each sequence in the .bin, shape (n,).
+        itemsize: Bytes of a token.
     """
     for start, pointers in pointer_chunks(sequence_lengths, itemsize):
         if not np.array_equal(sequence_pointers[start : start + len(pointers)], pointers):
@@ -332,20 +369,26 @@ def is_back_to_back(
 
 
 def not_back_to_back(path: Path) -> FormatError:
-    """Return the error for the .idx of a view, or a damaged one, where sequences must be back to
-    back in the .bin.
+    """Return the error for an .idx whose sequences are not back to back although they must be.
+
+    It is the .idx of a view, which has its sequences in the .bin of a corpus, or it is damaged.
     """
     return FormatError(
-        "the sequences do not lie back to back in the .bin",
+        "the sequences are not stored back to back in the .bin",
         where=path,
         found="the .idx of a view, or a damaged one",
         expected="pointers that each begin where the sequence before ends",
-        remedy="name the dataset that the view is of; verify a view by `nanoset verify` of its project",
+        remedy="name the dataset that the view was made from; "
+        "to verify a view, run `nanoset verify` in its project",
     )
 
 
 def _check_document_ends(path: Path, index: Index) -> None:
-    """Raise FormatError unless the documents begin at the first sequence and end at the last one."""
+    """Check that the documents begin at the first sequence and end at the last one.
+
+    Raises:
+        FormatError: They do not, or document_indices is empty.
+    """
     n = len(index.sequence_lengths)
     m = len(index.document_indices)
     documents_offset = HEADER.size + 12 * n
@@ -363,8 +406,11 @@ def _check_document_ends(path: Path, index: Index) -> None:
 
 
 def _check_sequences(path: Path, index: Index) -> None:
-    """Raise FormatError for a negative length, or a pointer outside of a .bin or between two
-    tokens.
+    """Check the length and the pointer of every sequence.
+
+    Raises:
+        FormatError: A length is negative, or a pointer is negative, too large, or not at the start
+            of a token.
     """
     itemsize = index.dtype.itemsize
     pointers_offset = HEADER.size + 4 * len(index.sequence_lengths)
@@ -399,7 +445,11 @@ def _check_sequences(path: Path, index: Index) -> None:
 
 
 def _check_document_order(path: Path, index: Index) -> None:
-    """Raise FormatError if a document begins before the one in front of it."""
+    """Check that no document begins before the previous one.
+
+    Raises:
+        FormatError: A document does.
+    """
     documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
     document_indices = index.document_indices
     for start in range(0, len(document_indices) - 1, CHUNK_SEQUENCES):
@@ -410,7 +460,7 @@ def _check_document_order(path: Path, index: Index) -> None:
             raise _damage(
                 path,
                 documents_offset + 8 * document,
-                f"document {document} begins before the one in front of it",
+                f"document {document} begins before the previous one",
                 int(document_indices[document]),
                 f"{int(document_indices[document - 1])} or more",
             )

@@ -1,7 +1,14 @@
-"""The tokens of a dataset's sequences as one stream, in whatever order the .bin has them.
+"""Read the sequences of a dataset as one stream of tokens, wherever the .bin has them.
 
-If the sequences are stored back to back and fill the .bin, the stream is the .bin. The sequences of
-a view are stored anywhere in the .bin of its corpus, in any order, and possibly repeatedly.
+The *stream* of a dataset is the concatenation of its sequences in order. If the sequences are
+stored back to back and fill the .bin, the stream is the .bin. But the sequences of a view are
+anywhere in the .bin of its corpus, in any order, and possibly several times:
+
+    .bin       a b c d e f g h
+    sequences  f g h | b c | f g h
+    stream     f g h b c f g h
+
+Tokens 2 to 6 of this stream, h b c f, are stored in three pieces: h at 7, b c at 1, and f at 5.
 """
 
 from __future__ import annotations
@@ -17,15 +24,17 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import Index, Tokens, is_back_to_back, positions_in
 
 CHUNK_TOKENS = 1 << 19
+"""Tokens of a stream that are read at once."""
 _CHUNK_DOCUMENTS = 1 << 16
+"""Documents whose tokens are located at once."""
 Sequences = Index | MMapIndexedDataset
-"""What says where sequences are stored."""
+"""An object with the lengths of sequences, and their pointers into the .bin."""
 
 
 def fills_bin(dataset: MMapIndexedDataset) -> bool:
-    """Return whether the sequences of a dataset, back to back, are all of its .bin.
+    """Return whether the sequences of a dataset are back to back and fill its .bin.
 
-    Those of a view may be back to back, too, but end before the .bin does.
+    The sequences of a view may be back to back, too, but end before the .bin does.
     """
     itemsize = dataset.dtype.itemsize
     sequence_bytes = int(dataset.sequence_lengths.sum(dtype=np.int64)) * itemsize
@@ -35,13 +44,15 @@ def fills_bin(dataset: MMapIndexedDataset) -> bool:
 
 
 def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position in the .bin of the first token of some sequences, int64, shape
-    (n_sequences,).
+    """Return where the first tokens of some sequences are in the .bin.
 
     Args:
         dataset: The dataset.
-        sequences: Numbers of sequences; the number after the last one stands for the end of the
-            .bin.
+        sequences: Numbers of the sequences, shape (n_sequences,). The number after the last
+            sequence stands for the end of the .bin.
+
+    Returns:
+        Positions in tokens, int64, shape (n_sequences,).
     """
     starts = np.full(len(sequences), dataset.token_count, np.int64)
     exists = sequences < len(dataset)
@@ -50,20 +61,22 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 
 
 def places_upto(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
-    """Return the position of the last entry that is at most each value, int64; -1 if all entries
-    are greater.
+    """Return, for each value, the position of the last entry that is not greater.
 
-    `np.searchsorted` would do the same, but copies the whole array if it is not aligned, as those
-    of an .idx are.
+    `np.searchsorted` does the same, but first copies the whole array if it is not aligned, as the
+    arrays of an .idx are.
 
     Args:
-        ascending: Sorted, shape (n,).
-        values: Numbers to look for, of any shape, which the result has, too.
+        ascending: Sorted entries, shape (n,).
+        values: Values to search for, of any shape.
+
+    Returns:
+        int64, of the shape of `values`; -1 if all entries are greater.
     """
     values = np.asarray(values)
     positions = np.full(values.shape, -1, np.int64)
-    # Binary search: from the largest power of two down, step ahead if the entry there is not too
-    # great.
+    # Binary search for all values together: try steps of descending powers of two, and make a step
+    # if the entry there is not greater than the value.
     for bit in reversed(range(len(ascending).bit_length())):
         ahead = positions + (1 << bit)
         entries = ascending[np.minimum(ahead, len(ascending) - 1)]
@@ -83,19 +96,23 @@ class TokenFile(Protocol):
 
 
 class Stream:
-    """The concatenated tokens of some sequences, wherever they are stored; takes 16 bytes of memory
-    a sequence.
+    """Finds where the tokens of a stream are stored in the .bin.
+
+    It takes 16 bytes of memory for each sequence.
+
+    Args:
+        sequences: The sequences whose concatenation is the stream.
     """
 
     def __init__(self, sequences: Sequences) -> None:
         # (n,) end of each sequence in the stream
         self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)
-        # (n,) its first token in the .bin
+        # (n,) first token of each sequence in the .bin
         self._sources = sequences.sequence_pointers // sequences.dtype.itemsize
 
     @classmethod
     def of_ranges(cls, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
-        """Return the stream of some ranges of the .bin.
+        """Return the stream that consists of some ranges of the .bin.
 
         Args:
             starts: First token of each range in the .bin, int64, shape (n_ranges,).
@@ -108,16 +125,18 @@ class Stream:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the stream."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position in the stream of the first token of some sequences, int64, shape
-        (n_sequences,).
+        """Return where the first tokens of some sequences are in the stream.
 
         Args:
-            sequences: Numbers of sequences; the number after the last one stands for the end of the
-                stream.
+            sequences: Numbers of the sequences, shape (n_sequences,). The number after the last
+                sequence stands for the end of the stream.
+
+        Returns:
+            Positions in tokens, int64, shape (n_sequences,).
         """
         if not len(self._ends):
             return np.zeros(len(sequences), np.int64)
@@ -128,7 +147,7 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return where ranges of the stream are stored in the .bin.
 
-        A range is stored in as many pieces as it touches sequences.
+        A range that touches several sequences is stored in several pieces.
 
         Args:
             starts: First token of each range in the stream, int64, shape (n_ranges,).
@@ -160,9 +179,7 @@ class Stream:
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset whose sequences are stored in any order, or None if the .bin
-    is the stream.
-    """
+    """Return the stream of a dataset, or None if the .bin itself is the stream."""
     return None if fills_bin(dataset) else Stream(dataset)
 
 
@@ -182,7 +199,7 @@ def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int6
 def stream_tokens(
     file: TokenFile, stream: Stream, start: int, stop: int, step: int = CHUNK_TOKENS
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield tokens [start, stop) of a stream in chunks, each with the position of its first token.
+    """Yield a range of the tokens of a stream in chunks.
 
     Args:
         file: Reads the .bin.
@@ -190,6 +207,9 @@ def stream_tokens(
         start: Position of the first token in the stream.
         stop: Position after the last token.
         step: Tokens of a chunk.
+
+    Yields:
+        The position of the chunk's first token in the stream, and its tokens, shape (n_tokens,).
     """
     itemsize = file.dtype.itemsize
     for chunk_start in range(start, stop, step):
@@ -200,24 +220,26 @@ def stream_tokens(
 
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""First tokens and lengths of some documents."""
+"""First tokens and lengths of some documents, int64, shape (n_documents,) each."""
 
 
 def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Spans]:
-    """Yield (first tokens, lengths) of all documents that have tokens, some documents at a time.
+    """Yield the first tokens and the lengths of all documents, some documents at a time.
+
+    Documents without tokens are left out.
 
     Args:
         dataset: The dataset.
-        stream: Its stream, if the .bin is not the stream; first tokens are positions in the stream.
+        stream: Its stream, if the .bin is not the stream; None if it is. First tokens are positions
+            in the stream.
     """
     document_indices = dataset.document_indices
     for first in range(0, len(document_indices) - 1, _CHUNK_DOCUMENTS):
         first_sequences = document_indices[first : first + _CHUNK_DOCUMENTS + 1]
-        bounds = (
-            token_starts(dataset, first_sequences)
-            if stream is None
-            else stream.starts(first_sequences)
-        )
+        if stream is None:
+            bounds = token_starts(dataset, first_sequences)
+        else:
+            bounds = stream.starts(first_sequences)
         lengths = np.diff(bounds)
         has_tokens = lengths > 0
         if has_tokens.any():
@@ -225,12 +247,13 @@ def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) ->
 
 
 class Hashed:
-    """Passes blocks of bytes on, and knows their sha256 and size afterwards."""
+    """Iterates over blocks of bytes, and computes their size and sha256 on the way."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
         self._sha256 = hashlib.sha256()
         self.size = 0
+        """Bytes of the blocks that were taken so far."""
 
     def __iter__(self) -> Iterator[bytes]:
         for block in self._blocks:
@@ -240,5 +263,5 @@ class Hashed:
 
     @property
     def sha256(self) -> str:
-        """Hex digest of all blocks, once they were taken."""
+        """Hex digest of the blocks that were taken so far."""
         return self._sha256.hexdigest()

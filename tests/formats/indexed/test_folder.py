@@ -128,7 +128,7 @@ def test_a_merge_of_unknown_origin_is_to_be_moved_out(folder):
 @pytest.mark.parametrize(("gone", "left"), [(".idx", "b.bin"), (".bin", "b.idx")])
 def test_an_unfinished_pair_is_named(folder, gone, left):
     (folder / f"b{gone}").unlink()
-    with pytest.raises(MissingError, match="not whole") as caught:
+    with pytest.raises(MissingError, match="incomplete") as caught:
         merge_folder(folder, folder / "all")
     assert caught.value.where == str(folder / left)
     assert not (folder / "all.bin").exists()

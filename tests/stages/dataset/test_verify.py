@@ -96,7 +96,7 @@ def test_a_healthy_pair(prefix):
         (
             HEADER_BYTES + 12 * 6 + 8 * 3,
             struct.pack("<q", 1),
-            "document 3 begins before the one in front of it",
+            "document 3 begins before the previous one",
         ),
         (
             HEADER_BYTES + 12 * 6 + 8 * 6,
