@@ -1,1 +1,1 @@
-"""Typed records and their JSON and YAML forms, with the place of each mistake."""
+"""Typed records: converted from YAML and JSON, with the place of each mistake."""

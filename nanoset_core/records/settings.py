@@ -1,8 +1,15 @@
-"""Declarations of settings: the fields of a frozen dataclass give each key's type, range, choices,
-default and help.
+"""Read declarations of settings from frozen dataclasses, each field of which declares a key.
 
-nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all made
-from them.
+A field gives its key's name, type, range, choices and default, and the docstring below it is the
+help text:
+
+    @dataclass(frozen=True)
+    class PacksSpec:
+        length: Annotated[int, Range(1, 1 << 20)] = 4096
+        "Tokens of a pack."
+
+nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all derived
+from these declarations.
 """
 
 from __future__ import annotations
@@ -34,67 +41,76 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MISSING = dataclasses.MISSING
-"""The default of a setting that must be given."""
+"""The default of a setting that is required."""
 _IS_KEY = "is_key"
 NOT_A_KEY: Mapping[str, Any] = {_IS_KEY: False}
 """Metadata of a field that no key sets, such as the file that settings were read from."""
-_WORDS = {
+_TEXT_BY_TYPE = {
     str: "text",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     Any: "a plain value",
 }
+"""Descriptions of types for users."""
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+"""Names of types in JSON schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of numbers, as the metadata of an annotation: `Annotated[int, Range(1, 10)]`."""
+    """A range of numbers, for the annotation of a field: `Annotated[int, Range(1, 10)]`."""
 
     low: float
-    """Least value, inclusive."""
+    """Smallest allowed value."""
     high: float | None = None
-    """Greatest value, inclusive; None is no bound."""
+    """Greatest allowed value; None if there is no limit."""
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
         low = format_number(self.low)
-        return f"at least {low}" if self.high is None else f"{low} to {format_number(self.high)}"
+        if self.high is None:
+            return f"at least {low}"
+        return f"{low} to {format_number(self.high)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of a settings dataclass."""
+    """One field of a settings dataclass, with the path of its key."""
 
     section: type[DataclassInstance]
     """The dataclass that declares it."""
     key: str
     """Path of its key, such as `nanosets.<name>.seed`."""
     hint: Any
-    """Its type, with ranges, without None."""
+    """Its type with ranges, but without None."""
     default: Any
-    """Its default; MISSING where it must be given."""
+    """Its default, or `MISSING` if it is required."""
     help: str
-    """Its attribute docstring, on one line; "" without one."""
+    """Its docstring on one line, or "" if it has none."""
 
 
 def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setting]:
-    """Yield the settings of a dataclass in the order declared, each followed by those within it.
+    """Yield the settings of a dataclass in their order, each followed by those within it.
 
     Args:
-        section: a dataclass, such as `ProjectConfig`.
-        path: what comes before the keys, such as "nanosets.<name>"; "" at the top.
+        section: A dataclass, such as `ProjectConfig`.
+        path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
     """
     for field, hint in own_fields(section):
         key = f"{path}.{key_of(field)}" if path else key_of(field)
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
-        plain = reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
-        yield Setting(section, key, plain, default, field_help(section, field.name))
-        for inner, suffix in inner_sections(plain):
-            if inner is not section:  # a tree, whose keys are the same below each other
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        kinds = [kind for kind in alternatives(hint) if kind is not type(None)]
+        hint_without_none = reduce(or_, kinds)
+        yield Setting(section, key, hint_without_none, default, field_help(section, field.name))
+
+        for inner, suffix in inner_sections(hint_without_none):
+            # A section within itself is a tree, such as a filter: its keys repeat at each level.
+            if inner is not section:
                 yield from settings(inner, key + suffix)
 
 
@@ -105,19 +121,22 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 
 @lru_cache(maxsize=256)
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Return the fields of a dataclass that are keys, each with its type and the ranges in it."""
+    """Return the fields of a dataclass that are keys, each with its type.
+
+    The types include ranges, and are resolved even if annotations are stored as text.
+    """
     hints = get_type_hints(section, include_extras=True)
-    fields = [
-        field
-        for field in dataclasses.fields(section)
-        if field.init and _IS_KEY not in field.metadata
-    ]
-    return [(field, hints[field.name]) for field in fields]
+    fields = []
+    for field in dataclasses.fields(section):
+        if field.init and _IS_KEY not in field.metadata:
+            fields.append((field, hints[field.name]))
+    return fields
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """Return the key of a field: its name, without the underscore behind one that Python keeps for
-    itself.
+    """Return the key of a field: its name without a trailing underscore.
+
+    Fields have one if the key is a keyword of Python: `continue_` declares the key `continue`.
     """
     return field.name.removesuffix("_")
 
@@ -128,98 +147,118 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def field_help(section: type, name: str) -> str:
-    """Return the docstring below a field on one line, read from the source of its class; "" where
-    there is none.
+    """Return the docstring below a field on one line, or "" if it has none.
+
+    Python does not keep these docstrings, so they are read from the source of the class.
+
+    Args:
+        section: The dataclass, which may inherit the field.
+        name: Name of the field.
     """
-    return next((helps[name] for base in section.__mro__ if name in (helps := _helps(base))), "")
+    for base in section.__mro__:
+        help_by_field = _field_docstrings(base)
+        if name in help_by_field:
+            return help_by_field[name]
+    return ""
 
 
 @lru_cache(maxsize=256)
-def _helps(section: type) -> dict[str, str]:
+def _field_docstrings(section: type) -> dict[str, str]:
+    """Return name → docstring, on one line, of the fields that a class itself declares."""
     try:
         source = textwrap.dedent(inspect.getsource(section))
-    except (OSError, TypeError):  # built in, or installed without its source
-        return {}
-    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
-    found = {}
-    for statement in pairwise(body):
-        match statement:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                value=ast.Constant(value=str(text))
+    except (OSError, TypeError):
+        return {}  # The class is built in, or was installed without its source.
+
+    definition = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    docstrings = {}
+    for statement, next_statement in pairwise(definition.body):
+        match statement, next_statement:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                found[name] = " ".join(text.split())
-    return found
+                docstrings[name] = " ".join(text.split())
+    return docstrings
 
 
 def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
-    """Yield (dataclass within a type, what its keys are below: "", "[]" or ".<name>")."""
+    """Yield the dataclasses within a type.
+
+    Yields:
+        A dataclass, and what leads from the key of the type to the keys of the dataclass: "" for
+        the dataclass itself, "[]" for a list of it, and ".<name>" for a mapping to it.
+    """
     for kind in alternatives(hint):
-        origin, arguments = get_origin(kind), get_args(kind)
+        origin = get_origin(kind)
+        arguments = get_args(kind)
         if dataclasses.is_dataclass(kind):
             yield kind, ""
         elif origin is tuple and dataclasses.is_dataclass(arguments[0]):
             yield arguments[0], "[]"
         elif origin is Mapping:
-            yield from (
-                (inner, ".<name>")
-                for inner in alternatives(arguments[1])
-                if dataclasses.is_dataclass(inner)
-            )
+            for inner in alternatives(arguments[1]):
+                if dataclasses.is_dataclass(inner):
+                    yield inner, ".<name>"
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of any other type the type itself."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    """Return the members of a union, or another type as the only member."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
 def bare(hint: Any) -> Any:
-    """Return a type without its metadata."""
+    """Return a type without its metadata: int for `Annotated[int, Range(1, 10)]`."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def range_of(hint: Any) -> Range | None:
-    """Return the range in a type's metadata."""
-    metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((found for found in metadata if isinstance(found, Range)), None)
+    """Return the range in a type's metadata, or None if it has none."""
+    if get_origin(hint) is not Annotated:
+        return None
+    metadata = get_args(hint)[1:]
+    return next((item for item in metadata if isinstance(item, Range)), None)
 
 
 def describe(hint: Any) -> str:
-    """Return a type in words, without its range."""
+    """Return a type in words for users, such as "text or a whole number", without its range."""
     hint = bare(hint)
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint in _WORDS:
-        return _WORDS[hint]
+    if hint in _TEXT_BY_TYPE:
+        return _TEXT_BY_TYPE[hint]
+
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(
-            describe(argument) for argument in arguments if argument is not type(None)
-        )
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        return " or ".join(describe(kind) for kind in kinds)
     if origin is Literal:
-        return "one of " + ", ".join(repr(argument) for argument in arguments)
+        return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin is tuple:
         return f"a list of which each is {describe(arguments[0])}"
-    return (
-        f"a mapping of which each value is {describe(arguments[1])}"
-        if arguments
-        else "a mapping of keys to values"
-    )
+    if arguments:
+        return f"a mapping of which each value is {describe(arguments[1])}"
+    return "a mapping of keys to values"
 
 
 def json_schema(section: type[DataclassInstance], *, templates: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of the mapping that `parse` reads a dataclass from.
+    """Return the JSON schema of the mapping that `parse` converts to a dataclass.
 
     Args:
-        section: a dataclass, such as `ProjectConfig`.
-        templates: whether a template such as `{{ env.ROOT }}` may stand for any value.
+        section: A dataclass, such as `ProjectConfig`.
+        templates: Whether a template such as `{{ env.ROOT }}` may be used for any value.
     """
-    properties, fields = {}, own_fields(section)
-    for field, hint in fields:
+    properties = {}
+    required = []
+    for field, hint in own_fields(section):
+        schema = _schema_of_field(section, hint, templates)
         help_text = field_help(section, field.name)
-        is_tree = any(
-            inner is section for kind in alternatives(hint) for inner, _ in inner_sections(kind)
-        )
-        schema = {"type": "object"} if is_tree else _schema(hint, templates)
-        properties[key_of(field)] = schema | ({"description": help_text} if help_text else {})
-    required = [key_of(field) for field, _ in fields if is_required(field)]
+        if help_text:
+            schema["description"] = help_text
+        properties[key_of(field)] = schema
+        if is_required(field):
+            required.append(key_of(field))
     return {
         "type": "object",
         "properties": properties,
@@ -228,31 +267,70 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
     }
 
 
+def _schema_of_field(
+    section: type[DataclassInstance], hint: Any, templates: bool
+) -> dict[str, Any]:
+    """Return the JSON schema of a field's type.
+
+    Args:
+        section: The dataclass of the field.
+        hint: The type.
+        templates: Whether a template may be used for any value.
+    """
+    for kind in alternatives(hint):
+        for inner, _ in inner_sections(kind):
+            # The schema of a section within itself, such as a filter of filters, would not end.
+            if inner is section:
+                return {"type": "object"}
+    return _schema(hint, templates)
+
+
 def _schema(hint: Any, templates: bool) -> dict[str, Any]:
-    kinds = [_schema_of_one(kind, templates) for kind in alternatives(hint)]
-    is_open = (
-        all(kind.get("type") == "object" or kind == {} for kind in kinds)
-        or {"type": "string"} in kinds
-    )
-    if templates and not is_open:
-        kinds.append({"type": "string", "pattern": r"\{\{"})
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    """Return the JSON schema of a type.
+
+    Args:
+        hint: The type.
+        templates: Whether a template may be used for any value.
+    """
+    schemas = [_schema_of_kind(kind, templates) for kind in alternatives(hint)]
+
+    # Any text may be a template already. A mapping cannot be replaced by one as a whole.
+    takes_text = {"type": "string"} in schemas
+    are_mappings = all(schema == {} or schema.get("type") == "object" for schema in schemas)
+    if templates and not takes_text and not are_mappings:
+        schemas.append({"type": "string", "pattern": r"\{\{"})
+
+    if len(schemas) == 1:
+        return schemas[0]
+    return {"anyOf": schemas}
 
 
-def _schema_of_one(hint: Any, templates: bool) -> dict[str, Any]:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if (between := range_of(hint)) is not None:
-        ends = {"minimum": between.low} | (
-            {} if between.high is None else {"maximum": between.high}
-        )
-        return _schema_of_one(bare(hint), templates) | ends
+def _schema_of_kind(hint: Any, templates: bool) -> dict[str, Any]:
+    """Return the JSON schema of a type that is not a union; see `_schema`."""
+    value_range = range_of(hint)
+    if value_range is not None:
+        schema = _schema_of_kind(bare(hint), templates)
+        schema["minimum"] = value_range.low
+        if value_range.high is not None:
+            schema["maximum"] = value_range.high
+        return schema
+
     if dataclasses.is_dataclass(hint):
         return json_schema(hint, templates=templates)  # type: ignore[arg-type]
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
+
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], templates)}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is Mapping:
-        keys = {"propertyNames": {"enum": list(names)}} if (names := get_args(arguments[0])) else {}
-        return {"type": "object", "additionalProperties": _schema(arguments[1], templates)} | keys
-    return {"type": _JSON_TYPES[hint]} if hint in _JSON_TYPES else {}
+        key_hint, value_hint = arguments
+        schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
+        choices = get_args(key_hint)  # of a Literal; empty for other types
+        if choices:
+            schema["propertyNames"] = {"enum": list(choices)}
+        return schema
+    return {}  # Any value.

@@ -1,46 +1,65 @@
-"""Numbers as people read them, in the terminal, in messages and in the UI."""
+"""Format numbers for people: in the terminal, in messages and in the UI."""
 
 from __future__ import annotations
 
 from numbers import Integral, Real
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+"""Units of bytes, each 1,000 times the one before."""
 
 
 def format_bytes(size: float) -> str:
-    """Return bytes in decimal units, to three digits: 1,234,567 → 1.23 MB."""
+    """Return a number of bytes in decimal units, to three digits: 1,234,567 is 1.23 MB."""
     unit = 0
+    # Numbers from 999.5 on would be rounded to 1,000.
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size /= 1000
         unit += 1
-    digits = 0 if unit == 0 or size >= 99.95 else 1 if size >= 9.995 else 2
-    return f"{size:,.{digits}f} {_UNITS[unit]}"
+
+    if unit == 0 or size >= 99.95:
+        n_decimals = 0
+    elif size >= 9.995:
+        n_decimals = 1
+    else:
+        n_decimals = 2
+    return f"{size:,.{n_decimals}f} {_UNITS[unit]}"
 
 
 def format_age(seconds: float) -> str:
-    """Return a time span in its two greatest units: 3 d 4 h."""
+    """Return a time span in its two greatest units, such as 3 d 4 h; negative ones are 0 s."""
     seconds = max(int(seconds), 0)
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days} d {hours} h" if days < 30 else f"{days:,} d"
-    if hours:
+    days = seconds // 86_400
+    hours = seconds // 3600 % 24
+    minutes = seconds // 60 % 60
+    if days >= 30:
+        return f"{days:,} d"
+    if days > 0:
+        return f"{days} d {hours} h"
+    if hours > 0:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
+    if minutes > 0:
+        return f"{minutes} min"
+    return f"{seconds} s"
 
 
 def format_count(count: int, noun: str) -> str:
-    """Return a count and its noun: 1 file, 12,345 files."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    """Return a count and its noun, which gets an s in the plural: 1 file, 12,345 files."""
+    plural = "" if count == 1 else "s"
+    return f"{count:,} {noun}{plural}"
 
 
 def format_number(value: float) -> str:
-    """Return a number with separators, a whole one without a fraction: 1e6 → 1,000,000."""
-    return f"{int(value):,}" if isinstance(value, int) or value.is_integer() else f"{value:,}"
+    """Return a number with separators, and without a fraction if it is whole: 1e6 is 1,000,000."""
+    if isinstance(value, int) or value.is_integer():
+        return f"{int(value):,}"
+    return f"{value:,}"
 
 
 def format_cell(value: object) -> str | None:
-    """Return a number of a table with separators, whatever its type (also NumPy's); None for
-    anything else.
+    """Return a number from a table with separators, or None for any other value.
+
+    Args:
+        value: A value of any type, also of NumPy's.
     """
     if isinstance(value, bool):
         return None
