@@ -17,6 +17,6 @@ def save_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def load_array(folder: Path, name: str) -> NDArray[Any]:
-    """Map an array that `save_arrays` wrote; it cannot be written to."""
+    """Map an array that `save_arrays` wrote into memory, read-only."""
     array: NDArray[Any] = np.load(folder / f"{name}.npy", "r", allow_pickle=False)
     return array

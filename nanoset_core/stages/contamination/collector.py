@@ -29,14 +29,14 @@ class TextOrigin(NamedTuple):
 
 
 class _TextBatch(NamedTuple):
-    """Texts as words, without duplicates."""
+    """The words of some texts, without texts that were collected before."""
 
     hashes: NDArray[np.uint64]
     """Hash of each word, shape (n_words,)."""
     letter_counts: NDArray[np.int64]
     """Bytes of each word, shape (n_words,)."""
     words_per_text: NDArray[np.int64]
-    """Shape (n_texts,)."""
+    """Number of words of each text, shape (n_texts,)."""
 
 
 @dataclass(slots=True)
@@ -48,12 +48,15 @@ class TextCollector:
     """
 
     engine: Engine
+    """Tokenizes the texts."""
     vocabulary: WordVocabulary
+    """Divides tokens into words."""
     origins: list[TextOrigin] = field(default_factory=list)
     """Where each collected text comes from, by its number."""
     copies: int = 0
     """Texts that were left out, since an earlier one has the same words."""
     _known_texts: set[int] = field(default_factory=set)
+    """Hash of the words of each collected text."""
     _batches: list[_TextBatch] = field(default_factory=list)
 
     def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
@@ -76,7 +79,11 @@ class TextCollector:
         self._add_batch(file, batch, path)
 
     def index(self, size: int) -> NgramIndex:
-        """Return the index of the n-grams of all collected texts; `size` is the words of each."""
+        """Return an index of the n-grams of all collected texts.
+
+        Args:
+            size: Words of an n-gram.
+        """
         return NgramIndex.of(
             words=np.concatenate([batch.hashes for batch in self._batches]),
             letter_counts=np.concatenate([batch.letter_counts for batch in self._batches]),
@@ -85,6 +92,7 @@ class TextCollector:
         )
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
+        """Collect some texts of a file, which are tokenized together; see `add`."""
         words = self._words(texts, path)
 
         # Choose the texts whose words no earlier text has, in this batch or before.

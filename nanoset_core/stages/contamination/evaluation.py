@@ -26,7 +26,7 @@ EVALUATION_LAYOUT = Layout("evaluations")
 TEXTS_FILE = "texts.parquet"
 """Table of the file and the line of each text."""
 _MISSING = "missing"
-"""Stands for the files in the recipe while they cannot be read."""
+"""In recipes, what replaces the digests of evaluation files that cannot be read."""
 
 
 def make_evaluation(project: Project, section: str) -> Manifest:
@@ -54,7 +54,7 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
     try:
         contents = [[list(given.names), given.digest] for given in _given_files(project, section)]
     except (MissingError, InputError):
-        contents = []  # a recipe is needed even so; building the output reports the error
+        contents = []  # there must be a recipe nevertheless; building the output reports the error
     return {
         "files": contents or _MISSING,
         "text_keys": list(spec.keys),
@@ -95,7 +95,11 @@ def _given_files(project: Project, section: str) -> list[GivenFiles]:
 
 
 def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
-    """Write the index and the table of texts to a folder; return counts for the manifest."""
+    """Write the index and the table of texts to a folder.
+
+    Returns:
+        Counts of texts and n-grams, for the manifest.
+    """
     spec = project.config.contamination[section]
     tokenizer_file = project.config.tokenizer_file
     collector = TextCollector(reference_engine(tokenizer_file), word_vocabulary(tokenizer_file))
@@ -115,7 +119,13 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
 
 
 def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) -> None:
-    """Write the table of the file and the line of each text."""
+    """Write the table that names the file and the line of each text.
+
+    Args:
+        path: The table, a Parquet file.
+        collector: The collected texts.
+        file_names: Name of each file, by its number.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

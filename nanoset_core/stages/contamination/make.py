@@ -1,7 +1,7 @@
 """Search the dataset of a corpus for evaluation texts, shard by shard.
 
-What is found in a shard is a separate output, with the matches as its facts. After an append, only
-the new shards are searched.
+The result for each shard is a separate output, whose facts are the matches. After text has been
+appended to a corpus, only its new shards are searched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAYOUT = Layout(STAGE, (SUBJECT, PART))
 """The subject is the section of nanoset.yaml, the part is the corpus."""
 SHARD_LAYOUT = Layout("contamination_shards", LAYOUT.path)
 SHARDS = "shards"
-"""Fact: digests of what was found in each shard."""
+"""Fact: the digest of each shard's result, in order."""
 
 
 def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
@@ -56,6 +56,7 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
 
 
 def _find(project: Project, section: str, corpus: str) -> Manifest:
+    """Do what `find_contamination` does, without its lease."""
     outputs = project.outputs
     key = Key(section, corpus)
     dataset = _current_dataset(project, corpus)
@@ -96,8 +97,9 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
     """Return the current dataset of a corpus.
 
     Raises:
-        MissingError: It has not been built.
-        StaleError: It was made with another tokenizer than that of evaluation texts.
+        MissingError: The dataset has not been built.
+        StaleError: The dataset was made with another tokenizer than the project's current one, by
+            which evaluation texts are tokenized.
     """
     dataset = require(project, DATASET, Key(corpus))
     if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
@@ -110,7 +112,13 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return the recipe of what is found in each shard, given that of the whole corpus."""
+    """Return the recipe of each shard's result.
+
+    Args:
+        recipe: The recipe of the result for the whole corpus.
+        evaluation: The index of evaluation texts.
+        sharded: The corpus's dataset and its shards.
+    """
     options = {"threshold": recipe.options["threshold"]}
     recipes = []
     for shard in sharded.shards:
@@ -120,13 +128,21 @@ def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> li
 
 
 def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
-    """Search one shard, and store what is found; return its digest. Runs in a worker process."""
+    """Search one shard, and store the result. Runs in a worker process.
+
+    Args:
+        evaluation: The index of evaluation texts.
+        task: The documents of the shard.
+
+    Returns:
+        The digest of the result.
+    """
     with task.root.in_task() as root:
         evaluation = root.rebase(evaluation)
         dataset = root.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-            # In a bucket, asking for the path of a file fetches a copy of it.
+            # If the outputs are in a bucket, `path` fetches a local copy of the file.
             for name in evaluation.files:
                 evaluation.path(name)
             matches = _load_evaluation(evaluation.folder).search(
@@ -144,14 +160,21 @@ def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
 
 @lru_cache(maxsize=2)
 def _load_evaluation(folder: Path) -> Evaluation:
-    """Return the evaluation in a folder, which a worker needs for many shards in a row."""
+    """Return the evaluation in a folder; cached, since a worker searches many shards with it."""
     return Evaluation.load(folder)
 
 
 def _matches(
     outputs: OutputRoot, name: str, sharded: Sharded, shard_digests: Sequence[str]
 ) -> list[Match]:
-    """Return what was found in all shards, with documents counted over the whole dataset."""
+    """Return the matches in all shards, with documents numbered in the whole dataset.
+
+    Args:
+        outputs: The project's outputs.
+        name: Name of the result.
+        sharded: The corpus's dataset and its shards.
+        shard_digests: The digest of each shard's result.
+    """
     matches_by_shard = outputs.each_version(
         _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
     )
@@ -164,7 +187,7 @@ def _matches(
 
 
 def _matches_in_shard(outputs: OutputRoot, folder: Path) -> list[Match]:
-    """Return what was found in a shard, with documents counted from the start of the shard."""
+    """Return the matches in a shard, with documents numbered from the start of the shard."""
     manifest = outputs.manifest_at(folder)
     if manifest is None:
         return []

@@ -1,4 +1,4 @@
-"""The table of matches: which documents hold which evaluation texts, and a summary of it."""
+"""The table of matches: which documents contain which evaluation texts, and a summary of it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nanoset_core.stages.per_shard import PLACE, Sharded, write_rows
 
 MATCHES = "matches.parquet"
 BOILERPLATE_DOCUMENTS = 100
-"""An evaluation text that this many documents hold, or more, is taken for boilerplate."""
+"""An evaluation text counts as boilerplate if this many documents, or more, contain it."""
 _N_FIRST_MATCHES = 8
-"""Matches in the facts of a manifest, for people to look at."""
+"""Number of matches that are stored in the facts of a manifest, as examples."""
 _BOILERPLATE = "boilerplate"
-"""Fact: the fields of a `MatchSummary`. Outputs with few matches, which cannot have boilerplate, do
-not have it, nor do older ones.
+"""Fact: the fields of a `MatchSummary`. It is missing in outputs of earlier versions, and in those
+with fewer than BOILERPLATE_DOCUMENTS matches, which cannot have boilerplate.
 """
 _MATCH_COLUMNS = (
     ("evaluation_file", "string"),
@@ -37,7 +37,7 @@ _MATCH_COLUMNS = (
 def match_rows(
     project: Project, sharded: Sharded, evaluation: Manifest, matches: Sequence[Match]
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of matches: column → value of each match.
+    """Return the rows of the table of matches, each as column → value.
 
     Args:
         project: The project.
@@ -47,7 +47,7 @@ def match_rows(
     """
     import pyarrow.parquet as pq
 
-    if not matches:  # looking places up opens the shards' tables of documents
+    if not matches:  # without this, all tables of documents would be opened for nothing
         return []
     texts = pq.read_table(evaluation.path(TEXTS_FILE))
     places = sharded.places(project, [match.document for match in matches])
@@ -78,7 +78,7 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 
 def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
-    """Return the documents that a table of matches names, ascending, without duplicates; int64."""
+    """Return the documents in a table of matches: int64, ascending, without duplicates."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(manifest.path(MATCHES), columns=["document"])
@@ -89,29 +89,33 @@ def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
 class MatchSummary(NamedTuple):
     """What was found in a corpus, with boilerplate counted separately.
 
-    An evaluation text that very many documents hold is rarely a question that leaked. Mostly it is
-    boilerplate that evaluation and documents have in common, such as an instruction or a licence.
+    An evaluation text that very many documents contain is rarely a question that leaked. Mostly it
+    is boilerplate that evaluations and documents share, such as an instruction or a licence.
     """
 
     contaminated: int
-    """Documents that hold a text other than boilerplate."""
+    """Number of documents with an evaluation text that is not boilerplate."""
     first: Mapping[str, Any] | None
-    """The first match of such a text, a row of the table of matches."""
+    """The first match of a text that is not boilerplate, a row of the table of matches."""
     boilerplate_texts: int
-    """Texts that are held by BOILERPLATE_DOCUMENTS documents or more."""
+    """Number of texts that are boilerplate: at least BOILERPLATE_DOCUMENTS documents have them."""
     boilerplate_documents: int
-    """Documents that hold no text other than these."""
+    """Number of documents whose matches are all boilerplate."""
     most_common: Mapping[str, Any] | None
-    """The first match of the text that most documents hold, if it is boilerplate."""
+    """The first match of the most common text, if this text is boilerplate."""
     most_common_documents: int
-    """Documents that hold this text."""
+    """Number of documents with the most common text; 0 if it is not boilerplate."""
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
-    """Summarize a table of matches; each row is one document and one text that it holds."""
-    documents_by_text = Counter(_text_of(row) for row in rows)
+    """Summarize a table of matches.
+
+    Args:
+        rows: The rows of the table, each for one document and one text that it contains.
+    """
+    n_documents_by_text = Counter(_text_of(row) for row in rows)
     boilerplate = {
-        text for text, count in documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
+        text for text, count in n_documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
     }
     all_documents = {row["document"] for row in rows}
     relevant_rows = [row for row in rows if _text_of(row) not in boilerplate]
@@ -125,9 +129,9 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     most_common_documents = 0
     if boilerplate:
         # `max` returns the first row of the table if several texts are equally common.
-        row = max(rows, key=lambda row: documents_by_text[_text_of(row)])
+        row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
         most_common = _with_short_share(row)
-        most_common_documents = documents_by_text[_text_of(row)]
+        most_common_documents = n_documents_by_text[_text_of(row)]
 
     return MatchSummary(
         contaminated=len(relevant_documents),
@@ -140,7 +144,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:
-    """Return the summary of an output; of an older one, compute it from the table of matches."""
+    """Return the summary of an output, computed from the table of matches if it is not stored."""
     import pyarrow.parquet as pq
 
     facts = manifest.facts
@@ -149,7 +153,7 @@ def summary_of(manifest: Manifest) -> MatchSummary:
     if facts["matches"] >= BOILERPLATE_DOCUMENTS:
         return summarize(pq.read_table(manifest.path(MATCHES)).to_pylist())
 
-    # Too few matches for any boilerplate.
+    # There are too few matches for any boilerplate.
     first_matches = facts["first"]
     return MatchSummary(
         contaminated=facts["contaminated"],

@@ -39,7 +39,9 @@ MAX_OCCURRENCES = 64
 MIN_LETTERS = 32
 """Fewer letters and digits in common may be chance. Shorter texts cannot be found."""
 _FACTOR = 0xA24BAED4963EE407
+"""The factor of the polynomial in `hash_ngrams`: an odd number whose bits look random."""
 _FILTER_BITS_PER_NGRAM = 16
+"""Bits of the bitmap for each n-gram, so that at most one of 16 unknown hashes passes."""
 
 
 def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
@@ -164,7 +166,7 @@ class _HashFilter(NamedTuple):
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the indices of those hashes that may be among the filter's."""
+        """Return the indices of the hashes that may be among those of the filter."""
         positions = (hashes >> self.shift).astype(np.int64)
         bits = self.bitmap[positions >> 3] >> (positions & 7).astype(np.uint8)
         return np.flatnonzero((bits & 1).view(np.bool_))
@@ -207,7 +209,7 @@ class NgramIndex:
         Args:
             words: Hash of each word of all texts, shape (n_words,).
             letter_counts: Bytes of each word, shape (n_words,).
-            words_per_text: Shape (n_texts,).
+            words_per_text: Number of words of each text, shape (n_texts,).
             size: Words of an n-gram.
         """
         text_numbers = np.arange(len(words_per_text), dtype=np.int32)
@@ -243,6 +245,8 @@ class NgramIndex:
 
     def save(self, folder: Path) -> None:
         """Write the arrays to a folder."""
+        # The names of the files differ from those of the fields, and must not change: outputs of
+        # earlier versions are loaded by these names.
         arrays: dict[str, NDArray[Any]] = {
             "grams": self.hashes,
             "gram_ends": self.stops,
@@ -275,6 +279,7 @@ class NgramIndex:
 
     @cached_property
     def _filter(self) -> _HashFilter:
+        """A filter that lets all indexed n-grams pass."""
         return _HashFilter.of(self.hashes)
 
     def search(self, words: DocumentWords, threshold: float) -> TextMatches:
@@ -334,7 +339,10 @@ class NgramIndex:
         return _Hits(candidates[is_in_one_document], ngrams[is_in_one_document])
 
     def _pairs(self, words: DocumentWords, hits: _Hits) -> _Pairs:
-        """Pair each hit with all its occurrences; sorted by document, text and word."""
+        """Pair each hit with all its occurrences in evaluation texts.
+
+        The pairs are sorted by document, text and word.
+        """
         starts = np.where(hits.ngrams > 0, self.stops[hits.ngrams - 1], 0)  # (n_hits,)
         n_occurrences = self.stops[hits.ngrams] - starts  # (n_hits,)
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
@@ -411,18 +419,19 @@ class NgramIndex:
     def _letters_between(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the letters in ranges [start, stop) of words of the evaluation texts."""
+        """Return the number of letters in ranges [start, stop) of words of the evaluation texts."""
         return self.letters_before[stops] - self.letters_before[starts]
 
 
 def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDArray[np.bool_]:
-    """Return which words are in one of some n-grams; bool, shape (n_words,).
+    """Return whether each word is in one of some n-grams; bool, shape (n_words,).
 
     Args:
         first_words: First word of each n-gram, shape (n_ngrams,).
         size: Words of an n-gram.
         n_words: Number of all words.
     """
+    # Count the n-grams that have started and not stopped at each word.
     started = np.bincount(first_words, minlength=n_words + 1)
     stopped = np.bincount(first_words + size, minlength=n_words + 1)
     n_covering = np.cumsum(started - stopped)[:n_words]

@@ -18,6 +18,7 @@ def names_in_training(config: ProjectConfig) -> list[str]:
 
 
 def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
+    """Yield the corpora, views and packs that the train splits of nanosets read."""
     for nanoset in config.nanosets.values():
         for name in nanoset.corpora:
             if nanoset.trains_on(name):  # the others are only for validation or test
@@ -25,7 +26,7 @@ def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
 
 
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
-    """Return the corpora that a section searches: those that it names, or all in training."""
+    """Return the corpora that a section searches: those that it names, or all used in training."""
     named_corpora = config.contamination[section].of
     if named_corpora:
         return list(named_corpora)
@@ -45,7 +46,11 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 
 
 def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return what training reads of a corpus, including the documents that a section found."""
+    """Return the names by which training reads a corpus with the documents that a section found.
+
+    Returns:
+        The corpus itself, and views and packs that do not leave these documents out.
+    """
     return [
         name
         for name in names_in_training(config)

@@ -18,8 +18,8 @@ from nanoset_core.stages.contamination.words import WordVocabulary
 CHUNK_TOKENS = 1 << 18
 """Tokens that are searched together."""
 OVERLAP_TOKENS = 1 << 15
-"""Tokens that two neighbouring chunks of a long document share, so that texts at the border are
-found.
+"""Tokens that two neighbouring chunks of a long document share, so that a text that is shorter than
+this is found even if it extends over the border of two chunks.
 """
 MAX_MATCHES_PER_DOCUMENT = 16
 """Texts that are reported for one document: those with the greatest shares."""
@@ -27,13 +27,14 @@ _EXCERPT_WORDS = 32
 
 
 class Match(NamedTuple):
-    """A document that holds a text of an evaluation, or much of it."""
+    """A document that contains an evaluation text, or much of it."""
 
     document: int
+    """Number of the document."""
     text: int
-    """Number of the text."""
+    """Number of the evaluation text."""
     share: float
-    """Share of the text's letters, 0 to 1."""
+    """Share of the text's letters that the document contains, 0 to 1."""
     words: str
     """The first words of the passage."""
 
@@ -85,15 +86,16 @@ class Evaluation:
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
         chunks = list(_chunks(starts))
 
-        # A long document is searched in several chunks, and may match a text in each of them.
-        # Document, counted from `first` → number of the text → its best match.
+        # A long document is searched in several chunks, and may match a text in each of them: keep
+        # the best match. Document, counted from `first` → number of the text → its best match.
         matches_by_document: dict[int, dict[int, Match]] = {}
-        for step in dataset.spans(len(chunks), 1):
-            for chunk in chunks[step]:
+        # A dataset in a bucket releases what it has downloaded after each span of chunks.
+        for span in dataset.spans(len(chunks), 1):
+            for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
                     match_by_text = matches_by_document.setdefault(match.document, {})
-                    known = match_by_text.get(match.text)
-                    if known is None or known.share < match.share:
+                    best = match_by_text.get(match.text)
+                    if best is None or best.share < match.share:
                         match_by_text[match.text] = match
 
         for document, match_by_text in sorted(matches_by_document.items()):
@@ -158,9 +160,9 @@ def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
     n_documents = len(starts) - 1
     start_document = 0
     while start_document < n_documents:
-        # As many whole documents as fit, and at least one.
-        last_token = starts[start_document] + CHUNK_TOKENS
-        stop_document = int(np.searchsorted(starts, last_token, side="right")) - 1
+        # Take as many whole documents as fit, and at least one.
+        limit_token = starts[start_document] + CHUNK_TOKENS
+        stop_document = int(np.searchsorted(starts, limit_token, side="right")) - 1
         stop_document = min(max(stop_document, start_document + 1), n_documents)
 
         start_token = int(starts[start_document])

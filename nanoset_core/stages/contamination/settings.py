@@ -47,7 +47,7 @@ class ContaminationSpec:
 def contamination_errors(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield the errors in sections of `contamination`, and in views that leave out what they find.
+    """Yield the errors in sections of `contamination`, and in the `clean_of` of views.
 
     Args:
         file: Path of nanoset.yaml, for messages.
@@ -92,6 +92,7 @@ def _section_errors(
 
 
 def _nothing_to_look_for(where: str, found: str) -> ConfigError:
+    """Return the error for a section without files or without keys."""
     return ConfigError(
         "there is nothing to look for",
         where=where,

@@ -19,7 +19,7 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
-    """Return the figures and warnings of what was found in a corpus."""
+    """Return the figures and warnings that are shown of the result for a corpus."""
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
@@ -34,9 +34,10 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 
 
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
-    """Return warnings of contaminated documents, if the section's policy asks for them.
+    """Return warnings of contaminated documents, as far as the section's policy wants any.
 
-    With `policy: warn` they are always given, otherwise only if training reads the documents.
+    With `policy: warn`, there are always warnings; with other policies, only if training reads the
+    documents.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
@@ -68,11 +69,11 @@ class MatchDescription(NamedTuple):
     document: str
     """File and line of the document."""
     text: str
-    """How much of which evaluation text it holds, with an excerpt."""
+    """Which share of which evaluation text the document contains, with an excerpt."""
 
 
 def describe_match(match: Mapping[str, Any]) -> MatchDescription:
-    """Describe a match; it is a row of the table of matches."""
+    """Describe a match, given as a row of the table of matches."""
     evaluation_place = f"{match['evaluation_file']}:{match['evaluation_line']}"
     return MatchDescription(
         document=f"{match['file']}:{match['line']}",

@@ -1,4 +1,4 @@
-"""The stage `contamination`: find the documents of a corpus that hold texts of evaluation files.
+"""The stage `contamination`: find the documents of a corpus that contain evaluation texts.
 
 Each section of `contamination` in nanoset.yaml names evaluation files, and the corpora that are
 searched for their texts.
@@ -45,7 +45,7 @@ from nanoset_core.stages.views.settings import base_of
 
 
 class ContaminationStage(Planned):
-    """Documents of a corpus that hold texts of evaluations.
+    """Finds the documents of a corpus that contain evaluation texts.
 
     The subject of a key is a section of `contamination`, the part is a corpus.
     """
@@ -71,7 +71,7 @@ class ContaminationStage(Planned):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # here, since checks import the list of stages
+        # Imported here, since the checks import the list of stages.
         from nanoset_core.stages.contamination.verify import verify_contamination
 
         return verify_contamination(project, key, deep=deep)
@@ -90,7 +90,7 @@ class ContaminationStage(Planned):
         return contamination_summary(project, manifest)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the digests of the evaluation texts, and of what was found in each shard."""
+        """Yield the digests of the index of evaluation texts, and of each shard's result."""
         yield str(manifest.facts["evaluation"])
         for digest in manifest.facts[SHARDS]:
             yield str(digest)
@@ -101,15 +101,19 @@ INTERNAL = (
     InternalStage(EVALUATION_LAYOUT, CONTAMINATION),
     InternalStage(SHARD_LAYOUT, CONTAMINATION),
 )
-"""Stages of the outputs that a result lists by digest."""
+"""Stages of the outputs to which a result of this stage refers by their digests."""
 
 
 def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
-    """Return the checks that have to pass before training may read some corpora, views or packs.
+    """Return the searches that must have run before training may read corpora, views or packs.
 
-    They are inputs of what training reads: made before it, but no part of its content. Only
-    sections with `policy: block` have them, and only for corpora that they search and that are
-    read with the documents that they find.
+    They become inputs of what training reads, so that they run before it; they have no influence on
+    its content. Only sections with `policy: block` require a search, and only of corpora that are
+    read without leaving out the documents that the section finds.
+
+    Args:
+        config: The project's settings.
+        names: The corpora, views and packs that training is going to read.
 
     Returns:
         Name of the input → the output of this stage.

@@ -19,13 +19,14 @@ from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.tables import read_table
 
 _MAX_LINE_BYTES = 64 << 20
+"""Of a longer line, only the beginning is read, which is an error since it is no valid JSON."""
 
 
 class EvaluationText(NamedTuple):
     """A text of an evaluation file."""
 
     line: int
-    """Number of its line or row, from 1."""
+    """Number of the line or row in its file, from 1."""
     text: str
 
 
@@ -40,8 +41,9 @@ class _Row(NamedTuple):
 def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
     """Yield the text of each line or row of a file of JSON lines or a table.
 
-    The text of a line consists of the values of all keys, in their order, one below the other.
-    Strings in lists and objects are taken, too. Lines without any text are skipped.
+    The text of a line consists of the values of all keys, in the order of the keys, separated by
+    line feeds. If a value is a list or an object, all strings in it are used. Lines without any
+    text are skipped.
 
     Args:
         folder: The folder of the file.
@@ -55,7 +57,7 @@ def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterat
     path = folder / file.path
     rows = _rows_of_table(folder, file) if is_table(file.path) else _rows_of_lines(folder, file)
     has_text = False
-    last_line = 0  # read without an error
+    last_line = 0  # the last line that was read without an error, for the message
     try:
         for row in rows:
             last_line = row.number

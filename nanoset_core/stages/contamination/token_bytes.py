@@ -1,4 +1,4 @@
-"""The bytes that each token of a tokenizer stands for, whatever kind of vocabulary it has."""
+"""Find the bytes that each token of a tokenizer decodes to, for any kind of vocabulary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from nanoset_core.tokenizers.files import TokenizerPath, define
 from nanoset_core.tokenizers.files.tokenizer_json import component_types, token_bytes
 
 _SENTENCEPIECE_SPACE = "▁"
+"""SentencePiece writes this character for a space."""
 _BYTE_TOKEN_LENGTH = len("<0x41>")
+"""Length of the tokens by which SentencePiece writes single bytes."""
 _SEPARATOR = b" "
-"""Stands for tokens without text. It ends a word."""
+"""The bytes of tokens without text, such as special tokens: they separate words."""
 
 
 def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
@@ -23,7 +25,7 @@ def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
 
 
 def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes of each id, from 0 to the greatest one of a tokenizer."""
+    """Return the bytes of every token id, from 0 to the greatest id of a tokenizer."""
     tokenizer = load_tokenizer(file)
     notation = _Notation.of(file)
     added_tokens = tokenizer.get_added_tokens_decoder()
@@ -64,7 +66,7 @@ class _Notation:
         return _Notation("ByteLevel" in types, prefix)
 
     def decode(self, token: str) -> bytes:
-        """Return the bytes that a token stands for."""
+        """Return the bytes that a token decodes to."""
         if self.is_byte_level:
             decoded = token_bytes(token)
             return token.encode() if decoded is None else decoded

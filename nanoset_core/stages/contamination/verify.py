@@ -1,4 +1,4 @@
-"""Verify contamination: whether the result is fresh and whole, and whether training may use it."""
+"""Verify contamination: whether a result is current and whole, and whether it blocks training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,15 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
 def _check_policy(
     project: Project, key: Key, report: Report, manifest: Manifest, is_fresh: bool
 ) -> None:
-    """Note contaminated documents: an error if they block training, a warning otherwise."""
+    """Report contaminated documents: as an error if they block training, otherwise as a warning.
+
+    Args:
+        project: The project.
+        key: The section and the corpus.
+        report: The errors and warnings are added to it.
+        manifest: The result.
+        is_fresh: Not used: documents of a stale result are reported, too.
+    """
     section = key.subject
     corpus = key.part or ""
     matches = summary_of(manifest)
@@ -66,7 +74,7 @@ def _check_policy(
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:
-    """Return what is wrong: how many documents hold texts of a section."""
+    """Return the error: how many documents contain texts of a section, and how many boilerplate."""
     boilerplate = boilerplate_text(section, matches)
     if boilerplate and not matches.contaminated:
         return boilerplate

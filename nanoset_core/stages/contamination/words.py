@@ -1,4 +1,6 @@
-"""The words of tokenized documents: their letters and digits in lower case, however they are cut.
+"""Get the words of tokenized documents, in whatever way the words are divided into tokens.
+
+A word consists of letters and digits, and is compared in lower case.
 
 Documents are stored as tokens. To compare words without decoding every document, each token of the
 vocabulary is divided once into *pieces*. A piece is a run of letters and digits, and it either
@@ -40,8 +42,11 @@ from nanoset_core.sampling.hashing import STEP, mix
 from nanoset_core.stages.contamination.array_files import load_array, save_arrays
 
 _FACTOR = 0xD6E8FEB86659FD93
+"""An odd number whose bits look random."""
 _POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
+"""Powers of `_FACTOR`, modulo 2**64, by exponent; shape (256,)."""
 _TABLE = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
+"""A random-looking number for each value of a byte; shape (256,)."""
 
 _SCRIPTS_WITHOUT_SPACES = (
     (0x0E00, 0x0F00),  # Thai, Lao
@@ -57,9 +62,11 @@ put no spaces between words.
 _FIRST_SUPPLEMENTARY_IDEOGRAPH = 0x20000
 """Chinese characters outside the first 65,536 code points start here."""
 _LEAD_BYTES = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
-"""First UTF-8 bytes of such letters. A token may hold only a part of a letter."""
+"""First UTF-8 bytes of the letters of `_SCRIPTS_WITHOUT_SPACES` from U+3000 on. They show that a
+letter is a word by itself, even if a token holds only the first bytes of it.
+"""
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
-"""Code points for which Python's `surrogateescape` uses bytes that are not UTF-8."""
+"""Code points to which Python's `surrogateescape` decodes bytes that are not UTF-8."""
 
 
 class WordPiece(NamedTuple):
@@ -93,11 +100,12 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
 
 
 def _piece(begins_word: bool, letters: str) -> WordPiece:
+    """Return a piece with its letters as bytes; letters that were cut become their bytes again."""
     return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
 
 
 def _is_cut(character: str) -> bool:
-    """Return whether a decoded character stands for one byte of a letter that was cut."""
+    """Return whether a character is the decoded form of one byte of a letter that was cut."""
     return ord(character) in _ESCAPED_BYTES
 
 
@@ -145,8 +153,8 @@ class DocumentWords(NamedTuple):
 class WordVocabulary:
     """The pieces of every token of a vocabulary.
 
-    The pieces are numbered: piece i is the first one of token i. The further pieces of tokens that
-    have several follow after all first pieces.
+    The pieces are numbered: piece i is the first one of token i. If a token has several pieces, the
+    others are its *further* pieces, and their numbers are above those of all first pieces.
     """
 
     begins_word: NDArray[np.bool_]
@@ -160,9 +168,9 @@ class WordVocabulary:
     data: NDArray[np.uint8]
     """The bytes of all pieces, concatenated."""
     first_further: NDArray[np.int64]
-    """Number of each token's second piece, if it has one; shape (n_tokens,)."""
+    """Number of each token's first further piece, if it has one; shape (n_tokens,)."""
     n_further: NDArray[np.int64]
-    """How many pieces each token has in addition to the first; shape (n_tokens,)."""
+    """How many further pieces each token has; shape (n_tokens,)."""
     has_further: NDArray[np.bool_]
     """Whether each token has more than one piece; shape (n_tokens,)."""
 
@@ -201,6 +209,8 @@ class WordVocabulary:
 
     def save(self, folder: Path) -> None:
         """Write the arrays to a folder."""
+        # The names of the files differ from those of the fields, and must not change: outputs of
+        # earlier versions are loaded by these names.
         arrays = {
             "begins": self.begins_word,
             "hashes": self.hashes,
@@ -269,7 +279,12 @@ class WordVocabulary:
     def _pieces(
         self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (the pieces of some tokens, where each document's pieces start); see `words`."""
+        """Return the pieces of tokens; arguments as for `words`.
+
+        Returns:
+            (number of each piece, shape (n_pieces,); index of each document's first piece, and at
+            the end n_pieces, shape (n_documents + 1,)).
+        """
         piece_ids = tokens.astype(np.int64)  # the first piece of a token has the number of its id
 
         # Most tokens have one piece. Insert the further pieces of the others after their first one.
@@ -281,21 +296,28 @@ class WordVocabulary:
         insert_at = np.repeat(positions + 1, n_further)
         piece_ids = np.insert(piece_ids, insert_at, positions_in(first_further, n_further))
 
-        # Each document moves back by the pieces that were inserted before it.
+        # The start of each document moves by the number of pieces that were inserted before it.
         inserted = np.concatenate([[0], np.cumsum(n_further)])  # (n_split + 1,)
         n_split_before = np.searchsorted(positions, token_starts)
         return piece_ids, token_starts + inserted[n_split_before]
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return the UTF-8 bytes of each word; int64, shape (n_words,)."""
-        lengths = np.diff(self.stops, prepend=0)  # of every piece of the vocabulary
+        # The field `lengths` is modulo 256, so compute the lengths again.
+        lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
         bytes_before = np.concatenate([[0], np.cumsum(lengths[words.piece_ids])])
         bounds = np.append(words.first_pieces, len(words.piece_ids))
         counts: NDArray[np.int64] = np.diff(bytes_before[bounds])
         return counts
 
     def text(self, words: DocumentWords, start: int, stop: int) -> str:
-        """Return the words [start, stop) as text, separated by spaces."""
+        """Return words as text, separated by spaces.
+
+        Args:
+            words: The words of some documents.
+            start: Index of the first word of the text.
+            stop: Index of the word after the last one.
+        """
         first_piece = words.first_pieces[start]
         if stop < len(words.first_pieces):
             stop_piece = words.first_pieces[stop]
