@@ -2,8 +2,8 @@
 
 Both formats store a sequence of record batches; the file format starts with `ARROW1`, and ends with
 a list of its batches. A local file is mapped into memory, so that memory does not grow with its
-record batches, except for compressed ones, which Arrow decompresses as a whole. Whoever truncates a
-mapped file while it is read kills the process that reads it.
+record batches, except for compressed ones, which Arrow decompresses as a whole. If a mapped file is
+truncated while it is read, the operating system kills the process that reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARROW_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _CONTINUATION = _END_OF_STREAM[:4]
 _OLD_END_OF_STREAM = _END_OF_STREAM[4:]
-"""Before Arrow 0.15 messages had no continuation mark, and the end of a stream had none either."""
+"""The end of a stream before Arrow 0.15, when messages did not start with `_CONTINUATION`."""
 
 
 def map_file(file: BinaryIO, size: int) -> mmap.mmap | None:
@@ -63,7 +63,7 @@ class BoundedFile:
         return self._file.tell()
 
     def close(self) -> None:
-        """Leave the file open: whoever opened it closes it."""
+        """Do nothing: the caller that opened the file closes it."""
 
     def read(self, count: int = -1) -> bytes:
         """Return at most `count` bytes, or all that are left."""
@@ -75,6 +75,10 @@ class BoundedFile:
 
 def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Iterator[NumberedBatch]:
     """Yield the record batches of an Arrow file in order.
+
+    Args:
+        file: The file, mapped into memory if it is a local one.
+        choose: Chooses the columns to read.
 
     Raises:
         TableDamageError: A stream has no end, or something follows its end.
@@ -105,7 +109,7 @@ def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
     import pyarrow as pa
 
     reader = pa.ipc.open_file(source)
-    # Read all columns, and select afterwards: of chosen columns Arrow would make copies.
+    # Read all columns, and select some afterwards: Arrow copies columns that it selects itself.
     indices = column_indices(reader.schema.names, choose(reader.schema))
     for number in range(reader.num_record_batches):
         yield reader.get_batch(number).select(indices)

@@ -14,10 +14,11 @@ _HELD_OUT = {
     split: re.compile(rf"(?:|.*?[-._ 0-9])(?:{words})(?:[-._ 0-9]|$)", re.IGNORECASE)
     for split, words in _KEYWORDS.items()
 }
-"""Split → pattern of names of its files and folders, up to the end of the word that says so.
+"""Split → regular expression that matches a name up to the end of the word for the split.
 
-As in Hugging Face `datasets` (data_files.py, SPLIT_KEYWORDS and NON_WORDS_CHARS), where files so
-named become splits. The word stands between separators: `web-test.jsonl`, but not `latest.jsonl`.
+The word must be between separators: `web-test.jsonl` matches, `latest.jsonl` does not. Words and
+separators are those by which Hugging Face `datasets` assigns files to splits (data_files.py,
+SPLIT_KEYWORDS and NON_WORDS_CHARS).
 """
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -71,7 +72,8 @@ def _matches_below(parts: Sequence[str], pattern: str) -> bool:
     if "/" not in pattern:
         return any(fnmatchcase(part, pattern) for part in parts)
     pattern_parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    return matches(parts, [*pattern_parts, "**"])  # and everything below a folder
+    # If the pattern matches a folder, everything in the folder matches, too.
+    return matches(parts, [*pattern_parts, "**"])
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:

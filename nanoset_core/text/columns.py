@@ -52,7 +52,7 @@ def row_bytes(array: Any) -> float:
 
 def _longest_view(array: Any) -> float:
     """Return the size in bytes of the longest value of an array of views."""
-    # (n, 4) int32: a view has 16 bytes, of which the first four are the length of its value.
+    # (n, 4) int32: a view has 16 bytes, and starts with the length of its value as an int32.
     views = np.frombuffer(array.buffers()[1], "<i4", 4 * len(array), 16 * array.offset)
     lengths = views.reshape(-1, 4)[:, 0]  # (n,)
     return float(lengths.max(initial=0))
@@ -194,12 +194,12 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
         is_text: Whether the column has to hold texts.
 
     Returns:
-        The names that lead to the column: of structs, and at last its own.
+        The names that lead to the column: those of the structs around it, then its own.
 
     Raises:
         NotADocumentError: With the reason that no row is a document: missing_key, not_an_object, or
             text_not_a_string.
-        FaultError: One of the names is that of several columns or fields.
+        FaultError: Several columns, or several fields of a struct, have one of the names.
     """
     import pyarrow as pa
 
@@ -226,7 +226,7 @@ def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
     """Check that each of the names that lead to a column is the name of only one field.
 
     Raises:
-        FaultError: A name is that of several fields.
+        FaultError: Several fields have one of the names.
     """
     fields = list(schema)
     for depth, name in enumerate(names, start=1):
@@ -284,7 +284,7 @@ class ColumnTexts(NamedTuple):
     problems: dict[int, RowProblem]
     """Index of each row without a text, and the reason."""
     n_bytes: int
-    """Bytes of all values, also of those that are no texts."""
+    """Bytes of all values, including those that are no texts."""
 
 
 def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
@@ -335,7 +335,7 @@ def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:
     """Return how many names lead to the outermost value of a row that is null, or None.
 
     Args:
-        levels: The structs around a column, from the outermost one, and at last the column.
+        levels: The structs around a column, the outermost one first, and then the column itself.
         row: Index of the row.
     """
     for depth, level in enumerate(levels, start=1):

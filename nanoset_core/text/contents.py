@@ -75,10 +75,10 @@ class Contents:
         )
 
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
-        """Return what the owner of the folder should know.
+        """Return notices on what the owner of the folder should know.
 
         Args:
-            previous_sizes: Path → bytes of each file when it was built before.
+            previous_sizes: Path → bytes of each file in the previous build; None if there was none.
         """
         previous_sizes = previous_sizes or {}
         files = self.ordered
@@ -111,7 +111,7 @@ class Contents:
         return notices
 
     def _missing_files(self, previous_sizes: Mapping[str, int]) -> list[str]:
-        """Return the files of the previous build that are not here any more, in natural order."""
+        """Return the files of the previous build that do not exist any more, in natural order."""
         missing = set(previous_sizes)
         missing -= {file.path for file in self.texts}
         missing -= set(self.left_out)
@@ -159,7 +159,7 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     """
     files: list[FileStat] = []
     folders: set[str] = set()
-    # A folder in a bucket exists if anything is below it, which only listing it can tell.
+    # A folder in a bucket exists if anything is below it. Only a listing shows this.
     if isinstance(folder, RemoteFolder) or folder.is_dir():
         files, folders = list_below(folder, within)
     if not files and not folder.is_dir():

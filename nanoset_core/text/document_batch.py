@@ -15,7 +15,7 @@ from nanoset_core.text.rejects import Reject
 
 @dataclass(slots=True)
 class DocumentBatch:
-    """Consecutive documents, about a MiB of them, and what was met while they were read."""
+    """Consecutive documents, about a MiB of them, with counts and rejects of what was read."""
 
     texts: list[str] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
@@ -120,7 +120,7 @@ class DocumentBatch:
 
 
 def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:
-    """Return some rows of each of some Arrow arrays."""
+    """Return the chosen rows of each Arrow array."""
     return [array.take(rows) for array in arrays]
 
 

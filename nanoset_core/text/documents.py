@@ -30,8 +30,9 @@ from nanoset_core.text.table_documents import read_table_documents
 from nanoset_core.text.values import from_json
 
 BATCH_BYTES = 1 << 20
+"""A batch ends once it has read about this many bytes."""
 BATCH_REJECTS = 10_000
-"""A batch also ends if it has so many rejects, which may take more memory than their lines."""
+"""A batch also ends once it has this many rejects, which may need more memory than their lines."""
 
 DocumentReader: TypeAlias = Callable[[StoredPiece, Fields, int, bool], Iterator[DocumentBatch]]
 """Reads the documents of a piece of one format.
@@ -109,14 +110,22 @@ def read_documents(
         if verify:
             stored.check()
         batch.stored_bytes += piece.end - position
-        if piece.first_line == 0:
-            # Of a file that is not one of lines, no line was read: count its line ends.
-            batch.counted.append((piece, n_lines or _count_line_ends(folder, piece)))
+        if piece.first_line == 0:  # the inventory has not counted the lines of this file
+            batch.counted.append((piece, _lines_of_piece(folder, piece, n_lines)))
     yield batch
 
 
-def _count_line_ends(folder: RawFolder, piece: Piece) -> int:
-    """Return the number of line feeds in a piece of an uncompressed file."""
+def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
+    """Return the number of lines in a piece of an uncompressed file.
+
+    Args:
+        folder: The corpus's folder.
+        piece: The piece.
+        n_read: Lines that were read of the piece. If the piece turned out not to contain lines of
+            JSON, none was read; then its line feeds are counted.
+    """
+    if n_read > 0:
+        return n_read
     return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
@@ -141,7 +150,13 @@ def _read_line_documents(
 
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
-    """Return the documents of a block of lines, and its other lines as rejects."""
+    """Return the documents of a block of lines, and its other lines as rejects.
+
+    Args:
+        block: The lines, or the beginning of one that is too long.
+        path: Path of the file, relative to the corpus's folder.
+        fields: The keys of the texts, ids and kept values.
+    """
     batch = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
         batch.rejects.append(

@@ -1,4 +1,4 @@
-"""What the name of a file says about its format, and about whether it is text at all."""
+"""Tell by the name of a file which format it has, and whether it is text at all."""
 
 from __future__ import annotations
 

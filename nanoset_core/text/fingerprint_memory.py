@@ -33,7 +33,7 @@ clocks of file systems are coarse.
 """
 _VERSION = 1
 _SENT = b"\n"
-"""At the end of the local file: the store has the same content."""
+"""Last byte of the local file if the store has the same content, apart from this byte."""
 
 
 class FingerprintMemory:
@@ -82,7 +82,7 @@ class FingerprintMemory:
         self._unsaved_bytes = 0
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file, or None if it is not known as it is now."""
+        """Return the pieces of a file, or None if its present version is not known."""
         pieces = self._pieces_in(self._entries, stat)
         if pieces is not None:
             return pieces
@@ -92,13 +92,13 @@ class FingerprintMemory:
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the inode of the file that is just this piece, or None if it is not known.
+        """Return the inode of a file that consists of one piece, or None if it is not known.
 
-        For an object in a bucket, it is the mark of its ETag.
+        The inode of an object in a bucket is the mark of its ETag.
         """
         row = _row(piece)
         for entries in (self._entries, self._stored_entries):
-            # Anything may be in a JSON file.
+            # The entries come from JSON files, which may contain anything.
             with suppress(LookupError, TypeError):
                 entry = entries[piece.path]
                 if entry["pieces"] == [row]:
@@ -122,7 +122,7 @@ class FingerprintMemory:
             self.save(self._entries)
 
     def save(self, paths: Collection[str]) -> None:
-        """Save what is known of some files, here and in the store, and drop all other entries."""
+        """Save the entries of some files, locally and in the store, and drop all other entries."""
         self._unsaved_bytes = 0
         if self._path is None:
             return
@@ -154,12 +154,17 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file in some entries, or None if they do not have it as it is."""
+        """Return the pieces of a file by some entries, or None without one for this version of it.
+
+        Args:
+            entries: Path → entry; of the local file or of that in the store.
+            stat: The file.
+        """
         try:
             entry = entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
             noted = FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
-            if not stat.is_as(noted):
+            if not stat.is_same_version(noted):
                 return None
             pieces = [checked_piece(Piece(stat.path, *row)) for row in entry["pieces"]]
             if not _cover_file(pieces, stat.size):
@@ -183,7 +188,7 @@ def _cover_file(pieces: list[Piece], size: int) -> bool:
 
 
 def _row(piece: Piece) -> list[Any]:
-    """Return a piece as it is written to the file."""
+    """Return a piece in the form in which the JSON file stores it."""
     return [piece.begin, piece.end, piece.first_line, piece.digest]
 
 

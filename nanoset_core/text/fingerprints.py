@@ -88,7 +88,7 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-    # 0 as the number of the first line: it is not known.
+    # The lines were not counted: 0 says that the number of a piece's first line is not known.
     bounds = pairwise([0, *cuts, stat.size])
     return [Piece(stat.path, start, stop, 0, digest) for start, stop in bounds]
 
@@ -239,7 +239,7 @@ def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Ite
             yield block
             if progress is not None:
                 progress(len(block))
-        # of the open file, since another one may be at its path by now
+        # Ask for the status of the open file, since its path may lead to another file by now.
         status = status_of(file)
     _check_unchanged(path, byte_range.stat, status)
 
@@ -247,8 +247,8 @@ def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Ite
 class _PieceHasher:
     """Cuts the bytes of a file into pieces, and hashes them, while the bytes arrive in blocks.
 
-    A piece of a plain file ends with the first line that ends at `piece_bytes` bytes of it or
-    later. With 8 bytes, and lines of 5 bytes each, every piece has two lines:
+    A piece of a plain file ends as soon as it has `piece_bytes` bytes or more and its last line is
+    complete. If `piece_bytes` is 8 and lines have 5 bytes each, every piece has two lines:
 
         aaaa⏎bbbb⏎ | cccc⏎dddd⏎ | eeee⏎
 
@@ -291,7 +291,7 @@ class _PieceHasher:
         return pieces
 
     def finish(self) -> list[Piece]:
-        """Return the last piece; none if the file ended with the piece before.
+        """Return the last piece, or none if the bytes ended exactly where a piece ended.
 
         An empty file is one empty piece.
         """
@@ -318,18 +318,21 @@ class _PieceHasher:
         return line_feed + 1 if line_feed >= 0 else None
 
     def _hash(self, data: memoryview) -> None:
+        """Add bytes to the current piece."""
         self._digest.update(data)
         self._position += len(data)
         if self._is_plain:
-            # several times faster than bytes.count
+            # numpy counts several times faster than bytes.count.
             self.line_ends += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
     def _start_piece(self) -> None:
+        """Let the next byte be the first one of a new piece."""
         self._piece_start = self._position
         self._first_line = self.line_ends + 1
         self._digest = self._new_digest()
 
     def _piece(self) -> Piece:
+        """Return the current piece, which ends after the last byte that was hashed."""
         return Piece(
             self._path,
             self._piece_start,
@@ -345,7 +348,7 @@ def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | O
     Raises:
         SourceChangedError: It has another size or time, or was replaced.
     """
-    if not stat.is_as(file_stat(stat.path, status)):
+    if not stat.is_same_version(file_stat(stat.path, status)):
         raise SourceChangedError(
             "the file changed while it was read",
             where=path,

@@ -134,7 +134,12 @@ def import_once(
 
 
 def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files to import: those that are named, and the tables in the folders named."""
+    """Return the files to import: files that are named, and the tables in folders that are named.
+
+    Raises:
+        MissingError: A file or folder does not exist.
+        InputError: Nothing is named, or a folder has no tables.
+    """
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
@@ -203,7 +208,16 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
 
 
 def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> None:
-    """Check that a table has each of the columns once; all of its own columns by default."""
+    """Check that a table has each chosen column exactly once.
+
+    Args:
+        path: The table.
+        schema: Its Arrow schema.
+        columns: Names of the chosen columns; None for all columns of the table.
+
+    Raises:
+        InputError: A column is missing, or several columns have its name.
+    """
     for name in schema.names if columns is None else columns:
         count = schema.names.count(name)
         if count == 1:
@@ -250,7 +264,7 @@ def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | Non
 
 
 class _Compressor(Protocol):
-    """What the compressors of gzip and zstd have in common."""
+    """The interface that the compressors of gzip and zstd share."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 

@@ -22,27 +22,35 @@ from nanoset_core.text.survey import is_settled, no_text
 
 @dataclass(frozen=True, slots=True)
 class QuietPeriod:
-    """Which files have not been written for so long that they are read.
+    """How long a file must not have been written before an inventory reads it.
 
-    The others count as they were in the previous inventory; new ones are left for the next.
+    A file that was written later is *unsettled*: the inventory has the pieces that it had in the
+    previous inventory. If it is new, it has to wait for a later inventory.
     """
 
     seconds: float
-    """How long a file must not have been written."""
+    """How long a file must not have been written, in seconds."""
     now_ns: int
     """The present time, nanoseconds since 1970."""
     before: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
     """Path → pieces of each file in the previous inventory."""
 
     def is_unsettled(self, file: FileStat) -> bool:
-        """Return whether a file was written too recently."""
+        """Return whether a file was written too recently to be read."""
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
-        """Return an unsettled file that lost what it held in the previous inventory, or None.
+        """Return an unsettled file without the content that it had before, or None.
 
-        A file of lines to which lines were appended still holds it. To see that, its first and last
-        pieces are read.
+        A file of lines to which lines were only appended still has its earlier content. To check
+        this, its first and its last piece are read.
+
+        Args:
+            folder: The folder of the corpus.
+            files: The files, as they were listed.
+
+        Returns:
+            Path of the first such file.
         """
         for file in files:
             if file.path not in self.before or not self.is_unsettled(file):
@@ -73,7 +81,7 @@ class _KnownFiles(NamedTuple):
     pieces: dict[str, Sequence[Piece]]
     """Path → pieces."""
     unsettled: tuple[str, ...]
-    """Those of them that were written too recently. They count as they were before."""
+    """Those of these files that were written too recently; see `QuietPeriod`."""
 
 
 def known_inventory(
@@ -81,12 +89,13 @@ def known_inventory(
 ) -> Inventory | None:
     """Return the inventory that `take_inventory` would take, without reading any file.
 
-    Returns None if the memory does not know every file as it is now.
-
     Args:
         contents: The files of the corpus, as they were listed.
         memory: The pieces of earlier inventories.
-        quiet: Which files count as they were before; None for none.
+        quiet: Which files are unsettled; None if all files count as settled.
+
+    Returns:
+        The inventory, or None if the memory does not know the present version of a file.
     """
     files = contents.ordered
     known = _known_files(files, memory, quiet)
@@ -107,7 +116,7 @@ def take_inventory(
 ) -> Inventory:
     """List and fingerprint the files of one corpus.
 
-    Every byte is hashed once: a file that is as an earlier inventory remembers it is not read
+    Every byte is hashed once: a file that has not changed since an earlier inventory is not read
     again. Plain files above 64 MiB are cut at line ends into pieces, each with a digest, so that
     the first pieces of a file stay the same when it grows.
 
@@ -117,7 +126,7 @@ def take_inventory(
         memory: Carries digests from one inventory to the next; None if nothing is known.
         progress: Called with the number of bytes that were hashed, or known, since the last call.
         contents: The files in the folder, if they were listed already.
-        quiet: Which files are not read and count as they were before; None to read all files.
+        quiet: Which files are unsettled, and not read; None to read all files.
         executor: Hashes unknown files if they are large together; None for this process.
 
     Raises:
@@ -152,7 +161,7 @@ def take_inventory(
             remedy="wait, or build it by hand, which takes files as they are",
         )
 
-    # Another corpus may read the files that this one leaves out, so keep what is known of them.
+    # Another corpus may read the files that this one leaves out, so remember these, too.
     memory.save({*contents.left_out, *(file.path for file in files)})
     ignored = tuple(path for path in contents.others if not is_unfinished(path))
     return replace(inventory, ignored=ignored)

@@ -88,7 +88,7 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     decoder: Any = None  # of the current member, or None between members
     is_first_member = True
     n_yielded = 0  # bytes of text
-    feed_stop = stored.piece.begin  # offset in the stored file
+    feed_stop = stored.piece.begin  # offset in the stored file after the bytes that were read
 
     for feed in _feeds(stored, codec.feed_bytes):
         feed_start = feed_stop
@@ -235,7 +235,7 @@ def _check_lines(chunk: bytes, path: str) -> None:
     """Check that a file may contain JSON lines, by its first chunk of text.
 
     Raises:
-        FaultError: It cannot.
+        FaultError: The first bytes show that it is something else.
     """
     content = no_lines(chunk[:HEAD_BYTES], path)
     if content is not None:

@@ -36,12 +36,12 @@ class FileStat:
     changed_ns: int = 0
     """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
 
-    def is_as(self, other: FileStat) -> bool:
-        """Return whether an earlier or later look at a path found the same file, unchanged.
+    def is_same_version(self, other: FileStat) -> bool:
+        """Return whether two stat results of a path are those of the same file, unchanged.
 
-        Size and modification time must be equal. To notice a replaced file, so must be the inode or
-        the change time. One of the two is enough, since some file systems give other inodes to each
-        process or at each mount.
+        Size and modification time must be equal. The inode or the change time must be equal, too,
+        so that a replaced file is noticed. One of these two is enough, since some file systems give
+        a file another inode for each process or at each mount.
         """
         if self.size != other.size or self.mtime_ns != other.mtime_ns:
             return False
@@ -126,7 +126,7 @@ def list_below(
             folders.add(entry.stat.path)
         else:
             files.append(entry.stat)
-    # A folder in a bucket is only a part of the names of objects; no entry stands for it.
+    # Buckets have no folders, only objects with slashes in their names: derive the folders.
     folders |= folders_of(file.path for file in files)
     return files, folders
 
@@ -161,10 +161,15 @@ def all_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_result]) -> None:
-    """Check that a folder is not one of those above it, which is only possible by a link.
+    """Check that a link does not lead back to a folder that contains it.
+
+    Args:
+        path: The folder that was reached, perhaps by a link; for messages.
+        stat: The stat result of this folder.
+        above: Those of the folders that lead to it.
 
     Raises:
-        InputError: It is.
+        InputError: The folder is one of those above it.
     """
     if any(os.path.samestat(stat, other) for other in above):
         raise InputError(
@@ -223,7 +228,7 @@ def _local_entries_below(
             yield from _local_entries_below(
                 Path(entry.path), f"{path}/", (*above, stat), allowed_targets
             )
-        elif entry.is_file():  # neither a pipe nor a device
+        elif entry.is_file():  # skips pipes and devices
             yield _Entry(file_stat(path, stat), is_folder=False)
 
 
@@ -251,7 +256,7 @@ def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> No
     """Check that a link leads into one of some folders.
 
     Raises:
-        InputError: It leads elsewhere.
+        InputError: The link leads elsewhere.
     """
     target = os.path.realpath(entry.path)
     for folder in allowed_targets:
@@ -273,7 +278,7 @@ def _check_name(folder: Path, name: str) -> None:
     """Check that the name of a file can be stored and shown.
 
     Raises:
-        InputError: It is not UTF-8, or has control characters.
+        InputError: The name is not UTF-8, or has control characters.
     """
     if not is_utf_8(name):
         if is_locale_utf_8():

@@ -22,21 +22,21 @@ _MAX_TEXT_CHARACTERS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What was read of a corpus, and how large the corpus is in comparison."""
+    """A sample of a corpus's text, and how large the corpus is in comparison."""
 
     documents: int = 0
-    """Documents that were read."""
+    """Documents of the sample."""
     text_bytes: int = 0
-    """UTF-8 bytes of their texts."""
+    """UTF-8 bytes of the texts of these documents."""
     scale: float = 1.0
-    """About how many times as many documents the corpus has, judging by the stored bytes."""
+    """Size of the corpus, as a multiple of the sample; estimated by the stored bytes."""
     text: str = ""
-    """Some of the text."""
+    """Some text of the sample."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What was read so far."""
+    """Sums over the documents that were read so far."""
 
     documents: int = 0
     text_bytes: int = 0
@@ -45,7 +45,7 @@ class _Measured:
     text: str = ""
 
     def add(self, batch: DocumentBatch) -> None:
-        """Add some documents."""
+        """Add the documents of a batch."""
         self.documents += len(batch.texts)
         self.read_bytes += batch.read_bytes
         for text in batch.texts:
@@ -55,6 +55,7 @@ class _Measured:
 
     @property
     def is_complete(self) -> bool:
+        """Whether enough was read."""
         return self.read_bytes >= _SAMPLE_BYTES
 
 
@@ -115,7 +116,7 @@ def _estimated_stored_bytes(
         folder: The folder of the corpus.
         file: The file, of which only the beginning was read.
         n_rows: Lines or rows that were read.
-        read_bytes: Their bytes.
+        read_bytes: Bytes of these lines or rows, after decompression.
         text: Some text of the corpus.
     """
     if file.path.lower().endswith(PARQUET):
@@ -126,7 +127,7 @@ def _estimated_stored_bytes(
         return file.size * n_rows / max(all_rows, 1)
     if is_table(file.path) or is_cuttable(file.path):  # not compressed
         return read_bytes
-    # How well the text compresses tells about how many compressed bytes it took.
+    # Estimate how many compressed bytes were read by how well some of the text compresses.
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))
     return read_bytes * compressed_bytes / max(len(text_bytes), 1)

@@ -1,4 +1,4 @@
-"""Notices: what the owner of a corpus's files may not expect, although it is no error."""
+"""Notices on the files of a corpus: facts that are no errors, but may surprise their owner."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ NoticeKind = Literal[
 
 
 class _Wording(NamedTuple):
-    """How a notice is worded, after the number of files."""
+    """The words of a notice of one kind; the number of files precedes them."""
 
     one: str
-    """If it is about one file."""
+    """Words of a notice on one file."""
     several: str
+    """Words of a notice on several files."""
     remedy: str
     """What to do."""
 
@@ -111,14 +112,14 @@ _WORDINGS: Mapping[NoticeKind, _Wording] = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the files of a folder that their owner may not expect, but no error."""
+    """A notice on some files of a folder: no error, but their owner may not expect it."""
 
     kind: NoticeKind
     """A fixed word, which programs can rely on."""
     files: int
-    """How many files it is about."""
+    """Number of files that the notice is about."""
     names: str
-    """Some of their names."""
+    """Names of some of these files."""
 
     @property
     def text(self) -> str:
@@ -128,8 +129,8 @@ class Notice:
         return f"{self.files:,} {clause}: {self.names}"
 
     @property
-    def is_as_asked(self) -> bool:
-        """Whether it only repeats what the settings request, or reports what is usual."""
+    def is_expected(self) -> bool:
+        """Whether the notice reports only what the settings request, or what is usual."""
         return self.kind in ("left_out", "beside")
 
     @property

@@ -25,9 +25,9 @@ from nanoset_core.text.record_batches import (
 READ_BYTES = 1 << 20
 """Size of the buffer through which each column chunk is read."""
 BATCH_ROWS = 1024
-"""The most rows of a batch."""
+"""Largest number of rows of a batch."""
 REPEATED_BYTES = 256 << 20
-"""The most bytes of a batch if every row held the longest value that its dictionary can have."""
+"""Largest size of a batch in the worst case: if every row has the longest value of a dictionary."""
 
 
 def parquet_batches(
@@ -59,7 +59,7 @@ def parquet_batches(
     metadata = table.metadata
     columns = choose(table.schema_arrow)
     if columns == []:
-        # Read one column, because batches without columns do not tell how many rows they have.
+        # Read one column, because batches without columns have no number of rows.
         columns = table.schema_arrow.names[:1]
 
     first_row = 1
@@ -81,7 +81,13 @@ def parquet_batches(
 def _requested_rows(
     group: _RowGroup, rows: Sequence[int], most_skipped_bytes: int | None
 ) -> Iterator[NumberedBatch]:
-    """Yield batches with the requested rows of a row group, and errors for those too far inside."""
+    """Yield batches that contain the requested rows of a row group, or a TooFarError for a row.
+
+    Args:
+        group: The row group.
+        rows: Numbers of the requested rows of the file, ascending.
+        most_skipped_bytes: See `parquet_batches`.
+    """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
     # The last row that may be read, by the average size of a row.

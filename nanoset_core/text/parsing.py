@@ -18,7 +18,7 @@ import orjson
 DETAIL_CHARACTERS = 300
 """The most characters that are reported of what was found."""
 MOST_ID_CHARACTERS = 4096
-"""Longer ids are not kept: 65,536 of them are held at once on their way into a table."""
+"""Longer ids are not kept, since a writer has 65,536 of them in memory at once."""
 _MAX_KEYS_SHOWN = 10
 
 
@@ -37,12 +37,12 @@ class Fields:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Keys of all texts that a document must have, that of its own text first."""
+        """Keys of all texts that a document must have; the first one is that of its own text."""
         return (self.text, *self.required)
 
 
 class ParsedLine(NamedTuple):
-    """What is read of a document."""
+    """The text, id and kept values of a document."""
 
     text: str
     id: str | None
@@ -51,7 +51,7 @@ class ParsedLine(NamedTuple):
 
 
 class ParsedLines(NamedTuple):
-    """What is read of several documents."""
+    """The texts, ids and kept values of several documents."""
 
     texts: list[str]
     ids: list[str | None]
@@ -109,10 +109,14 @@ def find(
 
 
 def _json_fields(value: Any, name: str) -> dict[str, Any]:
-    """Return a JSON value as an object; `name` is its dotted name, empty for that of a line.
+    """Return the members of a JSON object.
+
+    Args:
+        value: A JSON value.
+        name: Dotted name of the value, for messages; empty for the value of a whole line.
 
     Raises:
-        NotADocumentError: It is not an object.
+        NotADocumentError: The value is not an object.
     """
     if type(value) is dict:
         return value
@@ -126,7 +130,7 @@ def _json_fields(value: Any, name: str) -> dict[str, Any]:
 
 
 def value_at(value: Any, key: str) -> Any:
-    """Return the value that `find` finds in a JSON value, or None if there is none."""
+    """Return the value that `find` finds in a JSON value, or None if the key is missing."""
     try:
         return find(value, key)[0]
     except NotADocumentError:
@@ -136,7 +140,9 @@ def value_at(value: Any, key: str) -> Any:
 def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
     """Parse lines that are all ordinary documents.
 
-    Returns None if at least one of them is not, and `parse_line` has to look at each.
+    Returns:
+        The documents; or None if at least one line is not an ordinary document, so that each line
+        has to be parsed by `parse_line`.
     """
     # Any exception here means that a line is unusual; `parse_line` finds out in which way.
     try:
@@ -153,10 +159,13 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         if not all(type(text) is str for text in texts):
             return None
 
-    # Strings of ASCII are kept unchanged, and are nearly all ids.
+    # Nearly all ids are strings of ASCII, which are kept unchanged.
     ids: list[str | None] = []
     for identity, line in zip(values_of_id, lines, strict=True):
-        ids.append(identity if _is_usual_id(identity) else id_text(identity, line, fields.id))
+        if _is_usual_id(identity):
+            ids.append(identity)
+        else:
+            ids.append(id_text(identity, line, fields.id))
 
     kept: list[list[Any]] = []
     for key in fields.kept:
@@ -168,7 +177,7 @@ def _required_values(objects: list[Any], key: str) -> list[Any]:
     """Return the value at a key of each object.
 
     Raises:
-        KeyError, TypeError, NotADocumentError: One of them has none, or is not an object.
+        KeyError, TypeError, NotADocumentError: An object lacks the key, or is no object at all.
     """
     if "." in key:
         return [find(value, key)[0] for value in objects]
@@ -206,7 +215,7 @@ def _text_at(value: Any, key: str) -> str:
     """Return the text at a key of a JSON value.
 
     Raises:
-        NotADocumentError: There is none, or UTF-8 cannot represent it.
+        NotADocumentError: The value has no text there, or a text that UTF-8 cannot represent.
     """
     text, _ = find(value, key)
     if type(text) is not str:
@@ -227,7 +236,7 @@ def _parse(line: bytes) -> Any:
     """Return the value of a line of JSON.
 
     Raises:
-        NotADocumentError: It is not JSON, even for Python's json.
+        NotADocumentError: The line is not JSON, even for Python's json.
     """
     try:
         return orjson.loads(line)
@@ -258,7 +267,7 @@ def _is_usual_id(identity: Any) -> bool:
 
 
 def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
-    """Return an id as text: a string as it is, anything else as JSON.
+    """Return an id as text: a string unchanged, any other value as JSON.
 
     Args:
         identity: A JSON value, or None for no id.

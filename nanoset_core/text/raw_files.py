@@ -20,18 +20,22 @@ READ_BYTES = 1 << 20
 
 @contextmanager
 def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file of an inventory for reading; its position is its first byte.
+    """Open a file of a corpus for reading, on a file system or in a bucket.
 
     Args:
         path: The file.
-        begin: First byte that will be read. Of an object in a bucket, nothing before it is
-            downloaded.
-        end: Byte after the last one that will be read; None for the end of the file.
+        begin: First byte that the caller is going to read. It only matters for an object in a
+            bucket, of which nothing before this byte is downloaded. A caller must seek to it.
+        end: Byte after the last one that the caller is going to read, or None for the end of the
+            file; also only for an object in a bucket.
+
+    Yields:
+        The open file, positioned at byte 0.
 
     Raises:
         MissingError: The file does not exist.
         InputError: The file cannot be opened, or reading it fails within the block.
-        FormatError: It is a pipe or a device.
+        FormatError: The path is that of a pipe or a device.
     """
     with _explained_errors(path):
         if isinstance(path, Path):
@@ -54,7 +58,7 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 
 def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterator[bytes]:
-    """Yield bytes [begin, end) of an open file in blocks; fewer if the file is shorter."""
+    """Yield bytes [begin, end) of an open file in blocks, or fewer bytes if the file is shorter."""
     file.seek(begin)
     while begin < end:
         block = file.read(min(block_bytes, end - begin))
@@ -69,7 +73,7 @@ class Probe:
     """Small reads in several places of one version of a file; threads may share it."""
 
     status: os.stat_result | ObjectStat
-    """As it was when the file was opened."""
+    """Size, time and inode of the file when it was opened."""
     read: Callable[[int, int], bytes]
     """Returns bytes [start, stop); fewer if a file on a file system is shorter by now."""
 
@@ -134,7 +138,7 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
 
 
 def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
-    """Return the error for a file that is not as its inventory describes it."""
+    """Return the error for a file that differs from what its inventory says."""
     return SourceChangedError(
         "the file is not as the inventory found it",
         where=path,

@@ -1,4 +1,4 @@
-"""What the readers of Parquet and of Arrow files have in common."""
+"""Types and functions that the readers of Parquet files and of Arrow files share."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ class RejectOptions:
 
 
 NO_OFFSET = -1
-"""Stands for the byte offset of a table's row, which has none."""
+"""The offset of rows of a table, which have no byte offset."""
 EXCERPT_BYTES = 200
 WRONG_FORMAT = "wrong_format"
 AMBIGUOUS_COLUMN = "ambiguous_column"
 FAULTS = ("corrupt_", "truncated_", WRONG_FORMAT, AMBIGUOUS_COLUMN)
-"""How the reasons of faults start."""
+"""Beginnings of the reasons that are faults; the reasons of rejected lines differ from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Reject:
 
     @property
     def is_fault(self) -> bool:
-        """Whether it stands for a file that could not be read to its end, not for a line."""
+        """Whether this is the fault of a file that could not be read to its end, and not a line."""
         return not self.excerpt and is_fault(self.reason)
 
 

@@ -38,7 +38,7 @@ class Crc32:
 
 
 class StoredPiece:
-    """Reads one piece of one file, once and in order, and hashes it meanwhile."""
+    """Reads one piece of a file, once and in order, and computes its digest on the way."""
 
     def __init__(self, folder: RawFolder, piece: Piece, mark: int | None = None) -> None:
         """Prepare to read a piece; its file is not opened yet.
@@ -117,7 +117,7 @@ class StoredPiece:
         """Check that a file of this size has all bytes of the piece.
 
         Raises:
-            SourceChangedError: It is too short.
+            SourceChangedError: The file is too short.
         """
         if size < self.piece.end:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")

@@ -1,4 +1,4 @@
-"""Scan the raw folder for corpora, by the names, sizes and times of files; no file is read."""
+"""Scan the raw folder for corpora, by the names, sizes and times of files, without reading any."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class RawText:
     """Everything below the raw folder, as a scan found it."""
 
     corpora: Mapping[str, Contents]
-    """By name, sorted; only corpora with at least one file that would be read."""
+    """Name → contents, sorted by name; only corpora with at least one file that would be read."""
     faults: Mapping[str, NanosetError]
     """Folder or file → why it cannot be read, or cannot be a corpus."""
     aside: Mapping[str, str] = field(default_factory=dict)
-    """Folder or file in which nothing is read, so that it is no corpus → what it is."""
+    """Name of a folder or file that is no corpus, since nothing in it is read → what it is."""
 
     @property
     def files(self) -> int:
@@ -68,7 +68,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
             elif names_only and _may_hold_text(entry):
                 corpora[check_corpus_name(name, entry)] = Contents(corpus=name)
             else:
-                # Also with `names_only`, to say why the folder is no corpus.
+                # With `names_only`, the folder holds no text: list it, to say why it is no corpus.
                 contents = contents_of(entry, raw)
                 if contents.texts:
                     corpora[check_corpus_name(name, entry)] = replace(contents, corpus=name)
@@ -101,9 +101,9 @@ def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
     """Return whether a file has not been written for some time.
 
     Args:
-        written_ns: Its modification time, nanoseconds since 1970.
-        now_ns: The present time.
-        settle_seconds: How long it must not have been written.
+        written_ns: Modification time of the file, nanoseconds since 1970.
+        now_ns: The present time, nanoseconds since 1970.
+        settle_seconds: How long the file must not have been written.
     """
     age_ns = now_ns - written_ns
     has_wrong_time = age_ns < -_MAX_FUTURE_NS
@@ -197,7 +197,7 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
     """Check that a file in the raw folder, outside of all corpora, does not look like text.
 
     Raises:
-        InputError: It does.
+        InputError: It looks like text.
     """
     if is_text(file.name) and file.name.endswith(_TEXT_ENDINGS) and file.is_file():
         corpus = file.name.partition(".")[0]

@@ -13,7 +13,7 @@ has to be known to choose one type for several arrays.
 | double | floats |
 | string | text, and anything else as text |
 
-Any two kinds have a third one in common, which holds the values of both without a loss.
+For any two kinds, there is a kind that holds the values of both without a loss; see `joined`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from nanoset_core.text.columns import (
 from nanoset_core.text.json_values import json_values
 
 MOST_BYTES = 4096
-"""Longer texts are not kept: a writer holds 65,536 values of each column at once."""
+"""Longer texts are not kept, since a writer has 65,536 values of each column in memory at once."""
 _MAX_EXACT = 1 << 53
 """A float64 represents all integers up to this one exactly."""
 
 
 def joined(kinds: Iterable[str]) -> str:
-    """Return the narrowest kind that holds the values of all kinds."""
+    """Return the narrowest kind that holds the values of all these kinds."""
     joined_kind = "null"
     for kind in kinds:
         joined_kind = _kind_of_both(joined_kind, kind)

@@ -39,7 +39,7 @@ def test_companions_are_told_by_name_in_one_notice(tmp_path):
     contents = contents_of(tmp_path)
     assert contents.others == ("README.md", "_SUCCESS", "a.jsonl.crc", "sub/dataset_info.json")
     (notice,) = contents.notices()
-    assert notice.is_as_asked
+    assert notice.is_expected
     assert notice.text == (
         "4 files accompany the text and are not read, judging by their names: README.md, _SUCCESS, a.jsonl.crc and 1 more"
     )

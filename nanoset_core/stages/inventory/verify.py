@@ -20,7 +20,7 @@ def verify_inventory(project: Project, corpus: str) -> Report:
         report.note_error(error, "warning")
         return report
     for notice in notices:
-        if not notice.is_as_asked:
+        if not notice.is_expected:
             report.warn(notice.text, where=folder, remedy=notice.remedy)
     return report
 

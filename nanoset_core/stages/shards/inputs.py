@@ -200,7 +200,7 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     # `resolve_inputs` reports the empty files of all inputs.
     notices = []
     for notice in contents.notices():
-        if not notice.is_as_asked and notice.kind != "empty":
+        if not notice.is_expected and notice.kind != "empty":
             notices.append(notice.text)
     return _ResolvedInput(files, notices)
 

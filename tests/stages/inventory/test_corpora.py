@@ -370,7 +370,7 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
         config = CONFIG.replace('"1,0,0"', '"0,1,0"') if parted is CORPORA else CONFIG
         (project.config.file).write_text(config.replace("web_title: 1, ", "") + parted + "\n")
         notices = corpus_notices(Project.open(project.config.file), "web")
-        assert [notice.kind for notice in notices if not notice.is_as_asked] == []
+        assert [notice.kind for notice in notices if not notice.is_expected] == []
 
 
 def test_documents_and_files_that_are_there_twice_are_warnings(copy):

@@ -271,7 +271,7 @@ def _files_at(
         )
     if ending is not None:
         return _Listing(files)
-    notices = [notice.text for notice in contents.notices() if not notice.is_as_asked]
+    notices = [notice.text for notice in contents.notices() if not notice.is_expected]
     return _Listing(files, [f"{path}: {text}" for text in notices])
 
 
