@@ -216,7 +216,7 @@ def joined(folder: Path, documents: int) -> None:
         return AttributeTables(scores, files, schema).read(scratch, lambda _: None)
 
     def join() -> None:
-        opened, begin = lookup.open(), 0
+        opened, begin = lookup.open_files(), 0
         for group in groups(folder):
             rows, _ = opened.find(group.read(["id"]).column("id").combine_chunks())
             score, language = opened.take(rows)

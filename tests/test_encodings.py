@@ -142,7 +142,7 @@ def test_names_that_the_locale_cannot_tell_are_refused_with_what_to_set(make_pro
     config = make_project("plain")
     (config.parent / "raw/web/données.jsonl").write_text('{"text": "one"}\n', encoding="utf-8")
     status = run("status", "--config", config)
-    assert b"this locale is not of UTF-8" in status.stdout
+    assert b"this locale is not UTF-8" in status.stdout
     moved = config.parent.rename(config.parent.with_name("größe"))
     refused = run("status", "--config", moved / config.name)
     assert refused.returncode == 1

@@ -219,7 +219,7 @@ def test_an_engine_that_is_used_all_the_same_ends_the_work(make_project, sabotag
     sabotage(FAULTS["a single document"])
     make = shards.make_engine
     monkeypatch.setattr(shards, "make_engine", lambda file, name, without: make(file, name))
-    message = r"not to be used any more[\s\S]*remedy: set the engine to `tokenizers`"
+    message = r"must not be used any more[\s\S]*remedy: set the engine to `tokenizers`"
     with pytest.raises(NanosetError, match=message) as error:
         tokenize_web(open_project(config))
     assert ".jsonl" in error.value.where

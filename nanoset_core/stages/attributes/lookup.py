@@ -96,7 +96,7 @@ class Lookup:
     kinds: Mapping[str, str]
     """Name of each column → its kind, see `column_files`."""
 
-    def open(self) -> OpenLookup:
+    def open_files(self) -> OpenLookup:
         """Map the files into memory."""
         return OpenLookup(self)
 

@@ -203,7 +203,7 @@ def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> M
     """
     import pyarrow as pa
 
-    open_lookup = lookup.open()
+    open_lookup = lookup.open_files()
     n_missing = 0
     n_without_id = 0
     n_duplicates = 0
@@ -253,7 +253,7 @@ def _mark_ids_of_shard(task: _MarkingTask) -> None:
     """Look up the ids of the documents of one shard, which marks them."""
     with task.root.in_task() as root:
         shard = root.rebase(task.shard)
-        open_lookup = task.lookup.open()
+        open_lookup = task.lookup.open_files()
         documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
         for group in range(len(documents.groups)):
             open_lookup.find(_ids_of(documents, group))

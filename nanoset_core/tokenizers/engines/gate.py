@@ -97,22 +97,23 @@ class GatedEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents.
+        """Encode documents; those that do not pass the gate are given to the fallback.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
             EncodingError: The fallback fails on a text.
         """
+        # One thread at a time, since the fallback depends on how much text it got so far.
         with self._lock:
-            encoded_texts = encode_utf8(texts)
-            is_stopped = self._find_stopped(texts, encoded_texts)
-            if not is_stopped.any():
-                return self._fast.encode(encoded_texts)
+            utf8_texts = encode_utf8(texts)
+            is_refused = self._find_refused(texts, utf8_texts)
+            if not is_refused.any():
+                return self._fast.encode(utf8_texts)
 
-            encoded = self._fast.encode(list(compress(encoded_texts, ~is_stopped)))
-            stopped_texts = list(compress(texts, is_stopped))
-            fallback = self._fallback_for(stopped_texts)
-            return interleave(is_stopped, fallback.encode(stopped_texts), encoded)
+            passed = self._fast.encode(list(compress(utf8_texts, ~is_refused)))
+            refused_texts = list(compress(texts, is_refused))
+            fallback = self._fallback_for(refused_texts)
+            return interleave(is_refused, fallback.encode(refused_texts), passed)
 
     def begin(self) -> None:
         """Start a new output.
@@ -145,18 +146,20 @@ class GatedEngine:
             self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
 
-    def _find_stopped(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
+    def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
         """Return which texts do not pass the gate.
+
+        They contain an added token, or a character on which the engines may differ.
 
         Args:
             texts: All texts of a batch.
-            encoded: The same in UTF-8.
+            encoded: The UTF-8 of each text.
 
         Returns:
             bool, shape (n_texts,).
         """
-        is_stopped = np.zeros(len(texts), bool)
-        is_stopped[self._added_tokens.find(encoded)] = True
+        is_refused = np.zeros(len(texts), bool)
+        is_refused[self._added_tokens.find(encoded)] = True
 
         # Look all characters up at once that are not ASCII. Zeros stay, to separate the texts.
         indices = [index for index, text in enumerate(texts) if not text.isascii()]
@@ -165,15 +168,15 @@ class GatedEngine:
         points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
         doubtful = np.flatnonzero(self._is_doubtful.take(points))
         if not len(doubtful):
-            return is_stopped
+            return is_refused
 
         # Each text has a zero after it, in addition to its own zeros. So the number of zeros before
         # a character says which text it is in.
         zeros_to_end = np.cumsum([texts[index].count("\0") + 1 for index in indices])
         zeros_before = np.cumsum(points == 0)[doubtful]
         owners = np.searchsorted(zeros_to_end, zeros_before, side="right")
-        is_stopped[np.array(indices)[owners]] = True
-        return is_stopped
+        is_refused[np.array(indices)[owners]] = True
+        return is_refused
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:

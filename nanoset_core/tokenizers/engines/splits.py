@@ -83,19 +83,19 @@ class PatternSplitter:
         self._longest_run = longest_run
 
     def starts(self, data: Bytes, *, has_added_tokens: bool = True) -> Bools:
-        """Return at which bytes of a text pre-tokens start.
+        """Return a mask of the bytes at which pre-tokens start.
 
         Args:
-            data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
-                them.
-            has_added_tokens: Whether added tokens of spaces are found before splitting, as in
-                encoding. Otherwise, the text is only split.
+            data: uint8, shape (n_bytes,): UTF-8 texts, each between two 0xFF bytes. The array
+                starts and ends with 0xFF.
+            has_added_tokens: Whether to look for added tokens of several spaces first, as encoding
+                does, or only to split.
 
         Returns:
             bool, shape (n_bytes + 1,); the last value is True.
         """
         byte_classes, wide_spaces = self._classifier.classify(data.tobytes())
-        longest_run = self._longest_run if has_added_tokens else 0
+        longest_run = self._longest_run if has_added_tokens else 0  # 0: look for no such token
         return piece_starts(data, byte_classes, wide_spaces, self._pattern, longest_run)
 
 

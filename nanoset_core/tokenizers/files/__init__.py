@@ -285,14 +285,15 @@ def _addition(
     companions: Sequence[Path],
     converted: ConvertedTokenizer | None,
 ) -> Addition:
-    """Return the special tokens that only files next to a tokenizer name.
+    """Return the special tokens that are named only in companion files of a tokenizer.
+
+    They are added to a tokenizer.json. For files of other formats, a notice names them instead.
 
     Args:
-        tokenizer: The parsed tokenizer.json, of the file itself or converted.
-        content: The same as bytes.
-        companions: The files next to the tokenizer.
-        converted: What the file was converted to; None for a tokenizer.json. Tokens are added only
-            to a tokenizer.json: for other files, a notice names them.
+        tokenizer: The parsed tokenizer.json, or what another format was converted to.
+        content: The bytes of that tokenizer.json.
+        companions: Files in the same folder, such as tokenizer_config.json.
+        converted: The result of the conversion from another format; None for a tokenizer.json.
     """
     ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
     added_ids = {token_id for token_id in ids if isinstance(token_id, int)}

@@ -100,8 +100,8 @@ def test_rows_are_those_that_a_dictionary_finds(tmp_path, monkeypatch, hashes, s
 
     looked_up, names = read(tmp_path / "files", tables)
     ids = [*map(str, random.choice([*IDS, "nobody", "id-1x"], 400)), None]
-    numbers, is_repeated = looked_up.open().find(pa.array(ids, pa.string()))
-    columns = looked_up.open().take(numbers)
+    numbers, is_repeated = looked_up.open_files().find(pa.array(ids, pa.string()))
+    columns = looked_up.open_files().take(numbers)
 
     assert [int(number) >= 0 for number in numbers] == [one in row_by_id for one in ids]
     assert is_repeated.tolist() == [one in row_by_id and occurrences[one] > 1 for one in ids]
@@ -184,8 +184,8 @@ def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_n
         tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"]
     )
     assert names == ["long", "many", "at"]
-    found, _ = looked_up.open().find(pa.array(["7"]))
-    long, many, at = (column[0].as_py() for column in looked_up.open().take(found))
+    found, _ = looked_up.open_files().find(pa.array(["7"]))
+    long, many, at = (column[0].as_py() for column in looked_up.open_files().take(found))
     assert len(long.encode()) > MOST_BYTES, "so that it is counted as left out"
     assert (many, at) == ("[1,2]", "1970-01-01T00:00:00.000")
     (tmp_path / "a.parquet").write_bytes(b'{"id": 1}\n')
