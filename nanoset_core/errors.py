@@ -1,5 +1,14 @@
-"""The error family of nanoset: every error says what, where, what was found, what was expected and
-what to do.
+"""The errors of nanoset: each says what is wrong, where, what was found and what to do.
+
+Printed, an error looks like this:
+
+    nanoset.yaml:12: nanosets.web.seed: this value has the wrong type
+      found: 'x' (str)
+      expected: a whole number
+      remedy: write a whole number, without quotes
+
+Every class is derived from `NanosetError`, and from a built-in exception if one fits, so that
+callers can catch either.
 """
 
 from __future__ import annotations
@@ -15,9 +24,9 @@ from nanoset_core.untrusted import Multiline, visible, without_secrets
 class NanosetError(Exception):
     """Base of every error that nanoset raises on purpose.
 
-    Each part may hold names and excerpts of foreign files, and addresses: characters that would
-    steer a terminal are escaped in the message, and passwords and signatures are hidden in the
-    attributes, too.
+    The parts of an error may quote names, addresses and excerpts of files that strangers wrote. So
+    control characters are escaped in the message, which may be printed to a terminal, and passwords
+    and signatures are hidden both in the message and in the attributes.
     """
 
     def __init__(
@@ -29,11 +38,20 @@ class NanosetError(Exception):
         expected: object = None,
         remedy: str | None = None,
     ) -> None:
-        self.what = _without_secrets(what)
+        """Compose the message.
+
+        Args:
+            what: What is wrong.
+            where: File, key or address, converted by `str`.
+            found: What was found instead of what was expected.
+            expected: What was expected.
+            remedy: What the user can do.
+        """
+        self.what = _hide_secrets(what)
         self.where = None if where is None else without_secrets(where)
-        self.found = None if found is None else _without_secrets(found)
-        self.expected = None if expected is None else _without_secrets(expected)
-        self.remedy = None if remedy is None else _without_secrets(remedy)
+        self.found = None if found is None else _hide_secrets(found)
+        self.expected = None if expected is None else _hide_secrets(expected)
+        self.remedy = None if remedy is None else _hide_secrets(remedy)
 
         shown_what = visible(self.what)
         parts = [f"{visible(self.where)}: {shown_what}" if self.where else shown_what]
@@ -49,41 +67,59 @@ class NanosetError(Exception):
         return str(self.args[0])
 
     def at(self, where: object, remedy: str | None = None) -> Self:
-        """Return this error at another place, and with another remedy where one is given."""
-        found = {"found": self.found, "expected": self.expected, "remedy": remedy or self.remedy}
-        return type(self)(self.what, where=where, **found)
+        """Return the same error with another place.
+
+        Args:
+            where: The place.
+            remedy: A remedy that replaces that of this error, or None to keep it.
+        """
+        return type(self)(
+            self.what,
+            where=where,
+            found=self.found,
+            expected=self.expected,
+            remedy=remedy or self.remedy,
+        )
 
     def with_places(self, folder: str, url: str) -> Self:
-        """Return this error with paths below a folder as the addresses that they stand for."""
-        details = {
+        """Return the same error with addresses in place of local paths.
+
+        It is for errors about local copies of files in a bucket, whose paths mean nothing to users.
+
+        Args:
+            folder: Path of the folder that contains the copies.
+            url: Address that corresponds to the folder.
+        """
+        details = {}
+        for name, text in self._details().items():
+            details[name] = _replace(text, folder, url) if text else text
+        return type(self)(self.what, **details)
+
+    def _details(self) -> dict[str, str | None]:
+        """Return the keyword arguments that the error was made from."""
+        return {
             "where": self.where,
             "found": self.found,
             "expected": self.expected,
             "remedy": self.remedy,
         }
-        replaced = {name: text and _replaced(text, folder, url) for name, text in details.items()}
-        return type(self)(self.what, **replaced)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword arguments must survive the trip back from a worker process.
-        details = {
-            "where": self.where,
-            "found": self.found,
-            "expected": self.expected,
-            "remedy": self.remedy,
-        }
-        return _rebuild, (type(self), self.what, details)
+        # By default, exceptions are unpickled without their keyword arguments, which would be lost
+        # on the way back from a worker process.
+        return _rebuild, (type(self), self.what, self._details())
 
 
 def one_of(names: Iterable[str], nothing: str) -> str:
-    """Return what was expected of a name: one of these, or in words that there is none."""
+    """Return what was expected of a name: "one of a, b", or another text if there are no names."""
     listed = ", ".join(names)
     return f"one of {listed}" if listed else nothing
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a misspelt one probably stands for, whatever its case; None if
-    none is close.
+    """Return the known name that a misspelt one probably stands for, or None if none is close.
+
+    Upper and lower case are not distinguished.
     """
     name_by_folded = {other.casefold(): other for other in known if other != name}
     close = difflib.get_close_matches(name.casefold(), name_by_folded, n=1)
@@ -91,65 +127,84 @@ def closest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def remedy_for_name(name: str, known: Iterable[str], remedy: str) -> str:
-    """Return the remedy for a name that is not known: the name that was probably meant, and what
-    else to do.
+    """Return the remedy for an unknown name, which suggests the name that was probably meant.
+
+    Args:
+        name: The unknown name.
+        known: The names that exist.
+        remedy: What to do otherwise.
     """
     meant = closest_name(name, known)
     return remedy if meant is None else f"did you mean {meant!r}? Otherwise {remedy}"
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, in one line."""
+    """Return an error's message on one line, without what was expected and the remedy."""
     if not isinstance(error, NanosetError):
         return visible(joined_lines(error))
-    found = f" ({error.found})" if error.found else ""
-    what = "; ".join(line.strip() for line in error.what.splitlines())
-    return visible(f"{what}{found}: {error.where}" if error.where else what + found)
+
+    text = "; ".join(line.strip() for line in error.what.splitlines())
+    if error.found:
+        text += f" ({error.found})"
+    if error.where:
+        text += f": {error.where}"
+    return visible(text)
 
 
 def joined_lines(text: object) -> str:
-    """Return what another program or a library says in several lines as one line."""
+    """Return a text of several lines, such as a message of another program, on one line."""
     return " ".join(str(text).split())
 
 
-def _replaced(text: str, old: str, new: str) -> str:
+def _replace(text: str, old: str, new: str) -> str:
+    """Return a text with one part replaced; a `Multiline` text stays one."""
     replaced = text.replace(old, new)
     return Multiline(replaced) if isinstance(text, Multiline) else replaced
 
 
-def _without_secrets(text: object) -> str:
-    """Return a text without secrets, which stays a text of several lines if it is one."""
-    return (
-        type(text)(without_secrets(text)) if isinstance(text, Multiline) else without_secrets(text)
-    )
+def _hide_secrets(text: object) -> str:
+    """Return a text without secrets; a `Multiline` text stays one."""
+    hidden = without_secrets(text)
+    return type(text)(hidden) if isinstance(text, Multiline) else hidden
 
 
 def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:
+    """Return an error from what `NanosetError.__reduce__` pickled."""
     return kind(what, **details)
 
 
 class ConfigError(NanosetError, ValueError):
-    """nanoset.yaml, or an argument, asks for something that cannot be."""
+    """A setting of nanoset.yaml, or an argument, is not valid."""
 
 
-_MOST_LISTED = 100
-"""Mistakes of a file that one error lists."""
+_MAX_LISTED = 100
+"""One error lists at most this many mistakes of a file; the others are counted."""
 
 
 def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
-    """Return the only error, or one that lists all errors of a file."""
+    """Return one error that lists all errors of a file; a single error is returned unchanged.
+
+    Args:
+        errors: At least one error.
+        where: The file.
+    """
     if len(errors) == 1:
         return errors[0]
-    listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors[:_MOST_LISTED])
-    if len(errors) > _MOST_LISTED:
-        listed += f"\n  … and {len(errors) - _MOST_LISTED:,} more"
+    listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors[:_MAX_LISTED])
+    if len(errors) > _MAX_LISTED:
+        listed += f"\n  … and {len(errors) - _MAX_LISTED:,} more"
     return ConfigError(
         Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them"
     )
 
 
 def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError]:
-    """Return the ConfigError that a check raises, if it raises one."""
+    """Return the ConfigError that a check raises as a list; the list is empty if it raises none.
+
+    Args:
+        check: The check.
+        arguments: What it is called with.
+    """
     try:
         check(*arguments)
     except ConfigError as error:
@@ -158,7 +213,7 @@ def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError
 
 
 class FormerNameWarning(FutureWarning):
-    """A key of nanoset.yaml is written by its former name, which still works."""
+    """nanoset.yaml uses the former name of a key, which still works."""
 
 
 class FormatError(NanosetError, ValueError):
@@ -166,7 +221,7 @@ class FormatError(NanosetError, ValueError):
 
 
 class InputError(NanosetError, ValueError):
-    """Raw text that cannot be read, or too much of it rejected."""
+    """Raw text cannot be read, or too many of its documents were rejected."""
 
 
 class SourceChangedError(InputError):
@@ -174,16 +229,16 @@ class SourceChangedError(InputError):
 
 
 class MissingError(NanosetError, FileNotFoundError):
-    """An input that should be there is not."""
+    """A file, an output or another input does not exist."""
 
 
 class StaleError(NanosetError, RuntimeError):
-    """An output no longer belongs to the inputs that it names."""
+    """An output does not belong to the current version of the inputs that it names."""
 
 
 class SampleIndexError(NanosetError, IndexError):
-    """A sample, sequence or document index past the end."""
+    """The index of a sample, sequence or document is out of range."""
 
 
 class StorageError(NanosetError, OSError):
-    """The file system does not take what should be written: it is full, or a quota is used up."""
+    """A file system or store refuses to write or read, for example because it is full."""

@@ -1,8 +1,9 @@
-"""Text from outside, made safe for a terminal, a log, a page of the UI, and a line of a shell.
+"""Make text that strangers wrote safe for a terminal, a log, a web page and a command line.
 
-Ids, file names, keys of buckets, headers of servers and messages of libraries are chosen by
-strangers. Whatever prints, logs or shows them calls `visible`; what is built into a command calls
-`shell_word`.
+Ids of documents, file names, keys of buckets, headers of servers and messages of libraries may
+contain anything: control characters that steer a terminal, invisible characters, or passwords in an
+address. Everything that is printed, logged or shown in the UI passes through `visible`, and
+everything that is built into a command passes through `shell_word`.
 """
 
 from __future__ import annotations
@@ -13,43 +14,51 @@ import shlex
 from typing import Any
 
 _INVISIBLE = (
-    "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1: they steer a terminal
+    "\x00-\x1f\x7f-\x9f"  # the control characters C0, DEL and C1, which steer a terminal
     # characters without width or ink
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"
     # zero width, line ends, bidirectional marks
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff"  # tags, which spell whole sentences that nobody sees
-    # halves of surrogate pairs, by which Python stands for bytes that are not UTF-8
+    # halves of surrogate pairs, with which Python represents bytes that are not UTF-8
     "\ud800-\udfff"
 )
+"""Ranges of a character class for `re`: characters that cannot be seen, or that act on others."""
 _UNSAFE = re.compile(f"[{_INVISIBLE}]")
+"""Characters that are escaped in a text of one line."""
 _UNSAFE_IN_LINES = re.compile(f"(?![\n\t])[{_INVISIBLE}]")
+"""Characters that are escaped in a text of several lines: all except line ends and tabs."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#|!~&])")
+"""Characters with a meaning in Markdown."""
 
 HIDDEN = "…"
-"""What is shown in place of a password or token."""
+"""Text that replaces a password or token."""
 _PASSWORD = re.compile(r"//[^\s/:@]*:(?![0-9]+(?:[^\w@]|$))\S*@")
-"""`//user:password@`, to the last @ of the word, since passwords may hold any character;
-`//host:80/x@y` is none.
+"""`//user:password@`, but not `//host:80/x@y`, in which a port follows the colon.
+
+It extends to the last @ of the word, since a password may contain an @.
 """
 _USER = re.compile(r"(?i)(?<!abfs:)(?<!abfss:)(?<!wasb:)(?<!wasbs:)(?<=:)//[^\s/?#]*@")
-"""`//token@`, but not `abfs://container@account`."""
-_SECRET_NAME = (
+"""`//token@`, but not `abfs://container@account`, which is an address of Azure."""
+_SECRET_NAMES = (
     r"sig|[\w.%-]*signature|[\w.%-]*token|[\w.%-]*secret[\w.%-]*|[\w.%-]*passw(?:or)?d|pwd|[\w.%-]*credentials?"
     r"|(?:[\w.%-]*[_-])?key|(?:api|account|access|shared)key|[\w.%-]*accesskeyid|googleaccessid"
     r"|authorization|auth|jwt|code"
 )
-_SECRET_PARAMETER = re.compile(rf"(?i)([?&;#](?:{_SECRET_NAME})=)[^\s&;#'\"<>`,)\]}}]+")
-"""A parameter of a query that gives access, such as `&X-Amz-Signature=` or `?sig=`."""
+"""Names of parameters of a URL whose values give access."""
+_SECRET_PARAMETER = re.compile(rf"(?i)([?&;#](?:{_SECRET_NAMES})=)[^\s&;#'\"<>`,)\]}}]+")
+"""A parameter of a URL that gives access, such as `&X-Amz-Signature=…` or `?sig=…`."""
 _BEARER = re.compile(r"(?i)\b(authorization['\"]?[:=] *['\"]?(?:\w+ +)?|bearer +)[\w.~+/=-]{8,}")
+"""The token in a header such as `Authorization: Bearer …`."""
 
 
 def without_secrets(text: object) -> str:
-    """Return a text with the passwords, tokens and signatures of every URL in it replaced by "…".
+    """Return a text in which the passwords, tokens and signatures of all URLs are replaced by "…".
 
-    Digests and other parameters stay, as does the rest of each address.
+    Digests, other parameters and the rest of each address are kept.
     """
     result = str(text)
+    # Most texts contain none of these, and a search for a substring is faster than a regex.
     if "@" in result:
         result = _PASSWORD.sub(rf"//{HIDDEN}@", result)
         result = _USER.sub(f"//{HIDDEN}@", result)
@@ -65,35 +74,33 @@ def without_secrets(text: object) -> str:
 
 
 class Multiline(str):
-    """A text of several lines that nanoset composed: its line ends and tabs are shown as such.
+    """A text of several lines that nanoset composed, in which `visible` keeps line ends and tabs.
 
-    Names and excerpts that are put into it are made `visible` first, since their line ends would
-    count as its own.
+    Names and excerpts that are inserted into it must be made `visible` before, or their own line
+    ends would be kept, too.
     """
 
     __slots__ = ()
 
 
 def without_secret_parameters(text: str) -> str:
-    """Return a text with the values of parameters that give access, such as `?sig=`, replaced by
-    "…".
-    """
-    return _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", text) if "=" in text else text
+    """Return a text in which the secret parameters of URLs, such as `?sig=`, are replaced by "…"."""
+    if "=" not in text:
+        return text
+    return _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", text)
 
 
 def visible(text: object) -> str:
-    """Return a text in which every character can be seen, without secrets: one line, unless it is
-    `Multiline`.
+    """Return a text on one line, without secrets, in which every character can be seen.
 
-    Characters that steer a terminal, end a line, turn the direction of writing or have no width are
-    escaped as in
-    Python: `\\x1b`, `\\n`, `\\u202e`.
+    Characters that steer a terminal, end a line, change the direction of writing or have no width
+    are escaped as in Python: `\\x1b`, `\\n`, `\\u202e`. A `Multiline` text keeps its lines.
     """
     result = without_secrets(text)
     if result.isascii() and result.isprintable():
         return result
     unsafe = _UNSAFE_IN_LINES if isinstance(text, Multiline) else _UNSAFE
-    return unsafe.sub(_escaped, result)
+    return unsafe.sub(_python_escape, result)
 
 
 def visible_value(value: Any) -> Any:
@@ -101,49 +108,46 @@ def visible_value(value: Any) -> Any:
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, dict):
-        return {
-            without_secrets(key) if isinstance(key, str) else key: visible_value(value[key])
-            for key in value
-        }
+        result = {}
+        for key, item in value.items():
+            safe_key = without_secrets(key) if isinstance(key, str) else key
+            result[safe_key] = visible_value(item)
+        return result
     if isinstance(value, list | tuple):
         return [visible_value(item) for item in value]
     return value
 
 
 def visible_json(text: str) -> str:
-    """Return JSON with every character that cannot be seen as `\\u…`, so that its values stay the
-    same.
-    """
-    return _UNSAFE_IN_LINES.sub(_json_escaped, text)
+    """Return JSON text with invisible characters as `\\u…`, which does not change its values."""
+    return _UNSAFE_IN_LINES.sub(_json_escape, text)
 
 
 def markdown_text(text: object) -> str:
-    """Return a text that Markdown shows as it is: no link, table, HTML or emphasis begins in it."""
+    """Return a text escaped for Markdown, so that it contains no link, table, HTML or emphasis."""
     return _MARKUP.sub(r"\\\1", visible(text))
 
 
 def shell_word(text: object) -> str:
-    """Return a text as one word of a POSIX shell's line, quoted if need be.
+    """Return a text as one word of a command line for a POSIX shell, in quotes if necessary.
 
-    A word with control characters is written as `$'…'`, which bash, zsh and ksh know: the line
-    stays one line.
+    Text with control characters is written as `$'…'`, which bash, zsh and ksh understand, so that
+    the command stays on one line.
     """
     word = str(text)
     if _UNSAFE.search(word) is None:
         return shlex.quote(word)
     quoted = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{_UNSAFE.sub(_shell_escaped, quoted)}'"
+    return f"$'{_UNSAFE.sub(_shell_escape, quoted)}'"
 
 
 def shell_line(*words: object) -> str:
-    """Return words as a line of a shell, each quoted if need be."""
+    """Return words as a command line for a POSIX shell, each in quotes if necessary."""
     return " ".join(shell_word(word) for word in words)
 
 
 class _SafeRecords(logging.Filter):
-    """Makes the records of a logger safe, whatever handler prints them, in this process or in a
-    worker.
-    """
+    """Makes the messages of a logger safe before any handler sees them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg = visible(record.getMessage())
@@ -152,24 +156,30 @@ class _SafeRecords(logging.Filter):
 
 
 def safe_logger(name: str) -> logging.Logger:
-    """Return a logger whose messages hold neither secrets nor characters that steer a terminal."""
+    """Return a logger whose messages contain neither secrets nor control characters."""
     logger = logging.getLogger(name)
     if not any(isinstance(existing, _SafeRecords) for existing in logger.filters):
         logger.addFilter(_SafeRecords())
     return logger
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _python_escape(match: re.Match[str]) -> str:
+    """Return an unsafe character as Python's escape for it."""
     return match.group().encode("unicode_escape").decode("ascii")
 
 
-def _json_escaped(match: re.Match[str]) -> str:
-    units = match.group().encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+def _json_escape(match: re.Match[str]) -> str:
+    """Return an unsafe character as JSON's escape, `\\u` and four hex digits per UTF-16 unit."""
+    octets = match.group().encode("utf-16-be", "surrogatepass")
+    units = [octets[at : at + 2] for at in range(0, len(octets), 2)]
+    return "".join(f"\\u{unit.hex()}" for unit in units)
 
 
-def _shell_escaped(match: re.Match[str]) -> str:
+def _shell_escape(match: re.Match[str]) -> str:
+    """Return an unsafe character as octal escapes of its bytes."""
     character = match.group()
-    is_byte = "\udc80" <= character <= "\udcff"  # which Python has for a byte that is not UTF-8
-    octets = character.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
+    # Python represents byte 0x80 to 0xff of a file name that is not UTF-8 by these characters.
+    is_undecodable_byte = "\udc80" <= character <= "\udcff"
+    error_handler = "surrogateescape" if is_undecodable_byte else "surrogatepass"
+    octets = character.encode("utf-8", error_handler)
     return "".join(f"\\{octet:03o}" for octet in octets)
