@@ -88,7 +88,7 @@ CASES = [
     ("merge --input nope --output-prefix o/m", [USAGE, "'nope' does not exist"]),
     ("merge --input hollow --output-prefix o/m", ["hollow", ".bin and .idx"]),
     ("pack nope --output o/p.pbin", ["nope", "name an existing file or folder"]),
-    ("pbin merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
+    ("pbin merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that exists"]),
     (f"pbin describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A, C and D"]),
     ("import-parquet nope --output o/a.jsonl", ["nope", "that exists"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),

@@ -1,8 +1,8 @@
 """Read a `.pbin` through a memory map: its documents, and samples of them.
 
 Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or start
-where a document starts (`DocumentBlocks`). The rule of the latter is our own, since Modalities'
-class for this purpose cuts documents at random.
+where a document starts (`DocumentBlocks`). The latter do not follow Modalities, whose class for
+this purpose cuts documents at random.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
 class PackedDataset:
     """The documents of one `.pbin`, of any layout, read like a list.
 
-    dataset[i] is the tokens of document i, in the type in which Modalities returns them (uint8,
-    int32 or int64 for 1, 2 or 4 bytes); dataset[i:j] is a list of documents. The index is read when
-    a document is first requested; `continuous` does not need it. Wrong offsets that Modalities'
-    merge wrote are corrected, see `index_facts.merge_faults`. It pickles as its path. Counterpart
-    of Modalities' `PackedMemMapDatasetBase` and `PackedMemMapDatasetContinuous`.
+    `dataset[i]` is the tokens of document i, in the type in which Modalities returns them: uint8,
+    int32 or int64 for tokens of 1, 2 or 4 bytes. `dataset[i:j]` is a list of documents.
+
+    The index is read when the first document is requested; `continuous` does not need it. Wrong
+    offsets that Modalities' merge has written are corrected (`index_facts.merge_faults`). A pickle
+    of the dataset contains its path only. Modalities' counterparts are `PackedMemMapDatasetBase`
+    and `PackedMemMapDatasetContinuous`.
 
     Raises:
         MissingError: The file does not exist.
@@ -49,15 +51,13 @@ class PackedDataset:
         self.path = Path(path)
         self._file = open_pbin(path)
         self.tokens = self._file.tokens
-        """All tokens as they are in the file (unsigned, in its byte order), shape (n_tokens,);
-        read-only.
-        """
+        """All tokens, read-only, unsigned and in the byte order of the file, shape (n_tokens,)."""
         self.dtype = _MEMORY_DTYPES[self._file.token_bytes]
         """Type of the tokens of documents and samples."""
 
     @property
     def layout(self) -> str:
-        """A, C or D; see `nanoset_core.formats.pbin.layout`."""
+        """Name of the file's layout, A, C or D; see `nanoset_core.formats.pbin.layout`."""
         return self._file.layout.name
 
     @property
@@ -67,7 +67,7 @@ class PackedDataset:
 
     @property
     def index_facts(self) -> IndexFacts:
-        """What the index was found to be."""
+        """Counts and findings from the index."""
         return self._index.facts
 
     @property
@@ -81,15 +81,11 @@ class PackedDataset:
         return self._index.lengths
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
-        """Return all tokens as one stream, cut into samples of `block_size`; see
-        `ContinuousSamples`.
-        """
+        """Return samples that are cut from one stream of all tokens; see `ContinuousSamples`."""
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Return samples of at most `block_size` tokens that start with documents; see
-        `DocumentBlocks`.
-        """
+        """Return samples that start where documents start; see `DocumentBlocks`."""
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
@@ -121,7 +117,7 @@ class PackedDataset:
 
 
 class _PbinSamples(ABC):
-    """Samples of a dataset, by number."""
+    """The samples of a dataset, read like a list."""
 
     def __init__(self, dataset: PackedDataset, block_size: int, n_samples: int) -> None:
         self._dataset = dataset
@@ -152,12 +148,15 @@ class _PbinSamples(ABC):
 
 
 class ContinuousSamples(_PbinSamples):
-    """Samples of `block_size` tokens from one stream of all N tokens, regardless of documents.
+    """Samples of `block_size` tokens from one stream of all tokens, regardless of documents.
 
-    With `reuse_last_target`, the last target of a sample is the first input of the next one: sample
-    i starts at token i (block_size - 1), and there are (N - block_size) // (block_size - 1) + 1
-    samples. Without it, sample i starts at token i block_size, and there are N // block_size.
-    Remaining tokens are dropped. Inputs are sample[:-1], targets sample[1:].
+    Inputs are sample[:-1], targets sample[1:]. With `reuse_last_target`, the last target of a
+    sample is also the first input of the next one. Remaining tokens are dropped. For 10 tokens and
+    a block size of 4:
+
+        reuse_last_target    sample i starts at    samples
+        True                 3 i                   0 1 2 3, 3 4 5 6, 6 7 8 9
+        False                4 i                   0 1 2 3, 4 5 6 7
 
     It equals Modalities' `PackedMemMapDatasetContinuous`, whose `sequence_length` in a
     configuration is block_size - 1 with `reuse_last_target`, and block_size without.
@@ -187,8 +186,9 @@ class ContinuousSamples(_PbinSamples):
         return ContinuousSamples, (self._dataset, self.block_size, self.reuse_last_target)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return the tokens of one sample, shape (block_size,); a negative index counts from the
-        end.
+        """Return the tokens of one sample, shape (block_size,).
+
+        A negative index counts from the end.
         """
         sample: NDArray[np.unsignedinteger] = self._windows[self._number(index)]
         return sample.astype(self.dtype)
@@ -209,10 +209,15 @@ class ContinuousSamples(_PbinSamples):
 class DocumentBlocks(_PbinSamples):
     """Samples of at most `block_size` tokens that start with documents.
 
-    A document longer than that is cut, from its start, into pieces of block_size and a remainder;
-    any other document with tokens is one piece. A sample consists of as many of the next pieces as
-    fit, at least one. So every token is in exactly one sample, in order. Memory: 40 bytes a piece
-    while it is made, then 16, and 8 a sample.
+    A document longer than a block is cut, from its start, into pieces of `block_size` tokens and a
+    remainder; any other document with tokens is one piece. A sample consists of as many of the next
+    pieces as fit. So every token is in exactly one sample, in order. For documents of 3, 2, 9 and 1
+    tokens and a block size of 4:
+
+        pieces     3    2    4    4    1    1
+        samples    3 |  2 |  4 |  4 |  1 +  1
+
+    It takes 16 bytes of memory for each piece, 40 while it is made, and 8 for each sample.
 
     Raises:
         ConfigError: The block is smaller than 1 token.
@@ -227,7 +232,7 @@ class DocumentBlocks(_PbinSamples):
             )
         self._cut(dataset, block_size)
         lengths = self._stops - self._starts
-        # (n_pieces + 1,)
+        # (n_pieces + 1,) tokens of all pieces before each one, and at the end of all pieces
         tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         self._bounds = _sample_bounds(tokens_before, block_size)
         """Sample k consists of the pieces [bounds[k], bounds[k + 1]), shape (n_samples + 1,)."""
@@ -236,7 +241,9 @@ class DocumentBlocks(_PbinSamples):
         super().__init__(dataset, block_size, len(self.lengths))
 
     def _cut(self, dataset: PackedDataset, block_size: int) -> None:
-        """Set the first token of each piece, and the one after its last; both int64, shape
+        """Cut the documents into pieces, and set `_starts` and `_stops`.
+
+        These are the first token of each piece, and the one after its last token, int64, shape
         (n_pieces,).
         """
         starts = dataset.document_starts
@@ -244,7 +251,7 @@ class DocumentBlocks(_PbinSamples):
         n_pieces = -(-lengths // block_size)  # (n_documents,)
         document_of_piece = np.repeat(np.arange(len(starts)), n_pieces)
 
-        # Tokens of the same document in front of each piece.
+        # (n_pieces,) tokens of the same document before each piece
         first_pieces = np.cumsum(n_pieces) - n_pieces
         numbers_in_document = np.arange(len(document_of_piece)) - first_pieces[document_of_piece]
         tokens_before = numbers_in_document * block_size
@@ -255,8 +262,9 @@ class DocumentBlocks(_PbinSamples):
         )
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return the tokens of one sample, shape (lengths[index],); a negative index counts from
-        the end.
+        """Return the tokens of one sample, shape (lengths[index],).
+
+        A negative index counts from the end.
         """
         number = self._number(index)
         pieces = slice(self._bounds[number], self._bounds[number + 1])
@@ -266,16 +274,22 @@ class DocumentBlocks(_PbinSamples):
 
 
 def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Return the first piece of each sample, and the number of pieces, if each sample takes as many
-    as fit.
+    """Divide pieces into samples, each of which takes as many of the next pieces as fit.
 
     Args:
-        tokens_before: Tokens of all pieces before each one, and in all, shape (n_pieces + 1,).
+        tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
+            (n_pieces + 1,).
+        block_size: Largest number of tokens in a sample. No piece is longer.
+
+    Returns:
+        First piece of each sample, and last the number of pieces, shape (n_samples + 1,).
     """
     n_pieces = len(tokens_before) - 1
     # (n_pieces,) the first piece that no longer fits into a sample that starts with each piece
     ends = np.searchsorted(tokens_before, tokens_before[:-1] + block_size, side="right") - 1
-    next_piece = ends.data  # a loop over a buffer is several times as fast as over an array
+    # Go from the start of each sample to the next one. Single entries of a buffer are read several
+    # times as fast as those of an array.
+    next_piece = ends.data
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
         bounds.append(next_piece[bounds[-1]])
@@ -283,10 +297,16 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
 
 
 def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
-    """Return an index from the start of `count` items.
+    """Return the number, from 0 on, of the item that an index names.
+
+    Args:
+        index: The index; a negative one counts from the end.
+        count: Number of items.
+        noun: Name of such an item, for the message.
+        path: The file, for the message.
 
     Raises:
-        SampleIndexError: It is outside of them.
+        SampleIndexError: There is no such item.
     """
     number = operator.index(index)
     if not -count <= number < count:
@@ -295,5 +315,6 @@ def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> 
 
 
 def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexError:
+    """Return the error for a document or sample that does not exist."""
     expected = f"0 to {count - 1}" if count else "none: it is empty"
     return SampleIndexError(f"no such {noun}", where=path, found=found, expected=expected)

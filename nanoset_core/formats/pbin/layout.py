@@ -1,7 +1,7 @@
-"""The bytes of a `.pbin`, the file that Modalities trains on: a header, the tokens of all
-documents, a pickled index.
+"""The bytes of a `.pbin`, the file with which Modalities trains.
 
-Three layouts were written by released versions of Modalities:
+It contains a header, the tokens of all documents, and a pickled index of the documents. Three
+layouts were written by released versions of Modalities:
 
 ```
 layout   offset      size   content
@@ -19,8 +19,13 @@ C        0.2.0              little       the first byte of the file: the first d
 D        0.2.2 and later    little       the first token: the first document is at 0
 ```
 
-Only D is written. No field names the layout. It follows from where the index starts, and from the
-first entry of the index. Source: `EmbeddedStreamData` and `PackedDataGenerator` in Modalities'
+For example, in layout D, two documents with the tokens 5, 6, 7 and 8, 9 as 2-byte integers have n =
+10, and the index [(0, 6), (6, 4)].
+
+Only D is written. No field says which layout a file has. That follows from where the index starts,
+and from the first entry of the index.
+
+Source: `EmbeddedStreamData` and `PackedDataGenerator` in Modalities'
 `src/modalities/dataloader/create_packed_data.py`, and their history.
 """
 
@@ -45,11 +50,15 @@ from nanoset_core.storage.regular_files import map_regular
 TOKEN_BYTES = (1, 2, 4)
 """Sizes that a token can have."""
 _HEADER = struct.Struct("<QI")
+"""Header of the layouts C and D: bytes of all tokens, and bytes of one token."""
 HEADER_BYTES = _HEADER.size
+"""Size of this header."""
 _HEADER_A = struct.Struct(">Q")
+"""Header of layout A: bytes of all tokens."""
 _TOKEN_BYTES_A = 4
+"""Bytes of one token in layout A."""
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
-"""First bytes of a pickle of the protocols 2 to 5."""
+"""The possible first bytes of the index, which is a pickle of the protocol 2, 3, 4 or 5."""
 _MAX_OFFSET = 1 << 62
 """Sums of smaller offsets and lengths do not overflow int64."""
 
@@ -61,9 +70,9 @@ class PbinLayout:
     name: Literal["A", "C", "D"]
     header_bytes: int
     byte_order: Literal["<", ">"]
-    """Of the header and the tokens."""
+    """Byte order of the header and the tokens, as numpy writes it."""
     first_offset: int
-    """Offset of the first token as the index counts, in bytes."""
+    """Offset, in bytes, that the index gives to the first token."""
 
 
 A = PbinLayout("A", _HEADER_A.size, ">", 8)
@@ -73,16 +82,19 @@ D = PbinLayout("D", HEADER_BYTES, "<", 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PbinFile:
-    """An open `.pbin` whose header was read; its index was not."""
+    """An open `.pbin` whose header has been read, but not its index."""
 
     path: Path
+    """Path of the file, for messages."""
     layout: PbinLayout
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     data_bytes: int
     """Bytes of all tokens."""
     view: memoryview
-    """The whole file, mapped. If the file is in a store, only the header and the index can be read."""
+    """The whole file, mapped into memory. If it is in a store, only the header and the index are
+    valid.
+    """
 
     @property
     def index_begin(self) -> int:
@@ -91,36 +103,37 @@ class PbinFile:
 
     @property
     def tokens(self) -> NDArray[np.unsignedinteger]:
-        """All tokens, read-only: uint8, uint16 or uint32 in the byte order of the file, shape
-        (n_tokens,).
+        """All tokens, read-only, in the type `dtype`, shape (n_tokens,).
 
-        If the file is in a store, none of them can be read.
+        If the file is in a store, the tokens are not valid.
         """
         n_tokens = self.data_bytes // self.token_bytes
         return np.frombuffer(self.view, self.dtype, n_tokens, self.layout.header_bytes)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of a token in the file."""
+        """Type of a token in the file: uint8, uint16 or uint32, in the file's byte order."""
         return np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What the index of a file was found to be."""
+    """Counts and findings from the index of a file."""
 
     documents: int
     """Entries of the index."""
     tokens: int
-    """Tokens of all documents; as many as the file has, unless documents overlap or leave out
-    tokens.
+    """Tokens of all documents together. This is the number of tokens in the file, unless documents
+    overlap or have gaps between them.
     """
     empty_documents: int
     """Entries without tokens."""
     is_contiguous: bool
     """Whether the documents, in their order, cover all tokens without gaps or overlaps."""
     merge_faults: int
-    """Places after which Modalities' merge made the offsets too small; 0 in a sound index."""
+    """How many times the offsets jump because Modalities merged files wrongly; 0 in a correct
+    index.
+    """
 
 
 class PbinIndex(NamedTuple):
@@ -134,12 +147,16 @@ class PbinIndex(NamedTuple):
 
 
 def token_size_bytes(vocab_size: int) -> int:
-    """Return the bytes that Modalities gives a token: 1 up to 256 tokens, 2 up to 65,536, otherwise
-    4.
+    """Return how many bytes Modalities uses for a token.
 
-    It is 4 for a vocabulary of one token, too. The rule is that of
-    `PackedDataGenerator._get_required_num_of_bytes_to_repr`, which asks the tokenizer for its
-    `vocab_size`; that of a Hugging Face tokenizer does not count added tokens.
+    It is 1 for a vocabulary of up to 256 tokens, 2 for up to 65,536, and otherwise 4; but it is
+    also 4 for a vocabulary of one token.
+
+    Source: `PackedDataGenerator._get_required_num_of_bytes_to_repr`.
+
+    Args:
+        vocab_size: The `vocab_size` of the tokenizer. In a Hugging Face tokenizer, it does not
+            count added tokens.
 
     Raises:
         ConfigError: The size is below 1 or above 2^32.
@@ -161,16 +178,26 @@ def token_size_bytes(vocab_size: int) -> int:
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
-    """Return the header of layout D: the 12 bytes in front of the tokens."""
+    """Return the header of layout D, 12 bytes.
+
+    Args:
+        data_bytes: Bytes of all tokens.
+        token_bytes: Bytes of one token.
+    """
     return _HEADER.pack(data_bytes, token_bytes)
 
 
 @contextmanager
 def required(path: object, expected: str, remedy: str) -> Iterator[None]:
-    """Turn the error of a block that opens a file into one that says which file is needed, and why.
+    """Raise a MissingError with a remedy if a block of code cannot find the file that it opens.
+
+    Args:
+        path: The file, for the message.
+        expected: What the file should be.
+        remedy: What the user can do.
 
     Raises:
-        MissingError: The block found no file.
+        MissingError: The file does not exist.
     """
     try:
         yield
@@ -182,12 +209,12 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     """Open a `.pbin`, and determine its layout.
 
     Args:
-        path: Its path, for messages, too.
-        file: The file, if it is in a store; its header and index are fetched. By default the path
-            is mapped.
+        path: Its path, also for messages.
+        file: The file, if it is in a store: only its header and its index are downloaded. By
+            default, the path is mapped.
 
     Raises:
-        MissingError: There is no such file.
+        MissingError: The file does not exist.
         FormatError: It has none of the layouts, or is cut off; the message names the byte.
     """
     path = Path(path)
@@ -234,20 +261,20 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
 
 
 def _has_pickle(file: MappedFile, begin: int) -> bool:
-    """Return whether a pickle starts at a byte of a file."""
+    """Return whether the bytes from `begin` on are the beginning of a pickle."""
     _fetch(file, begin, begin + 2)
     return bytes(memoryview(file.buffer)[begin : begin + 2]) in _PICKLES
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:
-    """Fetch some bytes of a file, as far as it has them; nothing happens if it is not in a store."""
+    """Download a range of bytes if the file is in a store; bytes after its end are ignored."""
     end = min(end, file.size)
     if begin < end:
         file.fetch_span(begin, end)
 
 
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
-    """Return the error for a file that has none of the layouts, with the most likely reason."""
+    """Return the error for a file that has none of the layouts; it names the most likely reason."""
     data_bytes, token_bytes = _HEADER.unpack_from(view)
     index_begin = HEADER_BYTES + data_bytes
     if token_bytes not in TOKEN_BYTES:
@@ -271,10 +298,10 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
 
 
 def scan_index(file: PbinFile) -> IndexFacts:
-    """Check every entry of an index, without keeping the entries.
+    """Check every entry of an index, without keeping the entries in memory.
 
-    Memory is bounded by a chunk of entries. An index that was not written by Python's own pickler
-    is read as a whole, which takes some 150 bytes an entry.
+    This needs memory for a chunk of entries. But an index that was not written by Python's own
+    pickler is read as a whole, which takes some 150 bytes for each entry.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -286,8 +313,9 @@ def scan_index(file: PbinFile) -> IndexFacts:
 
 
 def load_index(file: PbinFile) -> PbinIndex:
-    """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read,
-    then 16.
+    """Return the whole index, checked and corrected.
+
+    It takes 16 bytes of memory for each document, and 32 while it is read.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -301,7 +329,7 @@ def load_index(file: PbinFile) -> PbinIndex:
         lengths.append(entries.lengths)
     facts = scan.facts()
 
-    # Bytes → tokens, in place, since an index may have billions of entries.
+    # Convert bytes to tokens, in place, since an index may have billions of entries.
     all_lengths = np.concatenate(lengths)
     all_lengths //= file.token_bytes
     if facts.merge_faults:
@@ -313,12 +341,15 @@ def load_index(file: PbinFile) -> PbinIndex:
 
 
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
-    """Yield the corrected entries of an index in chunks, in bytes from the first token.
+    """Yield the entries of an index in chunks, corrected if a merge has damaged the offsets.
+
+    Offsets are counted from the first token, in bytes.
 
     Args:
-        facts: What `scan_index` returned for the file.
+        file: The file.
+        facts: The facts that `scan_index` returned for the file.
     """
-    total = 0
+    total = 0  # bytes of the documents so far
     for entries in _entries(file):
         if not facts.merge_faults:
             yield entries
@@ -329,18 +360,22 @@ def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
 
 
 def _entries(file: PbinFile) -> Iterator[Entries]:
-    """Yield the entries of an index as they are stored, but with offsets from the first token."""
+    """Yield the stored entries of an index in chunks, with offsets from the first token."""
     for entries in decode_index(file.view, file.index_begin, str(file.path)):
         yield Entries(entries.offsets - file.layout.first_offset, entries.lengths)
 
 
 class _IndexScan:
-    """Checks the entries of an index chunk by chunk, and finds out whether Modalities' merge
-    damaged it.
+    """Checks the entries of an index chunk by chunk, and recognises Modalities' wrong merges.
 
-    `join_embedded_stream_data` of Modalities forgets the header: all offsets of the k-th file are
-    12 (k - 1) bytes too small. The lengths are right, so that the offsets can be computed from
-    them.
+    When Modalities merges files (`join_embedded_stream_data`), it forgets their headers: all
+    offsets of the k-th file are 12 (k - 1) bytes too small. The lengths are right, so the offsets
+    can be computed from them. For example, two files with documents of 6 and 4 bytes, and of 8 bytes, give
+
+        lengths              6    4    8
+        correct offsets      0    6   10
+        stored offsets       0    6   -2
+        shortfalls           0    0   12
     """
 
     def __init__(self, file: PbinFile) -> None:
@@ -348,20 +383,23 @@ class _IndexScan:
         self._documents = 0
         self._empty_documents = 0
         self._bytes = 0
-        """Of all documents so far."""
+        """Bytes of all documents so far."""
         self._shortfall = 0
-        """How many bytes the last offset is below the end of the documents before it."""
+        """How much the last offset is too small, in bytes, if documents are stored in sequence."""
         self._shortfall_changes = 0
+        """How many times the shortfall has changed so far."""
         self._may_be_merged = file.layout is D
+        """Whether all shortfalls so far can be explained by a merge."""
         self._outside: FormatError | None = None
-        """The first document that is outside of the tokens: an error, unless a merge explains it."""
+        """The error for the first document outside of the tokens. It counts only if the shortfalls
+        are not explained by a merge.
+        """
 
     def add(self, entries: Entries) -> None:
-        """Check the next entries, of which there is at least one.
+        """Check the next entries, at least one.
 
         Raises:
-            FormatError: A document cannot be where its entry says, in whatever way the index was
-                written.
+            FormatError: An entry is impossible, even if a merge has damaged the index.
         """
         offsets, lengths = entries
         self._check_values(entries)
@@ -369,7 +407,7 @@ class _IndexScan:
         if self._outside is None and is_outside.any():
             self._outside = self._misplaced(entries, is_outside)
 
-        # In a sound index, every document starts where those before it end.
+        # In a correct index, every document starts where the previous one ends.
         stops = self._bytes + np.cumsum(lengths)
         shortfalls = stops - lengths - offsets  # (n_entries,) bytes
         changes = int(np.count_nonzero(np.diff(shortfalls, prepend=self._shortfall)))
@@ -384,11 +422,11 @@ class _IndexScan:
         self._bytes = int(stops[-1])
 
     def facts(self) -> IndexFacts:
-        """Return what the index is, once all entries were added.
+        """Return the counts and findings, after all entries were added.
 
         Raises:
-            FormatError: A document is outside of the tokens; or an old layout has gaps, which it
-                cannot have.
+            FormatError: A document is outside of the tokens; or the file has an old layout, and its
+                documents are not in sequence, as these layouts always have them.
         """
         file = self._file
         is_complete = self._bytes == file.data_bytes
@@ -397,7 +435,8 @@ class _IndexScan:
             raise damaged(
                 f"the index is not that of a file of layout {file.layout.name}",
                 f"{file.path}, byte {file.index_begin}",
-                f"{self._documents} documents of {self._bytes} bytes, {self._shortfall_changes} of them out of place",
+                f"{self._documents} documents of {self._bytes} bytes, "
+                f"{self._shortfall_changes} of them out of place",
                 f"documents back to back, {file.data_bytes} bytes from {file.layout.first_offset}",
             )
 
@@ -415,7 +454,13 @@ class _IndexScan:
         )
 
     def _check_values(self, entries: Entries) -> None:
-        """Check what holds for the values of every index, also of one that a merge damaged."""
+        """Check that lengths and offsets are in range and end between tokens.
+
+        This is true of every index, even if a merge has damaged it.
+
+        Raises:
+            FormatError: One is not.
+        """
         offsets, lengths = entries
         token_bytes = self._file.token_bytes
         is_wrong = (lengths < 0) | (lengths > self._file.data_bytes)
@@ -429,8 +474,9 @@ class _IndexScan:
         file = self._file
         row = int(np.argmax(is_wrong))
         return damaged(
-            "a document lies where no tokens are",
+            "a document is outside of the tokens",
             f"{file.path}, entry {self._documents + row} of the index at byte {file.index_begin}",
             f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
-            f"within [0, {file.data_bytes}), in multiples of {file.token_bytes}, the bytes of one token",
+            f"within [0, {file.data_bytes}), "
+            f"in multiples of {file.token_bytes}, the bytes of one token",
         )

@@ -46,12 +46,12 @@ from nanoset_core.errors import FormatError
 
 
 class Entries(NamedTuple):
-    """Entries of consecutive documents."""
+    """Index entries of consecutive documents, in bytes."""
 
     offsets: NDArray[np.int64]
-    """Shape (n_entries,)."""
+    """Where each document starts, shape (n_entries,)."""
     lengths: NDArray[np.int64]
-    """Shape (n_entries,)."""
+    """Length of each document, shape (n_entries,)."""
 
     def slice(self, start: int, stop: int | None = None) -> Entries:
         """Return the entries [start, stop)."""
@@ -59,10 +59,15 @@ class Entries(NamedTuple):
 
 
 BATCH_ENTRIES = 1000
+"""Entries between MARK and APPENDS."""
 FRAME_BYTES = 64 * 1024
+"""Bytes after which a frame ends at the next tuple or int."""
 _FRAME_MIN_BYTES = 4
+"""Shorter frames have no header."""
 _CHUNK_ENTRIES = 1 << 13
+"""Entries that are encoded at once."""
 _CHUNK_BYTES = 1 << 20
+"""Bytes that are decoded at once."""
 
 _FRAME = 0x95
 _MARK = 0x28
@@ -129,7 +134,9 @@ _PREFIX_BYTES = 64
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """Yield the pickle of all entries in pieces. Memory is bounded by the chunks of entries.
+    """Yield the pickle of all entries in pieces.
+
+    It takes memory for a chunk of entries, however many there are.
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
@@ -165,8 +172,10 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield entries in chunks of at most 8,192; the first has one entry only if there are no
-    others.
+    """Yield entries in chunks of at most 8,192.
+
+    The first chunk has a single entry only if there are no others, since an index of one entry is
+    pickled differently.
     """
     pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
     for offsets, lengths in chunks:
@@ -188,25 +197,26 @@ def _encode_chunk(
     """Encode some entries.
 
     Args:
-        first: Number of the first of them in the index.
+        entries: The entries.
+        first: Number of their first one in the index.
         has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
 
     Returns:
-        (the opcodes; the position of each int's opcode in them, shape (2 * n_entries,))
+        The opcodes, and the position of each int's opcode in them, shape (2 * n_entries,).
     """
     offsets, lengths = entries
     # (2 n,) offset, length, offset, …
     values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)
     payload_bytes = _payload_bytes(values)
 
-    # A row of all bytes that may be needed for each value.
+    # Make a row for each value, with all bytes that may be needed.
     rows = np.empty((len(values), _COLUMNS), np.uint8)
     rows[:] = _ROW
     rows[:, _AT_OPCODE] = _OPCODES[payload_bytes]
     rows[:, _AT_SIZE] = payload_bytes
     rows[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
 
-    # Which of them are needed, and how many.
+    # Decide which of these bytes are needed, and how many they are.
     is_written = _IS_WRITTEN[payload_bytes]  # (2 n, _COLUMNS)
     bytes_before = np.zeros(len(values), np.int64)  # of each row, in front of its opcode
     bytes_after = 1 + (payload_bytes > 4) + payload_bytes  # from the opcode on
@@ -225,8 +235,9 @@ def _encode_chunk(
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that pickle gives to each value: 1 or 2 unsigned, 4 signed, or 5 to 8
-    signed.
+    """Return how many bytes pickle uses for each value.
+
+    Integers of 1 and 2 bytes are unsigned; those of 4 to 8 bytes are signed.
     """
     sizes = np.ones(len(values), np.int64)
     sizes += values >= 1 << 8
@@ -237,16 +248,17 @@ def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _with_frame_header(opcodes: bytes) -> bytes:
+    """Return a frame: its header and its opcodes."""
     if len(opcodes) < _FRAME_MIN_BYTES:
         return opcodes
     return bytes([_FRAME]) + len(opcodes).to_bytes(8, "little") + opcodes
 
 
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
-    """Yield the entries of a pickled index in chunks, none of them empty, without checking their
-    values.
+    """Yield the entries of a pickled index in chunks that are not empty.
 
-    It takes some 30 MB of memory, or some 150 bytes an entry if the pickle has to be read slowly.
+    The values of the entries are not checked. It takes some 30 MB of memory; or some 150 bytes for
+    each entry, if the pickle must be read slowly.
 
     Args:
         view: The file that ends with the pickle.
@@ -266,16 +278,16 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
 
 
 class _FastDecoder:
-    """Decodes a pickle as far as its opcodes are those that Python's pickler writes for an index."""
+    """Decodes a pickle up to the first opcode that Python's pickler would not write there."""
 
     def __init__(self, view: memoryview, begin: int, where: str) -> None:
         self._view = view
         self._begin = begin
         self._where = where
         self.n_entries = 0
-        """How many entries were decoded."""
+        """Number of entries that were decoded so far."""
         self.is_complete = False
-        """Whether these are all, once `entries` is exhausted."""
+        """Whether all entries were decoded; it is set when `entries` is exhausted."""
 
     def entries(self) -> Iterator[Entries]:
         """Yield the entries up to the first unexpected opcode, in chunks.
@@ -323,8 +335,9 @@ class _FastDecoder:
             yield np.concatenate(parts)
 
     def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) of the opcodes of each frame; what has no header goes up to the end
-        of the file.
+        """Yield the start and the stop of the opcodes of each frame.
+
+        Opcodes without a header extend to the end of the file.
         """
         position = self._begin + 2
         while position < len(self._view):

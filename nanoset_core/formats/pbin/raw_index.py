@@ -1,6 +1,4 @@
-"""Write the index that Modalities keeps next to a JSONL file: where each line starts, and how long
-it is.
-"""
+"""Write the index of a JSONL file that Modalities needs: where each line starts, and its length."""
 
 from __future__ import annotations
 
@@ -23,23 +21,25 @@ from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 23
+"""Bytes of text that are read at once."""
 _MAX_NAMED_LINES = 100
+"""Largest number of lines in `RawIndexFacts.first_dropped`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawIndexFacts:
-    """What was indexed."""
+    """Counts of the lines in a text and in its index."""
 
     path: Path
-    """Of the index."""
+    """Path of the index."""
     lines: int
     """Lines of the text."""
     documents: int
     """Lines in the index."""
     dropped: int
-    """The other lines, which are not JSON."""
+    """Lines that are not in the index, since they are not JSON."""
     first_dropped: tuple[int, ...]
-    """Numbers of the first hundred of them, from 1."""
+    """1-based numbers of the first hundred lines that are not JSON."""
 
 
 def create_raw_index(
@@ -49,17 +49,17 @@ def create_raw_index(
     on_fault: Literal["raise", "drop"] = "raise",
     listener: ProgressCallback = silent,
 ) -> RawIndexFacts:
-    """Write the `.idx` of a plain JSONL file, a pickled list of its lines' (byte offset, length).
+    """Write the `.idx` of an uncompressed JSONL file.
 
-    The bytes are those of Modalities' `IndexGenerator`. A line ends with a line feed, which does
-    not count to its length (a carriage return does); the last line may also end with the file.
-    Memory is bounded by a block of 8 MiB, or by the longest line. The index appears once it is
-    complete.
+    It is a pickled list with the (byte offset, length) of each line, byte for byte as Modalities'
+    `IndexGenerator` writes it. The length does not include the line feed at the end of a line, but
+    a carriage return before it. The last line may lack its line feed. It takes memory for 8 MiB of
+    text, or for the longest line. The index appears once it is complete.
 
     Args:
         source: The text.
         target: The index; by default the source's name with `.idx` in place of its last extension.
-        on_fault: Whether a line that is not JSON is an error, or left out of the index.
+        on_fault: `raise`: a line that is not JSON is an error; `drop`: it is left out of the index.
         listener: Receives the progress.
 
     Raises:
@@ -87,25 +87,27 @@ def create_raw_index(
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of a text, counted while their index is written."""
+    """Reads the lines of a text, and counts them on the way."""
 
     source: Path
     on_fault: Literal["raise", "drop"]
     meter: Meter
     total: int = 0
+    """Lines that were read so far."""
     documents: int = 0
     """Lines that are JSON."""
     first_dropped: list[int] = field(default_factory=list)
-    """Numbers of the first lines that are not, from 1."""
+    """1-based numbers of the first lines that are not JSON."""
 
     def entries(self) -> Iterator[Entries]:
         """Yield the entries of the lines that are JSON, block by block."""
         is_json = _json_test()
-        with required(self.source, "a .jsonl file", "name a file that is there"):
+        with required(self.source, "a .jsonl file", "name a file that exists"):
             file = open_regular(self.source)
         with file:
             for lines in _blocks(file):
-                # (n_lines,) bytes of each line with and without its line feed
+                # (n_lines,) bytes of each line, with and without its line feed; only the last line
+                # of the file may have none
                 sizes = np.fromiter(map(len, lines), np.int64, len(lines))
                 lengths = sizes - 1
                 if not lines[-1].endswith(b"\n"):
@@ -121,6 +123,11 @@ class _Lines:
     def _count(self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]) -> None:
         """Count the lines of a block.
 
+        Args:
+            lines: The lines, with their line feeds.
+            entries: Where they are in the text.
+            is_document: Whether each line is JSON, shape (n_lines,).
+
         Raises:
             InputError: A line is not JSON, and `on_fault` is "raise".
         """
@@ -130,10 +137,12 @@ class _Lines:
             is_blank = not lines[row].strip()
             raise InputError(
                 "this line is blank" if is_blank else "this line is not JSON",
-                where=f"{self.source}, line {self.total + row + 1}, byte {int(entries.offsets[row])}",
+                where=f"{self.source}, line {self.total + row + 1}, "
+                f"byte {int(entries.offsets[row])}",
                 found=repr(lines[row][:80]),
                 expected="one JSON value on each line of a plain (not compressed) file",
-                remedy="make the line valid JSON, or leave such lines out: --drop-faulty (on_fault='drop')",
+                remedy="make the line valid JSON, "
+                "or leave such lines out: --drop-faulty (on_fault='drop')",
             )
         n_unnamed = _MAX_NAMED_LINES - len(self.first_dropped)
         self.first_dropped.extend((self.total + 1 + faulty[:n_unnamed]).tolist())
@@ -150,21 +159,24 @@ def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _json_test() -> Callable[[bytes], bool]:
-    """Return a function that says whether a line is JSON for Modalities, which reads it with
-    `json.loads`.
+    """Return a function that decides whether `json.loads`, with which Modalities reads, accepts a
+    line.
     """
-    import orjson  # here, since readers of .pbin files need numpy alone
+    # Imported here, since readers of .pbin files need numpy alone.
+    import orjson
 
     return partial(_is_json, orjson.loads)
 
 
 def _is_json(fast_loads: Callable[[bytes], object], line: bytes) -> bool:
-    # orjson is faster than json. It accepts less, except for integers of more than 4,300 digits.
+    """Return whether a line is JSON; `fast_loads` is tried first, since json is slow."""
+    # What orjson accepts, json accepts, too, except for integers of more than 4,300 digits.
     try:
         fast_loads(line)
     except ValueError:
         try:
-            json.loads(line.removesuffix(b"\n"))  # removing it may make the line UTF-16 or UTF-32
+            # json also reads UTF-16 and UTF-32, which a line feed of one byte would make invalid.
+            json.loads(line.removesuffix(b"\n"))
         except (ValueError, RecursionError):
             return False
     return True

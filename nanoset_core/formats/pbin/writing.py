@@ -1,4 +1,4 @@
-"""Write a `.pbin` of layout D from lists of tokens, or from encoded tokens and index entries."""
+"""Write a `.pbin` (layout D) from documents, or from encoded tokens and index entries."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from nanoset_core.formats.pbin.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
 
 _CHUNK_DOCUMENTS = 1 << 16
+"""Documents whose index entries are written at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PbinCounts:
-    """What a `.pbin` was written from. The names of the fields are facts in manifests and records."""
+    """Counts of a `.pbin`. The names of the fields are facts in manifests and records."""
 
     documents: int
     tokens: int
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     left_out: int = 0
-    """Documents without tokens, which the `.pbin` of an indexed dataset does not have."""
+    """Documents without tokens; the `.pbin` of an indexed dataset leaves them out."""
 
 
 def write_pbin(
     path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int
 ) -> PbinCounts:
-    """Write documents as a `.pbin`, which appears once it is complete.
+    """Write documents as a `.pbin`; the file appears once it is complete.
 
-    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added.
-    Memory: 8 bytes a document, and the longest document.
+    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added. It
+    takes 8 bytes of memory for each document, and memory for the longest document.
 
     Args:
         path: The file to write.
@@ -48,7 +49,7 @@ def write_pbin(
 
     Raises:
         ConfigError: A token does not fit, or tokens cannot have this size.
-        InputError: There are no tokens at all.
+        InputError: No document has tokens.
     """
     if token_bytes not in TOKEN_BYTES:
         raise ConfigError(
@@ -68,7 +69,7 @@ def write_pbin(
             yield from encode_tokens(tokens, token_bytes, where)
 
     def entries() -> Iterator[Entries]:
-        # Runs once all tokens were written, when `lengths` is complete.
+        # This runs after all tokens were written, when `lengths` is complete.
         yield from entries_in_sequence(in_chunks(np.frombuffer(lengths, np.int64)))
 
     data_bytes = write_parts(path, token_bytes, blocks(), entries())
@@ -86,8 +87,9 @@ def write_parts(
     Args:
         path: The file to write.
         token_bytes: Bytes of a token.
-        blocks: All tokens, encoded.
-        entries: The entries of all documents. The first is taken after the last block.
+        blocks: The encoded tokens of all documents.
+        entries: The index entries of all documents. They are taken after the last block, and so can
+            be counted while the blocks are written.
 
     Returns:
         The bytes of all tokens.
@@ -111,8 +113,12 @@ def write_parts(
 def check_not_empty(path: object, size: int) -> None:
     """Check that there are tokens to write.
 
+    Args:
+        path: The file to write, for the message.
+        size: Number of tokens, or of their bytes.
+
     Raises:
-        InputError: `size`, in tokens or bytes, is 0.
+        InputError: The number is 0.
     """
     if size == 0:
         raise InputError(
@@ -131,8 +137,8 @@ def encode_tokens(
     Args:
         tokens: Shape (n_tokens,).
         token_bytes: Bytes of each integer.
-        where: What the tokens belong to, for messages.
-        first: Number of tokens[0] in it, for messages.
+        where: The document or file that the tokens belong to, for messages.
+        first: Number of the first token in it, for messages.
 
     Raises:
         ConfigError: A token does not fit.
@@ -145,11 +151,13 @@ def encode_tokens(
 
 
 def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
-    """Check that all tokens fit into unsigned integers of some bytes; arguments as for
-    `encode_tokens`.
+    """Check that all tokens fit into unsigned integers.
+
+    Args:
+        tokens, token_bytes, where, first: As for `encode_tokens`.
 
     Raises:
-        ConfigError: One is negative, or needs more bytes.
+        ConfigError: A token is negative, or needs more bytes.
     """
     if np.can_cast(tokens.dtype, f"u{token_bytes}") or not len(tokens):
         return
@@ -170,15 +178,19 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
 def read_tokens(
     file: BinaryIO, path: Path, dtype: np.dtype, start: int, stop: int
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield (number of the first, tokens) of the tokens [start, stop) of a file, in chunks.
+    """Yield a range of the tokens of a file in chunks.
 
-    Reading in order takes less memory than a memory map, whose pages count as memory of the
-    process.
+    The file is read, not mapped, since the pages of a memory map count as memory of the process.
 
     Args:
-        file: Its position is that of token `start`.
-        path: Of the file, for messages.
-        dtype: Of its tokens.
+        file: The file, at the position of the first token.
+        path: Path of the file, for messages.
+        dtype: Type of its tokens.
+        start: Number of the first token.
+        stop: Number after the last token.
+
+    Yields:
+        The number of the chunk's first token, and its tokens, shape (n_tokens,).
 
     Raises:
         SourceChangedError: The file has become shorter.
@@ -199,7 +211,7 @@ def read_tokens(
 
 
 def in_chunks(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield some thousand values at a time."""
+    """Yield an array in chunks of some thousand values."""
     for start in range(0, len(values), _CHUNK_DOCUMENTS):
         yield values[start : start + _CHUNK_DOCUMENTS]
 
@@ -221,7 +233,7 @@ def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
     """Return a document as an array of integers, shape (n_tokens,).
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The document is something else.
     """
     tokens = np.asarray(document)
     if tokens.size == 0:
