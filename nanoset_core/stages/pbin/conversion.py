@@ -1,6 +1,4 @@
-"""Convert an indexed dataset to a `.pbin`: its documents in their order, with tokens of Modalities'
-size.
-"""
+"""Convert an indexed dataset to a `.pbin`, whose tokens have the size that Modalities expects."""
 
 from __future__ import annotations
 
@@ -49,21 +47,24 @@ def write_dataset_as_pbin(
     max_id: int | None = None,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write all documents of a dataset as a `.pbin` of layout D, which appears once it is complete.
+    """Write all documents of a dataset as a `.pbin` of layout D, which appears when it is complete.
 
-    A document of several sequences becomes one. A document without tokens is left out and counted,
-    since Modalities has no empty documents. Memory is bounded by a chunk, and with `end_token` by a
-    byte for each document.
+    The sequences of a document are joined. Documents without tokens are left out and counted, since
+    Modalities has no empty documents. Memory is bounded; with `end_token`, it grows by one byte for
+    each document.
 
     Args:
         prefix: Path of the dataset's .bin and .idx, without the ending.
         path: The file to write.
-        vocab_size: What Modalities asks the tokenizer for, which decides the bytes of a token. By
-            default tokens keep their size, up to 4 bytes.
-        end_token: Is added to each document that does not end in it, as Modalities' packer does;
-            default: none.
-        max_id: Greatest id of the vocabulary; by default ids need only fit into a token.
+        vocab_size: Vocabulary size that Modalities' tokenizer reports, which decides the bytes of a
+            token. None: tokens keep their size, up to 4 bytes.
+        end_token: Token that is added to each document that does not end in it, as Modalities'
+            packer does. None: no token is added.
+        max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
         listener: Receives the progress.
+
+    Returns:
+        The numbers of documents and tokens that were written.
 
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
@@ -87,13 +88,21 @@ def put_dataset_as_pbin(
     max_id: int | None = None,
     listener: ProgressCallback = silent,
 ) -> tuple[PbinCounts, FileFact]:
-    """Write all documents of a dataset as an object of a store, with the bytes of
-    `write_dataset_as_pbin`.
+    """Write all documents of a dataset as a `.pbin` in a store.
 
-    Tokens get more bytes than `vocab_size` asks for if they need them.
+    The bytes are those of `write_dataset_as_pbin`, except that tokens have more bytes than
+    `vocab_size` requires if a token of the dataset needs them.
+
+    Args:
+        dataset: The dataset.
+        store: Store of the file.
+        name: Name of the file in the store.
+        vocab_size: Vocabulary size that Modalities' tokenizer reports.
+        max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
+        listener: Receives the progress.
 
     Returns:
-        (what was written; the size and sha256 of the file)
+        (the numbers of documents and tokens; the size and sha256 of the file)
 
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
@@ -115,7 +124,7 @@ def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
     Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a
     token.
     """
-    # here, since readers of .pbin files need numpy alone
+    # Imported here, since readers of .pbin files need only numpy.
     from nanoset_core.tokenizers.files import stat_signature
 
     return _model_vocab_size(tokenizer_file, stat_signature(tokenizer_file))
@@ -123,7 +132,7 @@ def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
 
 @lru_cache(maxsize=8)
 def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
-    """Load a tokenizer for its size, once for each version of its files."""
+    """Load a tokenizer to read its size, once for each version of its files."""
     from nanoset_core.tokenizers.engines.library import load_tokenizer
 
     return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
@@ -134,14 +143,18 @@ def fitting_vocab_size(
 ) -> int:
     """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
 
-    Modalities asks its tokenizer for the size of the vocabulary, which may leave out added tokens.
-    Its packer then loses the documents that contain one. The .bin is read only if its type has room
-    for ids that need more bytes.
+    The vocabulary size that Modalities' tokenizer reports may leave out added tokens. Modalities'
+    packer then loses the documents that contain one.
+
+    Args:
+        dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.
+        vocab_size: Vocabulary size that Modalities' tokenizer reports.
+        end_token: Token that will be added to documents, or None.
     """
     token_bytes = token_size_bytes(vocab_size)
     max_id = -1 if end_token is None else end_token
     if not np.can_cast(dataset.dtype, f"u{token_bytes}"):
-        with _open_tokens(dataset) as file:  # of a view, too, the whole .bin
+        with _open_tokens(dataset) as file:  # the whole .bin, even if the dataset is a view
             for _, tokens in read_tokens(
                 file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count
             ):
@@ -151,8 +164,10 @@ def fitting_vocab_size(
 
 
 class _PbinParts:
-    """The parts of the `.pbin` of a dataset: all tokens, and then the index, which needs the tokens
-    with end tokens.
+    """The parts of the `.pbin` of a dataset: all tokens, and then the index.
+
+    The parts must be taken in this order. To which documents an end token is added is found while
+    their tokens are written, and the index depends on it.
     """
 
     def __init__(
@@ -174,7 +189,7 @@ class _PbinParts:
                 remedy="write this dataset again",
             )
         self.n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
-        """Tokens of the dataset, without those that are added."""
+        """Number of tokens of the dataset, without end tokens that are added."""
         check_not_empty(dataset.prefix, self.n_tokens)
 
         self._dataset = dataset
@@ -186,10 +201,10 @@ class _PbinParts:
         self._meter = Meter(listener, "pack", name, self.n_tokens * token_bytes)
         self._documents = 0
         self._lacks_end: list[NDArray[np.bool_]] = []
-        """Which documents do not end in the end token, in the chunks of `document_spans`."""
+        """Whether each document lacks the end token, in the chunks of `document_spans`."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield all tokens, encoded."""
+        """Yield all encoded tokens."""
         with _open_tokens(self._dataset) as file:
             if self._end_token is None:
                 chunks = self._read(file, 0, self.n_tokens)
@@ -200,11 +215,11 @@ class _PbinParts:
                 self._meter.advance(len(tokens) * self._token_bytes)
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the entries of the index, once all blocks were taken."""
+        """Yield the entries of the index, after all blocks were taken."""
         yield from entries_in_sequence(self._document_bytes())
 
     def counts(self, data_bytes: int) -> PbinCounts:
-        """Return what was written, once all entries were taken."""
+        """Return the numbers of documents and tokens, after all entries were taken."""
         return PbinCounts(
             documents=self._documents,
             tokens=data_bytes // self._token_bytes,
@@ -213,7 +228,7 @@ class _PbinParts:
         )
 
     def _document_bytes(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the bytes of each document in the file, shape (n_documents,), in chunks."""
+        """Yield the size of each document in bytes, in chunks of shape (n_documents,)."""
         for number, (_, lengths) in enumerate(document_spans(self._dataset, self._stream)):
             self._documents += len(lengths)
             if self._lacks_end:
@@ -223,18 +238,20 @@ class _PbinParts:
     def _tokens_with_ends(
         self, file: BinaryIO, end_token: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield all tokens in chunks, and after each document the end token, unless it ends in one.
+        """Yield all tokens in chunks, with an end token after each document that lacks it.
 
-        The number of a chunk's first token does not count tokens that were added.
+        Yields:
+            (number of the chunk's first token, its tokens). Numbers do not count end tokens that
+            were added.
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):
             stops = starts + lengths  # (n_documents,)
-            lacks_end = []
+            lacks_end = []  # for the documents that end in each chunk of tokens
             for first, tokens in self._read(file, int(starts[0]), int(stops[-1])):
                 check_fit(tokens, self._token_bytes, str(self._path), first)
 
-                # The documents that end within this chunk, the last one perhaps at its end.
+                # Find the documents that end in this chunk; the last one may end at its end.
                 row_start, row_stop = np.searchsorted(
                     stops, [first, first + len(tokens)], side="right"
                 )
@@ -248,8 +265,10 @@ class _PbinParts:
     def _read(
         self, file: BinaryIO, start: int, stop: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield (number of the first, tokens) of the tokens [start, stop) of the dataset, in
-        chunks.
+        """Yield the tokens [start, stop) of the dataset in chunks, and check them.
+
+        Yields:
+            (number of the chunk's first token, its tokens)
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -270,7 +289,7 @@ class _PbinParts:
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
-    """Open the .bin of a dataset, here or in a store, to be read in order."""
+    """Open the .bin of a dataset to read it in order, on this machine or from a store."""
     if dataset.is_here:
         return open_regular(bin_path(dataset.prefix))
     store, prefix = dataset.stored()

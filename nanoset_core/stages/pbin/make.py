@@ -1,4 +1,4 @@
-"""Make the `.pbin` of a dataset, in any process."""
+"""Make the `.pbin` of a dataset, in a task that can run in any process."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from nanoset_core.storage.local import LocalStore
 
 @dataclass(frozen=True, slots=True)
 class PbinTask:
-    """Everything that a worker needs to make a `.pbin`; it pickles."""
+    """Everything that a worker needs to make a `.pbin`. It can be pickled."""
 
     recipe: Recipe
     dataset: Manifest
     """The dataset whose documents the file holds."""
     vocab_size: int
-    """Tokens of the tokenizer's model, which decide the bytes of a token."""
+    """Vocabulary size that Modalities' tokenizer reports, which decides the bytes of a token."""
     max_id: int
     """Greatest id of the tokenizer's vocabulary, including added tokens."""
 
 
 def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -> Manifest:
-    """Write the `.pbin` of a task, unless the outputs below `root` contain it; return its manifest.
+    """Write the `.pbin` of a task, unless it exists already.
+
+    Args:
+        root: The outputs.
+        task: The dataset, and how it is written.
+        listener: Receives the progress.
+
+    Returns:
+        The manifest of the `.pbin`.
 
     Raises:
         InputError: The dataset has no tokens, or tokens that are not in the vocabulary.
@@ -46,7 +54,7 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -
 def _write_to_folder(
     outputs: OutputRoot, task: PbinTask, folder: Path, listener: ProgressCallback
 ) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-    """Write the file to a folder of this machine; return its facts, and its sha256 by name."""
+    """Write the file to a folder on this machine; return its facts, and its sha256 by name."""
     name = _file_name(task)
     dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task))
     counts, file = put_dataset_as_pbin(
@@ -63,8 +71,10 @@ def _write_to_folder(
 def _write_to_bucket(
     outputs: OutputRoot, task: PbinTask, listener: ProgressCallback
 ) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-    """Write the file to the outputs' bucket while it is made, since it need not fit on this
-    machine.
+    """Write the file directly to the bucket of the outputs, without a copy on this machine.
+
+    Returns:
+        (the facts; name → size and sha256 of the file)
     """
     name = _file_name(task)
     outputs.invalidate(task.recipe)
@@ -81,6 +91,7 @@ def _write_to_bucket(
 
 
 def _file_name(task: PbinTask) -> str:
+    """Return the file name of the `.pbin`."""
     return f"{task.recipe.name}.pbin"
 
 

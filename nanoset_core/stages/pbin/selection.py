@@ -1,6 +1,4 @@
-"""Write new `.pbin` files with the documents of others: joined, shuffled, shuffled by chunks, or
-filtered.
-"""
+"""Write new `.pbin` files with the documents of existing ones: joined, shuffled, or filtered."""
 
 from __future__ import annotations
 
@@ -40,7 +38,9 @@ from nanoset_core.formats.pbin.writing import (
 from nanoset_core.storage.regular_files import open_regular, read_regular
 
 _BLOCK_TOKENS = 1 << 21
+"""About this many tokens are written at once."""
 _MAX_SEED = 2**32 - 1
+"""Modulus of Modalities' seeds."""
 
 
 def merge_pbin(
@@ -49,14 +49,14 @@ def merge_pbin(
     *,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Join `.pbin` files of any layout into one of layout D, which appears once it is complete.
+    """Join `.pbin` files of any layout into one of layout D, which appears when it is complete.
 
-    The tokens are those of Modalities' `merge_packed_data`. The index is right, whereas Modalities
-    makes the offsets of file k too small by 12 (k - 1) bytes; files with that fault are repaired. A
-    single file is copied with a sound index, and if it is of layout D and sound, it stays the same
-    byte for byte.
+    The tokens are those of Modalities' `merge_packed_data`. Its index is wrong, however: the
+    offsets of file k are too small by 12 (k - 1) bytes. The index that is written here is correct,
+    and files with that fault are repaired. A single file is copied, and its index is repaired; if
+    it has layout D and no fault, all bytes stay the same.
 
-    Memory is bounded by a chunk, but an index that `scan_index` reads as a whole takes some 150
+    Memory is bounded, except that an index which `scan_index` must read completely takes about 150
     bytes an entry.
 
     Args:
@@ -79,8 +79,9 @@ def merge_pbin(
 
 @dataclass(frozen=True, slots=True)
 class _ScannedFile:
-    """A file to be merged whose index was checked. It is not open: a process may open some thousand
-    files only.
+    """A file to be merged, whose index was checked.
+
+    It is not kept open, since a process may have only some thousand open files.
     """
 
     path: Path
@@ -90,12 +91,13 @@ class _ScannedFile:
 
     @staticmethod
     def of(file: PbinFile) -> _ScannedFile:
+        """Check the index of a file."""
         return _ScannedFile(file.path, file.token_bytes, file.data_bytes, scan_index(file))
 
 
 @dataclass(slots=True)
 class _Merge:
-    """The parts of a merged file: the tokens of all files, and then their entries."""
+    """The parts of a merged file: the tokens of all files, and then their index entries."""
 
     files: Sequence[_ScannedFile]
     token_bytes: int
@@ -103,7 +105,7 @@ class _Merge:
     listener: ProgressCallback
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield all tokens, encoded.
+        """Yield the encoded tokens of all files.
 
         Raises:
             SourceChangedError: A file has another size than when it was scanned.
@@ -121,7 +123,8 @@ class _Merge:
                     expected=None,
                     remedy="run again once nothing writes to it any more",
                 )
-            # Read, since the pages of a map would count as memory of this process.
+            # The file is read rather than mapped, since mapped pages would count as memory of this
+            # process.
             with open_regular(file.path) as stored:
                 stored.seek(file.layout.header_bytes)
                 for _, tokens in read_tokens(stored, file.path, file.dtype, 0, len(file.tokens)):
@@ -129,7 +132,7 @@ class _Merge:
                     meter.advance(tokens.nbytes)
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the entries of all files, with offsets in the merged file."""
+        """Yield the index entries of all files, with their offsets in the merged file."""
         bytes_before = 0
         for scanned in self.files:
             for starts, lengths in document_entries(open_pbin(scanned.path), scanned.index):
@@ -138,7 +141,7 @@ class _Merge:
 
 
 class _Named(Protocol):
-    """A file that is open, or was scanned."""
+    """A file with a size of its tokens, which may be open or not."""
 
     @property
     def path(self) -> Path: ...
@@ -148,11 +151,11 @@ class _Named(Protocol):
 
 
 def _common_token_bytes(files: Sequence[_Named]) -> int:
-    """Return the bytes of a token in all files.
+    """Return the size in bytes that tokens have in all files.
 
     Raises:
         ConfigError: There are no files.
-        FormatError: The files differ.
+        FormatError: Tokens have different sizes.
     """
     if not files:
         raise ConfigError(
@@ -180,11 +183,17 @@ def shuffle_pbin(
     seed: int,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write the documents of a `.pbin` in random order to a file that appears once it is complete.
+    """Write the documents of a `.pbin` in random order to a file that appears when it is complete.
 
-    The bytes are those of Modalities' `shuffle_tokenized_data`, which holds the whole file in
-    memory to shuffle its index with `random.Random(seed).shuffle`. Memory: 60 bytes a document, and
-    a chunk of tokens.
+    The bytes are those of Modalities' `shuffle_tokenized_data`, which shuffles the index with
+    `random.Random(seed).shuffle`. That function holds the whole file in memory. This one needs 60
+    bytes a document.
+
+    Args:
+        source: The file to read.
+        target: The file to write.
+        seed: Seed of the order.
+        listener: Receives the progress.
 
     Raises:
         InputError: There are no tokens.
@@ -205,13 +214,20 @@ def shuffle_pbin_chunk(
     seed: int,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write one chunk of the documents of every source, in random order, to a file that appears
-    once it is complete.
+    """Write one of several chunks of all sources, in random order.
 
-    The bytes are those of Modalities' `create_shuffled_dataset_chunk`: each source is cut into
-    `chunks` parts, the parts of number `chunk` are joined, and then shuffled by
-    `numpy.random.default_rng`. So the order is random within a chunk only. All sources are open at
-    once.
+    Each source is cut into `chunks` parts. Part number `chunk` of each source is taken, and these
+    parts are joined and shuffled with `numpy.random.default_rng`. So the order is random only
+    within a chunk. The bytes are those of Modalities' `create_shuffled_dataset_chunk`. The file
+    appears when it is complete.
+
+    Args:
+        sources: The files to read, which are all open at the same time.
+        target: The file to write.
+        chunk: Number of the chunk, from 0 on.
+        chunks: Number of chunks.
+        seed: Seed of the order, from which a different one follows for each chunk.
+        listener: Receives the progress.
 
     Raises:
         ConfigError: There is no such chunk, or no source.
@@ -243,8 +259,10 @@ def shuffle_pbin_chunk(
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the documents [start, stop) of a chunk; the first `documents % chunks` chunks have one
-    more.
+    """Return the documents [start, stop) of a chunk.
+
+    The first `documents % chunks` chunks have one document more than the others: 10 documents in 4
+    chunks are 3, 3, 2 and 2.
     """
     size, n_larger = divmod(documents, chunks)
     start = size * chunk + min(chunk, n_larger)
@@ -253,7 +271,10 @@ def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """Return Modalities' `calculate_hashed_seed` of the digits of two numbers."""
+    """Return the seed of a chunk, as Modalities' `calculate_hashed_seed` computes it.
+
+    It hashes the decimal digits of the seed, and those of the number of the chunk.
+    """
     total = 0
     for number in (operator.index(seed), chunk):
         total += int(hashlib.sha256(str(number).encode()).hexdigest(), 16)
@@ -267,16 +288,18 @@ def filter_pbin(
     *,
     listener: ProgressCallback = silent,
 ) -> PbinCounts:
-    """Write some documents of a `.pbin`, in their order, to a file that appears once it is
-    complete.
+    """Write some documents of a `.pbin`, in their order.
 
-    The bytes are those of Modalities' `filter_dataset`.
+    The bytes are those of Modalities' `filter_dataset`. The file appears when it is complete.
 
     Args:
-        keep: Which documents are written, shape (n_documents,).
+        source: The file to read.
+        target: The file to write.
+        keep: Whether each document is written, bool, shape (n_documents,).
+        listener: Receives the progress.
 
     Raises:
-        ConfigError: The mask has another length.
+        ConfigError: The mask has another length or dtype.
         InputError: No document with tokens is kept.
     """
     dataset = PackedDataset(source)
@@ -293,18 +316,18 @@ def filter_pbin(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """Conditions for keeping a document, all of which it has to meet."""
+    """Conditions for keeping a document. It must meet all that are set."""
 
     min_tokens: int | None = None
-    """Smallest number of tokens, inclusive; an end-of-document token counts."""
+    """The document has at least this many tokens, including an end-of-document token."""
     max_tokens: int | None = None
-    """Largest number of tokens, inclusive."""
+    """The document has at most this many tokens."""
     every: int | None = None
-    """Its number, from 0, is a multiple of this."""
+    """The number of the document, counted from 0, is a multiple of this."""
     keep: Path | None = None
-    """A text file that lists its number, from 0; one number a line, in any order."""
+    """This text file lists the number of the document. It has one number a line, in any order."""
     drop: Path | None = None
-    """A text file that does not list its number."""
+    """This text file does not list the number of the document."""
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
         """Return which documents are kept, shape (n_documents,).
@@ -336,7 +359,20 @@ class DocumentFilter:
 
 
 def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
-    """Return which documents a text file lists by their numbers, shape (n_documents,)."""
+    """Return whether a text file lists each document by its number.
+
+    Args:
+        path: The text file.
+        n_documents: Number of all documents.
+
+    Returns:
+        Shape (n_documents,).
+
+    Raises:
+        MissingError: The file does not exist.
+        InputError: It contains something that is not a number.
+        ConfigError: It names a document that does not exist.
+    """
     with required(
         path,
         "a text file of the numbers of documents",
@@ -347,7 +383,7 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
         numbers = np.array(words, np.int64)
     except (ValueError, OverflowError) as error:
         raise InputError(
-            "this list holds something that is no number",
+            "this list contains something that is not a number",
             where=path,
             found=error,
             expected="the numbers of documents, one a line",
@@ -355,7 +391,7 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
     is_outside = (numbers < 0) | (numbers >= n_documents)
     if is_outside.any():
         raise ConfigError(
-            "this list names a document that is not there",
+            "this list names a document that does not exist",
             where=path,
             found=int(numbers[is_outside][0]),
             expected=f"0 to {n_documents - 1}",
@@ -367,26 +403,33 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Documents of several datasets, in the order in which they are written; arrays of shape
-    (n_documents,).
+    """Documents of several datasets, in the order in which they are written.
+
+    All arrays have the shape (n_documents,).
     """
 
     sources: NDArray[np.int32]
     """Number of the dataset of each document."""
     starts: NDArray[np.int64]
-    """Its first token in the dataset."""
+    """First token of each document in its dataset."""
     lengths: NDArray[np.int64]
-    """Its tokens."""
+    """Number of tokens of each document."""
 
     @staticmethod
     def of(dataset: PackedDataset, number: int, documents: NDArray[np.int64] | slice) -> _Selection:
-        """Select documents of dataset `number`."""
+        """Select documents of one dataset.
+
+        Args:
+            dataset: The dataset.
+            number: Number of the dataset among all.
+            documents: Numbers of the documents, or a slice of them.
+        """
         lengths = dataset.document_lengths[documents]
         sources = np.full(len(lengths), number, np.int32)
         return _Selection(sources, dataset.document_starts[documents], lengths)
 
     def reordered(self, order: NDArray[np.int64]) -> _Selection:
-        """Return the same documents in another order."""
+        """Return these documents in another order, shape (n_documents,)."""
         return _Selection(self.sources[order], self.starts[order], self.lengths[order])
 
 
@@ -396,7 +439,7 @@ def _write(
     target: str | os.PathLike[str],
     listener: ProgressCallback,
 ) -> PbinCounts:
-    """Write selected documents to a `.pbin`."""
+    """Write selected documents to a `.pbin` of layout D, with progress."""
     token_bytes = datasets[0].token_bytes
     n_tokens = int(selection.lengths.sum())
     meter = Meter(listener, "write", Path(target).name, n_tokens * token_bytes)
@@ -415,7 +458,10 @@ def _write(
 def _gathered(
     datasets: Sequence[PackedDataset], selection: _Selection
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield the tokens of selected documents: about a block at a time, or one longer document."""
+    """Yield the tokens of selected documents, in blocks of about `_BLOCK_TOKENS`.
+
+    A longer document is a block of its own.
+    """
     stops = np.cumsum(selection.lengths)  # (n_documents,) tokens up to the end of each document
     n_documents = len(selection.lengths)
     first = 0
@@ -424,8 +470,8 @@ def _gathered(
         last = int(np.searchsorted(stops, tokens_before + _BLOCK_TOKENS, side="right"))
         rows = slice(first, max(last, first + 1))
 
-        # Measured: a slice of each document takes 0.3 µs. Gathering by numbers of tokens takes 3 ns
-        # a token, which is more from 120 tokens on.
+        # Slicing documents takes 0.3 µs for each one. Gathering with an index array would take 3 ns
+        # a token, which is more for documents of over 100 tokens.
         places = zip(
             selection.sources[rows].tolist(),
             selection.starts[rows].tolist(),

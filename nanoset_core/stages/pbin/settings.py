@@ -1,4 +1,4 @@
-"""The key `pbin` of nanoset.yaml, a list of datasets; it was called `packed` before."""
+"""The key `pbin` of nanoset.yaml, a list of datasets. Its former name was `packed`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ FORMER_KEY = "packed"
 def pbin_errors(
     file: Path, names: tuple[str, ...], former_names: tuple[str, ...]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each rule that the names below `pbin`, or below its former name, break."""
+    """Yield an error for each mistake in the list `pbin`, or in the list with its former name.
+
+    Args:
+        file: Path of nanoset.yaml.
+        names: Names in the list `pbin`.
+        former_names: Names in the list `packed`.
+    """
     if names and former_names:
         yield ConfigError(
             f"`{FORMER_KEY}` is the former name of `{KEY}`, which is set, too",
@@ -30,6 +36,6 @@ def pbin_errors(
 
 
 def warn_of_former_key(file: Path) -> None:
-    """Warn that a nanoset.yaml uses the key's former name; Python prints the warning once."""
+    """Warn that a nanoset.yaml uses the former name of the key. Python prints the warning once."""
     text = f"{file}: `{FORMER_KEY}` is the former name of `{KEY}`: rename the key"
     warnings.warn(visible(text), FormerNameWarning, stacklevel=2)

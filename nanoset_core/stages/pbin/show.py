@@ -1,4 +1,4 @@
-"""What people are shown of a `.pbin`: its counts, and the size of a token."""
+"""Summarise a `.pbin` for `nanoset status` and the UI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def pbin_summary(manifest: Manifest) -> Summary:
-    """Return the figures of a `.pbin`; see `PbinCounts` for the facts."""
+    """Return the counts of a `.pbin`, the size of its tokens, and the documents left out."""
     details = {
         "bytes a token": f"{manifest.facts['token_bytes']:,}",
         "left out": f"{manifest.facts['left_out']:,}",

@@ -1,4 +1,4 @@
-"""The stage `pbin`: a dataset → one `.pbin`, the file that Modalities trains on."""
+"""The stage `pbin`, which converts a dataset to a `.pbin`, the file that Modalities trains on."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, S
 from nanoset_core.stages.text_estimate import TextEstimate
 
 FOLDER = "packed"
-"""Below the root. The stage keeps the name that it had at first, so that existing outputs stay
-current.
-"""
+"""Folder within the outputs. It has the former name of the stage, so that outputs stay current."""
 
 
 class PbinStage(Stage):
@@ -41,8 +39,9 @@ class PbinStage(Stage):
         return {"dataset": dataset_node(config, key.subject), **gates(config, [key.subject])}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe. Of the tokenizer, only its size matters: it decides the bytes of a
-        token.
+        """Return the recipe of a `.pbin`.
+
+        The only part of the tokenizer that matters is its size, which decides the bytes of a token.
         """
         vocab_size = model_vocab_size(project.config.tokenizer_file)
         options = {"token_bytes": token_size_bytes(vocab_size)}
@@ -54,7 +53,7 @@ class PbinStage(Stage):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # here, since checks import the list of stages
+        # Imported here, since the checks import the list of stages.
         from nanoset_core.stages.pbin.verify import verify_pbin
 
         return verify_pbin(project, self, key, deep=deep, run=run)
@@ -64,7 +63,11 @@ class PbinStage(Stage):
 
 
 class CorpusPbinStage(PbinStage, PerCorpus, Estimated):
-    """The dataset of a corpus as one `.pbin`: a stage of its own, since its subjects are corpora."""
+    """The dataset of a corpus as one `.pbin`.
+
+    It is a separate stage, because its keys are corpora, and those of `PbinStage` are names in
+    nanoset.yaml.
+    """
 
     estimated_as = "packed"
 

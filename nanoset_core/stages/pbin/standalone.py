@@ -1,4 +1,4 @@
-"""`nanoset pbin write`: the `.pbin` of an indexed dataset, or of text files, without a project."""
+"""Write a `.pbin` from a .bin/.idx pair or from text, without a project: `nanoset pbin write`."""
 
 from __future__ import annotations
 
@@ -40,53 +40,50 @@ from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_files, tokeni
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 _COMMAND = "pack write"
-"""The command's name in records. It is the former one, so that existing files are recognised."""
+"""Name of the command in records. It is the former name, so that existing files are recognised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PbinOptions(RejectOptions):
-    """Settings of one call; those from `key` on apply to text only."""
+    """Settings of one call. Those from `key` on are for text only."""
 
     tokenizer: TokenizerPath | None = None
-    """Its file, or the folder that contains it; text needs one."""
+    """File of the tokenizer, or the folder that contains it. It is required for text."""
     vocab_size: int | None = None
-    """Size of the vocabulary, which decides the bytes of a token; by default the tokenizer's, or
-    else the bytes stay those of a pair's tokens."""
+    """Size of the vocabulary, which decides the bytes of a token.
+
+    By default, that of the tokenizer. Without a tokenizer, tokens keep their size in the pair.
+    """
     eod: str | None = None
-    """The end-of-document token; by default the eos_token of the tokenizer_config.json next to the
-    tokenizer.
-    """
+    """End-of-document token; by default the eos_token in tokenizer_config.json."""
     append_eod: bool = False
-    """Whether that token is added to documents of a pair that do not end in it. To text it always
-    is.
-    """
+    """Whether that token is added to documents of a pair that lack it. For text, it always is."""
     key: str = "text"
     """Key of the text in each line's JSON object."""
     workers: int | None = None
     """Number of processes; by default one for each processor."""
     engine: EngineName = "auto"
-    """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
+    """Engine of the tokenizer; all engines give the same bytes."""
     scratch: Path | None = None
-    """Where the folder of unfinished work is, which holds the tokens once more; by default next to
-    the output.
+    """Where to create a folder for unfinished work, which has another copy of the tokens.
+
+    By default, it is next to the output.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PbinResult:
-    """What one call wrote, or had written before."""
+    """The result of a call."""
 
     counts: PbinCounts
     rejected: int = 0
-    """Lines of text that are not documents, and files that could not be read to their end."""
+    """Number of rejected lines of text, and of files that could not be read to their end."""
     rejects: Location | None = None
     """The list of rejected lines, if there are any."""
     lost: str = ""
-    """Which files could not be read to their end, and how much of the input that is; empty if all
-    could.
-    """
+    """Message about files that could not be read to their end, or "" if there are none."""
     notices: tuple[str, ...] = ()
-    """What else is in folders and patterns of text, and is not read."""
+    """Messages about other files in folders of text, which are not read."""
     faults: int = 0
     """How many of `rejected` are files."""
 
@@ -99,17 +96,23 @@ def make_pbin_once(
     *,
     overwrite: bool = False,
 ) -> tuple[PbinResult, bool]:
-    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made from the
-    same input before.
+    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it exists already.
 
-    From text, the bytes are those of Modalities' `pack_encoded_data` if no line is left out: with
-    the special tokens that the tokenizer adds, and the end-of-document token after each document
-    that does not end in it. A document without tokens, or a line that is not a document, is left
-    out on its own; rejected lines are listed in `<stem>_rejects.jsonl` next to the output. A call
-    on text that was killed resumes its work.
+    From text, the bytes are those of Modalities' `pack_encoded_data`, unless lines are rejected:
+    documents have the special tokens that the tokenizer adds, and end in the end-of-document token.
+    Lines that are not documents, and documents without tokens, are left out. Rejected lines are
+    listed in `<stem>_rejects.jsonl` next to the output. If a call on text is killed, the next one
+    resumes it.
+
+    Args:
+        inputs: Prefix of a pair, or files, folders and patterns of text.
+        output: The file to write.
+        options: The settings.
+        listener: Receives the progress.
+        overwrite: Whether a file that was made from something else may be replaced.
 
     Returns:
-        (what was written, whether this call wrote it)
+        (the result, whether this call made it)
 
     Raises:
         ConfigError: The inputs are not one dataset or text; no tokenizer is named; or the output
@@ -117,7 +120,7 @@ def make_pbin_once(
         InputError: A token is not in the vocabulary, there are no tokens, or too much text is
             rejected.
     """
-    # Find the inputs: the pair, or text files other than our own list of rejects.
+    # Find the inputs: a pair, or text files. The list of rejects of an earlier call is not input.
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
     has_record = read_record(record_path(output)) is not None
     own_rejects = rejects.absolute()
@@ -125,34 +128,18 @@ def make_pbin_once(
         [os.fspath(name) for name in inputs],
         leave_out=lambda path: has_record and path == own_rejects,
     )
-    paths: Sequence[Location]
     notices: tuple[str, ...] = ()
     if isinstance(source, InputFiles):
-        paths = source.paths
         notices = tuple(source.notices)
-    else:
-        paths = pair_files(source)
-    is_text = isinstance(source, InputFiles)
 
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     options = replace(options, tokenizer=tokenizer)
-    check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
-    end = _end_id(options, is_text=is_text)
+    check_apart([output, rejects], [*_paths_of(source), *tokenizer_files(tokenizer)])
+    end = _end_id(options, is_text=isinstance(source, InputFiles))
 
-    # Everything that decides the bytes.
-    settings = {
-        "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
-        "vocab_size": options.vocab_size,
-        "append_eod": is_text or options.append_eod,
-        "eod": end,
-        "json_key": options.key if is_text else None,
-    }
-    further_files = [rejects] if is_text else []
-    recorded = RecordedOutput.single(
-        output, record_of(_COMMAND, output, paths, settings), *further_files
-    )
-
-    # Make the file unless it exists. Under another policy, rejected lines are judged again.
+    # Make the file unless it exists. If it has rejected lines, and another number of them is
+    # allowed now, it is made again to decide whether there are too many.
+    recorded = _recorded_output(source, output, rejects, options, end)
     record = recorded.find(overwrite=overwrite)
     facts: Mapping[str, Any] = {} if record is None else record["facts"]
     has_other_policy = (
@@ -175,11 +162,50 @@ def make_pbin_once(
     return result, is_new
 
 
+def _paths_of(source: Location | InputFiles) -> Sequence[Location]:
+    """Return the files of an input: both files of a pair, or all text files."""
+    if isinstance(source, InputFiles):
+        return source.paths
+    return pair_files(source)
+
+
+def _recorded_output(
+    source: Location | InputFiles,
+    output: Location,
+    rejects: Location,
+    options: PbinOptions,
+    end: int | None,
+) -> RecordedOutput:
+    """Return the output with a record of everything that decides its bytes.
+
+    Args:
+        source: Prefix of the pair, or the text files.
+        output: The file to write.
+        rejects: Path of the list of rejected lines, which text may have.
+        options: The settings.
+        end: Id of the token that documents end in, or None if none is added.
+    """
+    is_text = isinstance(source, InputFiles)
+    fingerprint: str | None = None
+    if options.tokenizer is not None:
+        fingerprint = tokenizer_facts(options.tokenizer).fingerprint
+    settings = {
+        "tokenizer": fingerprint,
+        "vocab_size": options.vocab_size,
+        "append_eod": is_text or options.append_eod,
+        "eod": end,
+        "json_key": options.key if is_text else None,
+    }
+    further_files = [rejects] if is_text else []
+    made_from = record_of(_COMMAND, output, _paths_of(source), settings)
+    return RecordedOutput.single(output, made_from, *further_files)
+
+
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
     """Return the id of the token that documents end in, or None if none is added.
 
     Raises:
-        ConfigError: The tokenizer, which is needed for it, is not named; or it has no such token.
+        ConfigError: The tokenizer is not named, or does not have the token.
     """
     if not is_text and not options.append_eod:
         return None
@@ -187,25 +213,32 @@ def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
         raise ConfigError(
             "no tokenizer is named",
             where="--tokenizer",
-            expected="its file, or the folder that holds it: for text, and for the end-of-document token",
+            expected=(
+                "its file, or the folder that holds it: for text, and for the end-of-document token"
+            ),
             remedy="name it",
         )
     return token_id(options.tokenizer, end_token(options.tokenizer, options.eod), "--eod")
 
 
 def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
-    """Return the prefix of the pair that `inputs` name, by the prefix or either file, or else files
-    of text.
+    """Return the prefix of the pair that the inputs name, or else the text files.
+
+    Args:
+        inputs: Prefix of a pair or one of its files, or files, folders and patterns of text.
+        leave_out: Returns whether a text file is not input.
 
     Raises:
-        ConfigError: They name a `.pbin`, or several pairs.
+        ConfigError: The inputs name a `.pbin`, or several pairs.
     """
     for name in inputs:
         if name.endswith(".pbin"):
             raise ConfigError(
                 "this is a .pbin already",
                 where=name,
-                remedy="name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe",
+                remedy=(
+                    "name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe"
+                ),
             )
     prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
     pairs = [prefix for prefix in prefixes if _is_pair(prefix)]
@@ -216,12 +249,16 @@ def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Loc
             "one dataset is converted at a time",
             where=pairs[0],
             found=", ".join(inputs),
-            remedy="join the datasets with `nanoset merge`, or the .pbin files with `nanoset pbin merge`",
+            remedy=(
+                "join the datasets with `nanoset merge`, "
+                "or the .pbin files with `nanoset pbin merge`"
+            ),
         )
     return pairs[0]
 
 
 def _is_pair(prefix: Location) -> bool:
+    """Return whether both files of a pair exist."""
     return all(file.is_file() for file in pair_files(prefix))
 
 
@@ -233,8 +270,18 @@ def _make(
     end: int | None,
     listener: ProgressCallback,
 ) -> dict[str, Any]:
-    """Write the file, and the list of rejected lines if there are any, into `folder`; return the
-    facts.
+    """Write the file into a folder, with the list of rejected lines if there are any.
+
+    Args:
+        source: Prefix of the pair, or the text files.
+        folder: Where to write.
+        output: Path of the finished file, which decides the names.
+        options: The settings.
+        end: Id of the token that documents end in, or None if none is added.
+        listener: Receives the progress.
+
+    Returns:
+        The facts for the record.
     """
     with _pair_of(source, output, options, listener) as (prefix, text):
         max_id = None
@@ -277,10 +324,10 @@ def _pair_of(
     options: PbinOptions,
     listener: ProgressCallback,
 ) -> Iterator[tuple[Path, Preprocessed | None]]:
-    """Yield the prefix of a pair on this machine, and for text what tokenizing it gave.
+    """Yield the prefix of a pair on this machine, and the facts about text that was tokenized.
 
-    Tokens of text are in a folder next to `output` until the block succeeds, so that a killed call
-    can resume.
+    A pair in a bucket is downloaded, and text is tokenized into a pair. The tokens of text are in a
+    folder next to `output` until the block succeeds, so that a call that was killed can be resumed.
     """
     if not isinstance(source, InputFiles):
         with downloaded(pair_files(source)) as (tokens, _):

@@ -1,4 +1,4 @@
-"""Verify a `.pbin`: its index covers its tokens, and documents and tokens are those of its dataset."""
+"""Verify that a `.pbin` has a correct index, and the documents and tokens of its dataset."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from nanoset_core.stages.report import BUILD, PART_BYTES, Parts, Report, Run, ch
 from nanoset_core.stages.stage import Key, Stage
 
 _READ_TOKENS = 1 << 20
+"""Number of tokens that are compared at once."""
 _INDEX_ENTRY_BYTES = 20
-"""About what the entry of a document takes in the .idx of a dataset."""
+"""Approximate size of a document's entry in the .idx of a dataset."""
 
 
 def verify_pbin(
@@ -36,16 +37,17 @@ def verify_pbin(
 ) -> Report:
     """Check the current version of a `.pbin`.
 
-    Its index is read as a whole: it covers the tokens exactly, document after document, and the
-    counts are those of the manifest. Documents and tokens are compared with the dataset that it was
-    made from. All tokens are read with `deep`, or if there are no more than 16 Mi; otherwise those
-    at 256 places. If the dataset was deleted, the file is compared with its sha256 instead, with
-    `deep`.
+    The whole index is read: it must cover the tokens exactly, document after document, and have the
+    counts of the manifest. Documents and tokens are compared with the dataset that the file was
+    made from. All tokens are compared with `deep`, or if there are at most 16 Mi; otherwise those
+    at 256 places. If the dataset was deleted, `deep` compares the file with its sha256 instead.
 
     Args:
-        stage: The stage that made it.
-        deep: Read all tokens.
-        run: Has the parts of this work done, here or on other machines.
+        project: The project.
+        stage: The stage that made the file.
+        key: The file.
+        deep: Whether to read all tokens.
+        run: Runs the parts of a deep check, here or on other machines.
     """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
@@ -70,8 +72,16 @@ class Source(NamedTuple):
 def made_from(
     report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
 ) -> Source | None:
-    """Open the dataset that an output was made from; warn and return None if it is missing or
-    damaged.
+    """Open the dataset that an output was made from.
+
+    Args:
+        report: Gets a warning if the dataset is missing or damaged.
+        project: The project.
+        manifest: Manifest of the output.
+        is_sampled: Whether only few tokens will be read.
+
+    Returns:
+        The dataset, or None if it is missing or damaged.
     """
     name = manifest.facts.get("of", manifest.name)
     folder = dataset_node(project.config, name).stage.layout.folder
@@ -91,19 +101,25 @@ def made_from(
 
 
 def _remedy(manifest: Manifest) -> str:
+    """Return what to do about a wrong file, for messages."""
     return f"delete {manifest.url()}, and {BUILD}"
 
 
 def _check_content(
     report: Report, project: Project, manifest: Manifest, deep: bool, run: Run
 ) -> None:
-    """Check the index of a file whose size is right, and compare it with its dataset."""
+    """Check the index of a file that has the right size, and compare the file with its dataset.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
     facts = manifest.facts
     path = manifest.folder / facts["file"]
     size = manifest.files[facts["file"]].size
     has_copy = not deep and path.is_file() and path.stat().st_size == size
 
-    # From a bucket, the index of the .pbin and the .idx of the dataset are fetched.
+    # If the outputs are in a bucket, the index of the .pbin and the .idx of the dataset are
+    # downloaded, which needs room.
     index_bytes = size - facts["tokens"] * facts["token_bytes"]
     manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
     file = open_pbin(path, manifest.access.open_bytes(path, as_copy=has_copy))
@@ -136,12 +152,12 @@ def _check_content(
 
 
 def _ranges(count: int, step: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of consecutive ranges of `count` tokens."""
+    """Divide `count` tokens into consecutive ranges [start, stop) of at most `step` tokens."""
     return [(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
-    """Check that layout, counts and index are those of the file that was written."""
+    """Check that layout, counts and index are as they were written, and return whether they are."""
     facts = manifest.facts
     found = {
         "layout": file.layout.name,
@@ -178,7 +194,10 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the bytes of the index are those that the dataset's documents give."""
+    """Check that the index has the documents of the dataset, and return whether it has.
+
+    The index is encoded again from the dataset, and its bytes are compared.
+    """
     spans = document_spans(dataset, stream)
     entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
     start = file.index_begin
@@ -197,36 +216,40 @@ def _check_documents(
 
 
 class WrongToken(NamedTuple):
-    """A token that is not that of the dataset."""
+    """A token that differs from that of the dataset."""
 
     number: int
+    """Number of the token in the order of the dataset."""
     token: int
+    """Id in the file."""
     expected: int
+    """Id in the dataset."""
 
 
 class Compared(NamedTuple):
-    """What comparing a range of tokens gave."""
+    """The result of comparing a range of tokens."""
 
     n_tokens: int
-    """How many tokens the range has."""
+    """Number of tokens in the range."""
     wrong: WrongToken | None
-    """The first wrong one."""
+    """The first token that differs, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenComparison:
-    """Compares ranges of a file's tokens with those of its dataset; it pickles."""
+    """Compares the tokens of a file with those of its dataset. It can be pickled."""
 
     copy: StoredArray
     """The tokens of the file."""
     dataset: StoredArray
     """The .bin of the dataset."""
     remedy: str
+    """What to do about a wrong token, for messages."""
     stream: Stream | None = None
-    """The order of the dataset's tokens, if it is not that of the .bin."""
+    """Order of the dataset's tokens, if they are not in order in the .bin."""
 
     def look(self, part: tuple[int, int]) -> Compared:
-        """Compare the tokens [start, stop)."""
+        """Compare the tokens [start, stop) up to the first one that differs."""
         part_start, part_stop = part
         for start in range(part_start, part_stop, _READ_TOKENS):
             stop = min(start + _READ_TOKENS, part_stop)
@@ -240,7 +263,7 @@ class TokenComparison:
         return Compared(part_stop - part_start, None)
 
     def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
-        """Note how many tokens were read, and the first wrong one."""
+        """Report how many tokens were compared, and the first one that differs."""
         report.figures["tokens_read"] = sum(outcome.n_tokens for outcome in outcomes)
         for outcome in outcomes:
             if outcome.wrong is not None:

@@ -221,15 +221,15 @@ def test_lists(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("1\nx\n", InputError, "holds something that is no number"),
-        ("1.5", InputError, "holds something that is no number"),
-        ("99999999999999999999", InputError, "holds something that is no number"),
+        ("1\nx\n", InputError, "contains something that is not a number"),
+        ("1.5", InputError, "contains something that is not a number"),
+        ("99999999999999999999", InputError, "contains something that is not a number"),
         (
             "1\n8\n",
             ConfigError,
-            "names a document that is not there\n  found: 8\n  expected: 0 to 7",
+            "names a document that does not exist\n  found: 8\n  expected: 0 to 7",
         ),
-        ("-1", ConfigError, "names a document that is not there"),
+        ("-1", ConfigError, "names a document that does not exist"),
     ],
 )
 def test_lists_that_cannot_be(dataset, tmp_path, text, error, message):
