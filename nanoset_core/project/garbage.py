@@ -1,4 +1,4 @@
-"""What `nanoset gc` reports: what nothing needs, and what stays nevertheless."""
+"""What `nanoset gc` reports: what can be removed, and what is left alone for a reason."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Literal
 
 GarbageKind = Literal["version", "unfinished", "cache file", "tokens"]
-"""A version's folder; one whose build never ended; an index file of trainers; tokens of a shard
-that a dataset has.
+"""A complete version; a version whose build never ended; an index file of a trainer; or the tokens
+of a shard, which its dataset contains as well.
 """
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is kept although no current version needs it."""
+    """Which versions are kept although no current version needs them."""
 
     keep: int = 0
     """How many older versions of each output are kept."""
     older_than_days: float | None = None
-    """Age from which on versions may be removed, in days; None if age does not matter."""
+    """Versions that are younger than this many days are kept; None if age does not matter."""
     unfinished: bool = False
-    """Whether versions newer than the current one may go: they belong to a build that has not
-    ended.
+    """Whether versions that are newer than the current one may be removed. They belong to a build
+    that did not end.
     """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
@@ -43,49 +43,52 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Something that nothing needs."""
+    """A version or file that nothing needs and that may be removed."""
 
     path: Path
+    """Folder of the version, or the file."""
     output: str
-    """Folder of its stage, and its name."""
+    """The output that it belongs to: folder of the stage, and name."""
     subject: str
-    """The corpus, nanoset or webdataset that a build of it would hold."""
+    """The corpus, nanoset or webdataset that it belongs to, on which a build has a lease."""
     kind: GarbageKind
+    """What it is."""
     size: int
     """Its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Something that nothing is known to need, but that is not removed."""
+    """A version or file that nothing is known to need, but that is not removed."""
 
     path: Path
+    """Folder of the version, or the file."""
     why: str
-    """Why it stays, as a clause."""
+    """Why it is not removed, as a clause."""
     refused: bool = False
-    """Whether it was to be removed, and the file system refused."""
+    """Whether removing it was tried, and the file system refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollection:
-    """What a collection found, or removed."""
+    """What a collection removed, or would remove."""
 
     garbage: tuple[Garbage, ...] = ()
-    """What nothing needs: removed, or to be removed."""
+    """What nothing needs: it was removed, or would be."""
     left_alone: tuple[LeftAlone, ...] = ()
-    """What stays although nothing is known to need it."""
+    """What is not removed although nothing is known to need it."""
     unfinished: tuple[Path, ...] = ()
-    """Unfinished files that exist (plan) or were removed; a running process may own one."""
+    """Unfinished files that were removed, or would be. A running process may still own one."""
     unseen: str | None = None
-    """Which work no collection can know of, if the outputs are in a bucket."""
+    """Which running work a collection cannot notice, if the outputs are in a bucket."""
 
     @property
     def size(self) -> int:
-        """Bytes of the garbage."""
+        """Size of the garbage in bytes."""
         return sum(item.size for item in self.garbage)
 
     def by_output(self) -> dict[str, list[Garbage]]:
-        """Return output → its garbage."""
+        """Group the garbage by output."""
         by_output: dict[str, list[Garbage]] = {}
         for item in self.garbage:
             by_output.setdefault(item.output, []).append(item)

@@ -1,12 +1,17 @@
 """`nanoset gc`: remove old versions of outputs, and index files, that nothing needs any more.
 
-What is current stays, and what the policy keeps in addition, and all that these were made from or
-point at. Of everything else, what is certainly ours is removed.
+A collection keeps the current versions, those that the policy keeps in addition, and everything
+that these were made from or refer to. Of the rest, it removes what nanoset certainly wrote.
 
-A version is retracted while no build can begin. On a disk it gets an unfinished name, which no
-reader looks at and every sweep removes; in a bucket its manifest is removed first. So a collection
-that is killed leaves no version that is half there. Builds are seen by their leases, from any
-machine.
+It does so in two phases:
+
+1. While no build can begin, it *retracts* versions, which is quick: on a disk, a version is renamed
+   to an unfinished name, which no reader looks at; in a bucket, its manifest is removed. A
+   collection that is killed so leaves no version of which only some files exist.
+2. Then it removes the files, while builds may begin.
+
+A build holds leases on what it works on, which are visible from any machine, so that a collection
+leaves these outputs alone.
 """
 
 from __future__ import annotations
@@ -38,13 +43,13 @@ from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.store import in_parallel
 
 UNSEEN = (
-    "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
-    f"for {LEASE_SECONDS // 60} minutes or more"
+    "not seen are builds by versions of nanoset that know no leases, "
+    f"and machines that were cut off from the bucket for {LEASE_SECONDS // 60} minutes or more"
 )
 
 
 def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
-    """Return what `collect` would remove; nothing is written.
+    """Return what `collect` would remove, without removing anything.
 
     Args:
         project: The project.
@@ -58,18 +63,19 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
         duplicates = []
         for shard in find_duplicate_tokens(project):
             duplicates.append(replace(shard, why_not=_reason_if_busy(leases, shard.corpus)))
+        # `collect` first moves the tokens of these shards to the current dataset.
         moving = {shard.folder.name for shard in duplicates if shard.why_not is None}
         collection = _plan(project, Policy(**policy), leases, moving)
     return _with_dropped_tokens(collection, duplicates)
 
 
 def collect(project: Project, **policy: Any) -> GarbageCollection:
-    """Remove what nothing needs; return what was removed.
+    """Remove what nothing needs, and return what was removed.
 
-    What a running build works on stays, and what is made current meanwhile. A build on another
-    machine is not seen if that machine was cut off from the store for ten minutes, or if its
-    version knows no leases: if it reuses an old version at that moment, it makes that version
-    again.
+    Outputs that a running build works on are kept, as are versions that become current in the
+    meantime. A build on another machine is not noticed if that machine was cut off from the store
+    for ten minutes, or if its version of nanoset has no leases. If it was about to reuse a version
+    that is removed, it rebuilds this version.
 
     Args:
         project: The project.
@@ -85,35 +91,20 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
 
     dropped = list(drop_duplicate_tokens(project))
 
-    # Retract while no build can begin: afterwards no reader sees what is removed.
-    # what was retracted → folders that hold its files
-    leftovers: dict[Garbage, tuple[Path, ...]] = {}
+    # Retract while no build can begin. Afterwards, no reader sees what is to be removed.
     with collecting(access) as leases, access.named():
         planned = _plan(project, Policy(**policy), leases)
-        left_alone = list(planned.left_alone)
-        for item in planned.garbage:
-            try:
-                folders = _retract(access, item)
-            except FileNotFoundError:  # another collection removed it
-                continue
-            except OSError as error:
-                left_alone.append(
-                    LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True)
-                )
-                continue
-            if folders is not None:
-                leftovers[item] = folders
+        folders_by_garbage, refused = _retract_all(access, planned.garbage)
         swept, unswept = _sweep_store(outputs, planned.unfinished, leases)
-        left_alone += unswept
+    left_alone = [*planned.left_alone, *refused, *unswept]
 
-    # Remove the files, which takes long; builds may begin.
-    removed = []
-    for item, folders in leftovers.items():
-        undeleted = _remove_folders(folders)
-        left_alone += [
-            LeftAlone(folder, "it could not be removed", refused=True) for folder in undeleted
-        ]
-        if not undeleted:
+    # Remove the files, which takes long, while builds may begin.
+    removed: list[Garbage] = []
+    for item, folders in folders_by_garbage.items():
+        remaining_folders = _remove_folders(folders)
+        for folder in remaining_folders:
+            left_alone.append(LeftAlone(folder, "it could not be removed", refused=True))
+        if not remaining_folders:
             removed.append(item)
     sweep(project)
 
@@ -127,21 +118,52 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     return _with_dropped_tokens(collection, dropped)
 
 
+def _retract_all(
+    access: FileAccess, garbage: Iterable[Garbage]
+) -> tuple[dict[Garbage, tuple[Path, ...]], list[LeftAlone]]:
+    """Hide garbage from readers.
+
+    Args:
+        access: Access to the root.
+        garbage: What to hide.
+
+    Returns:
+        What was hidden → folders with its files, which are to be removed; and what the file system
+        refused to hide.
+    """
+    folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
+    refused: list[LeftAlone] = []
+    for item in garbage:
+        try:
+            folders = _retract(access, item)
+        except FileNotFoundError:
+            # Another collection removed it.
+            continue
+        except OSError as error:
+            why = f"it cannot be removed: {error.strerror}"
+            refused.append(LeftAlone(item.path, why, refused=True))
+            continue
+        if folders is not None:
+            folders_by_garbage[item] = folders
+    return folders_by_garbage, refused
+
+
 def _plan(
     project: Project, policy: Policy, leases: Mapping[str, str], moving: Collection[str] = ()
 ) -> GarbageCollection:
-    """Return what nothing needs.
+    """Return what nothing needs and no running build works on.
 
     Args:
         project: The project.
         policy: What is kept although nothing needs it.
-        leases: Name that a running build holds → its process.
+        leases: Name that a running build has a lease on → the process that holds it.
         moving: Digests of shards whose tokens are about to move to the current dataset.
     """
     listing = project.outputs.access.listing()
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, moving)
 
+    # Keep what a running build works on.
     garbage: list[Garbage] = []
     left_alone: list[LeftAlone] = []
     busy: list[LeftAlone] = []
@@ -157,6 +179,7 @@ def _plan(
     left_alone += busy
     left_alone += _unrequested(project, outputs)
 
+    # Unfinished files of killed builds. Those in garbage are removed with it.
     unfinished: list[Path] = []
     for folder, names in project.outputs.unfinished():
         unfinished += [folder / name for name in names]
@@ -173,7 +196,7 @@ def _plan(
 
 
 def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
-    """Return why an output stays if a running build works on its subject, or None."""
+    """Return why an output is kept if a running build works on its subject, or None."""
     if subject not in leases:
         return None
     return f"a build works on it ({leases[subject]}); run `nanoset gc` again once that has ended"
@@ -182,7 +205,12 @@ def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Return a collection together with shards that dropped, or are to drop, their tokens."""
+    """Add shards that drop their tokens to a collection.
+
+    Args:
+        collection: The collection.
+        dropped: The shards. Those with a reason why they keep their tokens are left alone.
+    """
     garbage: list[Garbage] = []
     left_alone = list(collection.left_alone)
     for shard in dropped:
@@ -198,38 +226,45 @@ def _with_dropped_tokens(
 
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
-    """Hide garbage from readers.
+    """Hide one version from readers, or remove one index file.
 
     Returns:
-        Folders that hold its files, to be removed; None if it was made current meanwhile, and
-        stays.
+        Folders with its files, which are to be removed; None if the version became current in the
+        meantime, so that it is kept.
     """
     if item.kind == "cache file":
         access.remove(item.path)
         return ()
 
     def is_current() -> bool:
+        """Return whether the version is current now."""
         return read_current(item.path.parent, access) == item.path.name
 
     return access.withdraw(item.path, MANIFEST, is_current)
 
 
 def _remove_folders(folders: Iterable[Path]) -> list[Path]:
-    """Remove folders; return those that could not be removed."""
-    undeleted = []
+    """Remove folders, and return those that could not be removed."""
+    remaining_folders = []
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
-            undeleted.append(folder)
-    return undeleted
+            remaining_folders.append(folder)
+    return remaining_folders
 
 
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], leases: Collection[str]
 ) -> tuple[list[Path], list[LeftAlone]]:
-    """Remove unfinished uploads of killed builds from a bucket.
+    """Remove unfinished objects and uploads of killed builds from a bucket.
 
-    Returns (what was removed, what could not be removed).
+    Args:
+        outputs: The root. If it is on a disk, nothing is done.
+        unfinished: Unfinished files below it.
+        leases: Names that running builds have leases on.
+
+    Returns:
+        What was removed, and what could not be removed.
     """
     access = outputs.access
     if not access.has_copies:
@@ -246,19 +281,25 @@ def _sweep_store(
 
 
 def _is_idle(name: str, leases: Collection[str]) -> bool:
-    """Return whether an object belongs to an output of ours that no build works on."""
+    """Return whether an object belongs to an output that no build works on.
+
+    Args:
+        name: Name of the object below the root: folder of a stage, subject, and so on.
+        leases: Names that running builds have leases on.
+    """
     folder, *rest = name.split("/")
     return folder in stage_folders() and len(rest) > 1 and rest[0] not in leases
 
 
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
-    """Yield outputs that nothing requests any more.
+    """Yield outputs that nanoset.yaml and the raw folder no longer request.
 
-    They are only reported, since they may be the only copies.
+    They are only reported, because they may be the only copies of the data.
     """
-    stored = {
-        (output.stage_folder, output.subject) for output in outputs if output.current is not None
-    }
+    stored: set[tuple[str, str]] = set()  # folder of a stage, subject
+    for output in outputs:
+        if output.current is not None:
+            stored.add((output.stage_folder, output.subject))
     subjects = {subject for _, subject in stored}
     corpora = {subject for subject in subjects if project.config.corpus_folder(subject).is_dir()}
     requested = set()
@@ -268,14 +309,15 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
     requester_by_folder = _requester_by_folder()
     for folder, subject in sorted(stored - requested):
         if folder in requester_by_folder:
-            why = f"{requester_by_folder[folder]} no longer asks for it; delete it if you do not need it"
+            requester = requester_by_folder[folder]
+            why = f"{requester} no longer asks for it; delete it if you do not need it"
             yield LeftAlone(project.outputs.folder / folder / subject, why)
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return what requests the outputs of each stage, by the stage's folder.
+    """Return folder of a stage → what requests its outputs.
 
-    A corpus is reported once, by its last stage.
+    Of the stages of corpora, only the last one is included, so that a corpus is reported once.
     """
     requesters: dict[str, str] = {}
     for stage in stages():
@@ -287,22 +329,20 @@ def _requester_by_folder() -> dict[str, str]:
 
 
 class OldVersions(NamedTuple):
-    """Versions of outputs and index files that are not current, and that nothing current needs."""
+    """How many versions and index files `nanoset gc` would remove, by estimate."""
 
     n_items: int
-    """Versions and index files."""
+    """Number of versions and index files."""
     size: int
     """Their size in bytes."""
 
 
 def old_versions(project: Project) -> OldVersions:
-    """Count what `nanoset gc` would remove, without writing anything.
+    """Estimate what `nanoset gc` would remove, fast enough for every `nanoset status`.
 
-    The manifests of shards are not read.
-
-    It is an estimate that is fast enough for every `nanoset status`: versions that a running build
-    works on, or that hold files of others, count too. Nothing is counted in a bucket, where it
-    would take a request for each thousand objects.
+    Versions that `gc` would leave alone count, too: those that a running build works on, and those
+    with files that nanoset did not write. In a bucket nothing is counted, because it would take a
+    request for each thousand objects.
 
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.
@@ -312,8 +352,11 @@ def old_versions(project: Project) -> OldVersions:
         return OldVersions(0, 0)
     outputs = all_outputs(access)
     policy = Policy()
-    # As if the tokens of all shards were about to move: then no manifest of a shard is read.
-    all_digests = {digest for output in outputs for digest in output.versions}
+    # Pretend that the tokens of all shards are about to move, so that the manifests of shards, of
+    # which there are many, are not read.
+    all_digests: set[str] = set()
+    for output in outputs:
+        all_digests |= output.versions
     needed = find_needed(access, outputs, policy, moving=all_digests)
 
     count = 0
@@ -330,7 +373,7 @@ def old_versions(project: Project) -> OldVersions:
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder; links are not followed."""
+    """Return the size of a file, or of all files in a folder, in bytes; links are not followed."""
     if not folder.is_dir() or folder.is_symlink():
         return folder.lstat().st_size
     return sum(entry.size for _, entry in files_below(FileAccess(folder), folder))

@@ -1,10 +1,17 @@
 """The graph of a project's outputs: what each should be made from, and why it is stale.
 
-Every command, sensor and schedule asks here whether an output is up to date, and so they agree.
+Every command, sensor and schedule uses this graph to decide whether an output is up to date, so
+that all of them agree.
 
 - A *node* is one output of one stage, as `nanoset.yaml` and the raw folder request it.
-- A *row* is the nodes that `nanoset status` shows together, such as the inventory, shards and dataset of a corpus.
-- A *step* is the work of making one node, with its digest and the reasons for making it; see `project/runs.py`.
+- A *row* is the nodes that `nanoset status` shows together, such as the inventory, shards and
+  dataset of a corpus.
+- A *step* is the work of making one node, with its digest and the reasons for making it; see
+  `project/runs.py`.
+
+A node's recipe is derived from the recipes of its inputs: it contains their digests. So the recipes
+of all outputs follow from those of the inventories, which list the files of the raw folder. An
+output is up to date if its current version was made by its recipe.
 """
 
 from __future__ import annotations
@@ -31,13 +38,11 @@ from nanoset_core.stages.stage import (
 )
 
 REPLACED = (
-    "the requested version exists, but another one was made current: by another nanoset.yaml with this root, or by "
-    "this one with other settings"
+    "the requested version exists, but another one was made current: "
+    "by another nanoset.yaml with this root, or by this one with other settings"
 )
 _TEXT_OF_CHANGED_INPUT = {"inventory": "files changed since it was built"}
-"""Name of an input → the reason that is shown if it changed, where `<name> changed` would not say
-enough.
-"""
+"""Name of an input → the reason that is shown if it changed, in place of `<name> changed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Step:
 class Graph:
     """Every output of a project, and what it should be made from.
 
-    What the root holds is read once for each output and remembered; `look_again` forgets it.
+    The current version of each output is read once and remembered, until `look_again` forgets it.
     """
 
     def __init__(
@@ -73,8 +78,8 @@ class Graph:
         Args:
             project: The project.
             known: Recipes that are not derived from inputs, above all those of the corpora's
-                inventories. Outputs that are made from an inventory without a recipe have no recipe
-                either; `set_recipe` adds more.
+                inventories; `set_recipe` adds more. Outputs that are made from an inventory without
+                a recipe have no recipe either.
             corpora: The corpora of the raw folder; by default those with a known inventory.
         """
         if corpora is None:
@@ -87,7 +92,7 @@ class Graph:
         self._project_by_folder: dict[str, Project] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
-        """Set what an output should be made from, instead of deriving it from its inputs."""
+        """Set the recipe of an output, instead of deriving it from its inputs."""
         self._recipes[node] = recipe
 
     def set_reason(self, node: Node, text: str) -> None:
@@ -95,7 +100,11 @@ class Graph:
         self._reasons[node] = [Reason(text)]
 
     def set_failures(self, failures: Mapping[Node, Exception]) -> None:
-        """Set that outputs are stale because making them failed."""
+        """Mark outputs as stale because making them failed.
+
+        Args:
+            failures: Output → the error.
+        """
         for node, error in failures.items():
             self.set_reason(node, one_line(error))
 
@@ -128,14 +137,19 @@ class Graph:
         return [node for node in self.nodes() if self.recipe(node) is None]
 
     def inputs(self, node: Node) -> Mapping[str, Node]:
-        """Return the outputs that an output is made from, or made after, by name."""
+        """Return the outputs that an output is made from, or has to be made after, by name."""
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return an output's present recipe, or None if it depends on an unknown inventory."""
+        """Return the recipe that an output has with today's settings and inputs.
+
+        Returns:
+            None if it is made from an inventory whose recipe is not known.
+        """
         if node in self._recipes:
             return self._recipes[node]
 
+        # An input that the output is only made after is not part of the recipe.
         parents: dict[str, str] = {}
         for name, parent in self.inputs(node).items():
             parent_recipe = self.recipe(parent)
@@ -151,10 +165,10 @@ class Graph:
         return recipe
 
     def project_of(self, node: Node) -> Project:
-        """Return the project through which to look at an output.
+        """Return the project, with a listing of the folder that an output is in.
 
-        If the root is a bucket, its project answers from one listing for all outputs in the same
-        folder.
+        If the root is a bucket, one listing then answers for all outputs in the same folder, in
+        place of a request for each of them.
         """
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
@@ -164,7 +178,7 @@ class Graph:
         return self._project_by_folder[folder]
 
     def current(self, node: Node) -> CurrentVersion:
-        """Return the current version of an output, as it was when it was first requested."""
+        """Return the current version of an output, from memory if it was requested before."""
         if node in self._current:
             return self._current[node]
 
@@ -176,9 +190,9 @@ class Graph:
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up a stage's current versions of all corpora at once.
+        """Look up the current versions of a stage's outputs for all corpora at once.
 
-        In a bucket, each would cost a request.
+        In a bucket, each costs a request, and these are made in parallel.
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown = [node for node in nodes if node not in self._current]
@@ -191,23 +205,26 @@ class Graph:
         if node in self._reasons:
             return self._reasons[node]
 
-        wanted = self.recipe(node)
-        if wanted is None:
-            # Not remembered: the recipe may become known.
+        recipe = self.recipe(node)
+        if recipe is None:
+            # These reasons are not remembered, because the recipe may become known.
             return self._reasons_of_unknown_inputs(node)
-        reasons = reasons_to_build(self.project_of(node), node, wanted, self.current(node))
+        reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
         self._reasons[node] = reasons
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return how an output's recipe differs from its present recipe, without reading files."""
-        wanted = self.recipe(node)
+        """Return how the recipe of an output differs from that of its current version.
+
+        In contrast to `stale_reasons`, damage to files is not looked for.
+        """
+        recipe = self.recipe(node)
         manifest = self.current(node).manifest
-        if wanted is None or manifest is None:
+        if recipe is None or manifest is None:
             return self.stale_reasons(node)
-        if manifest.digest == wanted.digest:
+        if manifest.digest == recipe.digest:
             return []
-        return _for_people(differences(manifest.recipe, wanted))
+        return _with_clear_texts(differences(manifest.recipe, recipe))
 
     def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
         """Return a reason for each input whose recipe is not known."""
@@ -218,7 +235,11 @@ class Graph:
         return reasons
 
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield a node with an unknown recipe, or its nearest inputs that belong to a corpus."""
+        """Yield the outputs because of which the recipe of a node is not known.
+
+        They are its nearest inputs that belong to a corpus and have no known recipe, or the node
+        itself if it belongs to a corpus.
+        """
         if self.recipe(node) is not None:
             return
         inputs = self.inputs(node).values()
@@ -229,7 +250,7 @@ class Graph:
             yield from self._unknown_inputs(parent)
 
     def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what was read about outputs and everything downstream, after they were built."""
+        """Forget what was read about outputs that were built, and about everything downstream."""
         changed = set(nodes)
         if not changed:
             return
@@ -243,12 +264,10 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """Return the node of a corpus's inventory.
+    """Return the node of a corpus's inventory, which is the first output of the corpus.
 
-    It is the corpus's first output, and its recipe lists the files of the raw folder.
-
-    The graph names this stage because its recipe is the only one that comes from outside, instead
-    of from inputs.
+    This is the only stage that the graph names, because its recipe is not derived from inputs: it
+    lists the files of the raw folder.
     """
     return Node(INVENTORY, Key(corpus))
 
@@ -276,37 +295,58 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest of an output made by a recipe, which Dagster records as data version."""
+    """Return the digest of the output that a recipe makes; Dagster records it as data version."""
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)
     return recipe.digest
 
 
 def reasons_to_build(
-    project: Project, node: Node, wanted: Recipe, current: CurrentVersion
+    project: Project, node: Node, recipe: Recipe, current: CurrentVersion
 ) -> Sequence[Reason]:
-    """Return why the current version of an output is not the wanted one; empty if it is, and whole."""
+    """Return why an output has to be built.
+
+    Args:
+        project: The project.
+        node: The output.
+        recipe: The recipe that it should be made by.
+        current: Its current version.
+
+    Returns:
+        Nothing if the current version was made by this recipe and is intact.
+    """
     stage = node.stage
     if isinstance(stage, InParts):
-        problem = stage.part_problem(project, node.key, wanted)
+        problem = stage.part_problem(project, node.key, recipe)
         return [] if problem is None else [problem]
 
-    reasons = _for_people(current.stale_reasons(wanted))
+    reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
         fault = stage.fault(project, node.key, current.manifest)
         return [] if fault is None else [Reason(fault)]
-    if current.other_settings(wanted) and project.outputs.find(wanted) is not None:
+
+    # The version may exist, and only not be current.
+    if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         reasons.append(Reason(REPLACED))
     return reasons
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Return why a current version is not made from its settings and its present inputs.
+    """Return why an output's current version was not made from its settings and current inputs.
 
-    Outputs of other subjects count as they are, even if they are stale. Files are not looked at.
+    Only outputs of the same subject are compared with their settings, such as those of the same
+    nanoset. Outputs of other subjects are taken as they are, even if they are stale. Damage to
+    files is not looked for.
+
+    Args:
+        project: The project.
+        stage: The stage of the output.
+        key: Which of its outputs it is.
     """
     graph = Graph(project, {})
     node = Node(stage, key)
+
+    # Walk to the nearest outputs of other subjects.
     seen = {node}
     waiting = [node]
     while waiting:
@@ -317,7 +357,7 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
             if _have_same_subject(parent, node) and graph.inputs(parent):
                 waiting.append(parent)
                 continue
-            # Another subject's output: whatever is current is what the output should be made from.
+            # The output should be made from whatever is current there.
             manifest = graph.current(parent).manifest
             if manifest is not None:
                 graph.set_recipe(parent, Recipe(**manifest.recipe))
@@ -325,10 +365,7 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield why an output is stale, in terms of the first input that changed.
-
-    If an input of the same subject changed, its reasons are yielded instead.
-    """
+    """Yield why an output is stale; if an input of the same subject changed, why that is stale."""
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
         causes: list[str] = []
@@ -338,12 +375,13 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
         yield from causes or [reason.text]
 
 
-def _for_people(reasons: Iterable[Reason]) -> list[Reason]:
-    """Return reasons with a clearer text, if the name of the changed input would not say enough."""
-    return [
-        Reason(_TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text), reason.input)
-        for reason in reasons
-    ]
+def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
+    """Replace the texts of reasons that name an input which users may not know."""
+    clear_reasons: list[Reason] = []
+    for reason in reasons:
+        text = _TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text)
+        clear_reasons.append(Reason(text, reason.input))
+    return clear_reasons
 
 
 def _have_same_subject(node: Node, other: Node) -> bool:
@@ -352,8 +390,8 @@ def _have_same_subject(node: Node, other: Node) -> bool:
 
 
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
-    """Return nodes by kind, subject and part, each after the inputs that it has of its own subject."""
-    # Within a kind, subjects and parts stay in the order in which the stages first name them.
+    """Order nodes by kind, subject and part, each after its inputs of the same subject."""
+    # Within a kind, subjects and parts keep the order in which the stages first name them.
     parts_by_subject: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
     for node in nodes:
         parts = parts_by_subject.setdefault((node.stage.kind, node.key.subject), {})

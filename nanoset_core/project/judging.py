@@ -1,6 +1,8 @@
-"""Judge versions and files that nothing needs.
+"""Decide which of the versions and files that nothing needs may be removed.
 
-They are garbage only if all of it was certainly written by us.
+Only what nanoset certainly wrote is garbage. A version with a file that its manifest does not list,
+an index file that no note lists, and everything behind a symbolic link is left alone and reported:
+it may be somebody's only copy.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, read_manifest
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.project.existing import StoredOutput, shared_folders
-from nanoset_core.project.garbage import Garbage, LeftAlone, Policy
+from nanoset_core.project.garbage import Garbage, GarbageKind, LeftAlone, Policy
 from nanoset_core.project.needed import Needed
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.registry import stage_of
@@ -23,13 +25,20 @@ from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.listing import Entry
 
 _NOTE = "nanoset.json"
-"""Ending of the notes next to shared files, which list the files that nanoset made."""
+"""Ending of the notes next to index files, which list the files that nanoset wrote."""
 
 
 def judge_all(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield every version and every shared file that nothing needs."""
+    """Yield every version and every shared file that nothing needs, judged.
+
+    Args:
+        listing: Access to the root.
+        outputs: All outputs below it.
+        needed: What has to stay.
+        policy: What is kept although nothing needs it.
+    """
     for output in outputs:
         for digest in output.versions:
             if digest not in needed.digests:
@@ -38,12 +47,18 @@ def judge_all(
 
 
 def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Garbage | LeftAlone:
-    """Judge a version that nothing needs: it is garbage only if every file in it is ours."""
+    """Judge a version that nothing needs: it is garbage only if nanoset wrote every file in it.
+
+    Args:
+        listing: Access to the root.
+        output: The output that the version belongs to.
+        digest: Digest of the version.
+    """
     folder = output.folder / digest
     name = f"{output.stage_folder}/{output.name}"
 
-    # Which files are ours: those of the manifest, or of an unfinished version those that its stage
-    # recognises.
+    # Nanoset wrote the files that the manifest lists. An unfinished version has no manifest: its
+    # stage recognises its files.
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
@@ -61,6 +76,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     if _is_linked(listing, folder):
         return LeftAlone(folder, "a symbolic link leads to it")
 
+    # Any other file makes the whole version stay.
     size = 0
     for file, entry in files_below(listing, folder):
         if entry.is_link:
@@ -69,13 +85,12 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
         if not is_ours:
             return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
         size += entry.size
-    return Garbage(
-        folder, name, output.subject, "unfinished" if manifest is None else "version", size
-    )
+    kind: GarbageKind = "unfinished" if manifest is None else "version"
+    return Garbage(folder, name, output.subject, kind, size)
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files of an unfinished version, or None if some of them may not be ours."""
+    """Return the files in an unfinished version that nanoset wrote, or None if that is not clear."""
     stage = stage_of(output.stage_folder, output.name)
     if stage is None:
         return None
@@ -87,7 +102,15 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield files that versions share, such as index files, that no needed version lists."""
+    """Yield the files that versions share, such as index files, if no needed version lists them.
+
+    Args:
+        listing: Access to the root.
+        outputs: All outputs below it.
+        needed: What has to stay.
+        policy: What is kept although nothing needs it.
+    """
+    # Folder of a stage, subject → folders of its outputs.
     output_folders: dict[tuple[str, str], list[Path]] = {}
     for output in outputs:
         output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
@@ -96,6 +119,7 @@ def judge_all_shared_files(
         for (folder, subject), folders in output_folders.items():
             if folder != stage_folder:
                 continue
+            # Files that are newer than all current versions may belong to a build that is running.
             current_since_ns = max(
                 listing.written_ns(output_folder / CURRENT) for output_folder in folders
             )
@@ -127,16 +151,16 @@ def _judge_shared_files(
     files: Mapping[str, Entry],
     old_files: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Judge the old files of a shared folder.
+    """Judge the files of a shared folder that nothing needs.
 
-    Those listed by a note of ours are garbage; others are left alone.
+    Files that are listed by a note of nanoset are garbage. All others are reported together.
 
     Args:
         listing: Access to the root.
         place: Path of the shared folder below the root.
-        subject: What the folder belongs to.
-        files: All files in it.
-        old_files: Names of those that nothing needs.
+        subject: The nanoset that the folder belongs to.
+        files: All files in it, by name.
+        old_files: Names of the files that nothing needs.
     """
     folder = listing.folder / place
     our_files: set[str] = set()
@@ -145,27 +169,26 @@ def _judge_shared_files(
             our_files |= _noted_files(listing, folder, name)
 
     is_linked = _is_linked(listing, folder)
-    foreign = {
-        name for name in old_files if is_linked or name not in our_files or files[name].is_link
-    }
+    foreign: set[str] = set()
+    for name in old_files:
+        if is_linked or name not in our_files or files[name].is_link:
+            foreign.add(name)
     if foreign:
+        count = format_count(len(foreign), "file")
         size = sum(files[name].size for name in foreign)
         why = "that no note of ours lists, or that a symbolic link leads to"
-        yield LeftAlone(
-            folder,
-            f"{format_count(len(foreign), 'file')} ({size:,} bytes) {why}, such as {min(foreign)}",
-        )
+        yield LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {min(foreign)}")
 
-    # Notes go last: a collection that is cut short finds the remaining files by them.
+    # Remove descriptions first and notes last: if a collection is cut short, the next one needs the
+    # notes to recognise the remaining files.
     ours = [name for name in old_files if name not in foreign]
-    for name in sorted(
-        ours, key=lambda name: (name.endswith(_NOTE), "description" not in name, name)
-    ):
+    ours.sort(key=lambda name: (name.endswith(_NOTE), "description" not in name, name))
+    for name in ours:
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return the files that a note of ours lists, including itself; none if the note is not ours."""
+    """Return the note and the files that it lists; nothing if nanoset did not write the note."""
     try:
         value = json.loads(listing.read_current(folder / note))
         return {note, *value["files"]} if isinstance(value["made_from"], dict) else set()
@@ -180,9 +203,15 @@ def _is_linked(listing: FileAccess, folder: Path) -> bool:
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yield everything below a folder except folders, as (relative name, entry).
+    """Yield every file and link below a folder; links are not followed.
 
-    Links are not followed.
+    Args:
+        listing: Access to the root.
+        folder: The folder.
+        prefix: Precedes the names that are yielded.
+
+    Yields:
+        Path relative to the folder, and the entry.
     """
     for entry in listing.entries(folder):
         if entry.is_folder and not entry.is_link:

@@ -1,6 +1,11 @@
-"""Which stored versions are needed.
+"""Find the versions that `nanoset gc` has to keep.
 
-These are the current ones, those kept by a policy, and all that they were made from.
+They are the current versions, those that the policy keeps, and everything that these were made from
+or refer to, directly or not.
+
+Shards are special. There are many of them, so their manifests are only read if it matters: the set
+of shards of a corpus lists its shards, and a shard refers to a dataset only if its tokens were
+moved there.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
@@ -21,14 +27,12 @@ from nanoset_core.storage.access import FileAccess
 
 @dataclass(slots=True)
 class Needed:
-    """What has to stay."""
+    """The versions and files that have to stay."""
 
     digests: set[str] = field(default_factory=set)
     """Digests of versions, including those that a build may be making right now."""
     shared_files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """(folder of a stage, subject) → files that its versions share with each other, such as index
-    files.
-    """
+    """Folder of a stage, subject → names of files that needed versions share, such as index files."""
 
 
 def find_needed(
@@ -43,15 +47,20 @@ def find_needed(
         listing: Access to the root.
         outputs: All outputs below it.
         policy: Which versions are kept although they are not current.
-        moving: Digests of shards whose tokens are about to move to the current dataset: they need
-            no older one.
+        moving: Digests of shards whose tokens are about to move to the current dataset. They do not
+            need the older dataset in which their tokens are now.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
     root = OutputRoot(listing)
-    output_by_digest = {digest: output for output in outputs for digest in output.versions}
+    output_by_digest: dict[str, StoredOutput] = {}
+    for output in outputs:
+        for version in output.versions:
+            output_by_digest[version] = output
     lister_by_folder = _lister_by_folder()
+
+    # Begin with the current versions and those that the policy keeps, and follow what they need.
     waiting: list[str | None] = []
     for output in outputs:
         waiting.append(output.current)
@@ -70,29 +79,55 @@ def find_needed(
                 waiting += holders_of_tokens(root, output.folder / digest)
             continue
 
-        try:
-            manifest = root.manifest_at(output.folder / digest)
-            if manifest is None:
-                raise MissingError("it has no manifest", where=output.folder / digest)
-            waiting += _needs_of(root, manifest)
-            unfinished.update(_unfinished_versions(manifest))
-            stage = stage_of(manifest.stage, manifest.name)
-            if isinstance(stage, SharesFiles):
-                files = needed.shared_files.setdefault((output.stage_folder, output.subject), set())
-                files.update(stage.shared_files(manifest))
-        except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
-            what = (
-                f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
-            )
-            raise unreadable(output.folder / digest, what) from error
-    # Not followed: what an unfinished version needs is needed by the version that it continues from
-    # as well.
+        needs = _read_needs(root, output.folder / digest)
+        waiting += needs.versions
+        unfinished.update(needs.unfinished)
+        if needs.shared_files:
+            files = needed.shared_files.setdefault((output.stage_folder, output.subject), set())
+            files.update(needs.shared_files)
+
+    # What an unfinished version needs is not followed: the version that it continues from needs it,
+    # too.
     needed.digests |= unfinished
     return needed
 
 
+class _VersionNeeds(NamedTuple):
+    """What one version needs."""
+
+    versions: Sequence[str]
+    """Digests of the versions that it was made from or refers to."""
+    unfinished: Sequence[str]
+    """Digests of unfinished versions that a build may be making from it now."""
+    shared_files: Collection[str]
+    """Names of the files that it shares with other versions."""
+
+
+def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
+    """Read from its manifest what a version needs.
+
+    Raises:
+        StorageError: The manifest cannot be read, or makes no sense.
+    """
+    try:
+        manifest = root.manifest_at(folder)
+        if manifest is None:
+            raise MissingError("it has no manifest", where=folder)
+        stage = stage_of(manifest.stage, manifest.name)
+        shared_files: Collection[str] = ()
+        if isinstance(stage, SharesFiles):
+            shared_files = set(stage.shared_files(manifest))
+        return _VersionNeeds(
+            _needs_of(root, manifest), list(_unfinished_versions(manifest)), shared_files
+        )
+    except NanosetError as error:
+        raise unreadable(folder, f"{error.where}: {error.what}") from error
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise unreadable(folder, repr(error)) from error
+
+
 def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the digests of what a version was made from, and of what it needs in addition."""
+    """Return the digests of the versions that a version was made from or refers to."""
     needs = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)
     if stage is not None:
@@ -101,16 +136,19 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
 
 
 def _lister_by_folder() -> dict[str, str]:
-    """Return folder of an internal stage → folder of the stage whose manifests list its versions."""
-    return {
-        stage.layout.folder: stage.named_by.layout.folder
-        for stage in stages()
-        if isinstance(stage, InternalStage)
-    }
+    """Return folder of an internal stage → folder of the stage whose manifests list its versions.
+
+    Shards are such a stage: a corpus has many, and the set of shards lists the current ones.
+    """
+    lister_by_folder: dict[str, str] = {}
+    for stage in stages():
+        if isinstance(stage, InternalStage):
+            lister_by_folder[stage.layout.folder] = stage.named_by.layout.folder
+    return lister_by_folder
 
 
 def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
-    """Yield digests of versions that a build may be making from a version right now."""
+    """Yield the digests of unfinished versions that a build may be making from a version now."""
     for stage in stages():
         if isinstance(stage, Resumable):
             digest = stage.unfinished_version(manifest)
@@ -121,8 +159,16 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield digests of old complete versions that the policy keeps, by age or by number."""
-    # Versions of an internal stage have no pointer: they are as old as the output that lists them.
+    """Yield the digests of old complete versions that the policy keeps, by age or by number.
+
+    Args:
+        listing: Access to the root.
+        output: The output whose versions these are.
+        policy: The policy.
+        lister_by_folder: See `_lister_by_folder`.
+    """
+    # An internal stage has no pointer to a current version: the stage that lists its versions has
+    # one, which says since when they are current.
     lister = lister_by_folder.get(output.stage_folder)
     pointer = listing.folder.joinpath(lister or output.stage_folder, output.name, CURRENT)
     current_since_ns = listing.written_ns(pointer)
@@ -137,16 +183,23 @@ def _kept_versions(
             yield digest
     if lister is None:
         newest_first = sorted(
-            written_ns_by_digest, key=lambda digest: (-written_ns_by_digest[digest], digest)
+            written_ns_by_digest,
+            key=lambda digest: (-written_ns_by_digest[digest], digest),
         )
         yield from newest_first[: policy.keep]
 
 
 def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return digests of the datasets that contain files of a version, such as a shard's tokens."""
+    """Return the digests of the datasets to which a shard's tokens were moved, if they were.
+
+    Args:
+        outputs: The root.
+        shard: Folder of the shard.
+    """
     try:
         manifest = outputs.manifest_at(shard)
-    except FormatError:  # what cannot be read is made again from its source
+    except FormatError:
+        # A shard that cannot be read is rebuilt from the raw text.
         return []
     if manifest is None:
         return []

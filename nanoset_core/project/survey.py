@@ -1,9 +1,8 @@
-"""Find out what changed in the files of corpora, for `nanoset status` and dry runs.
+"""Find out which files of the corpora have changed, for `nanoset status` and dry runs.
 
-Text is only read if a size and time cannot tell.
-
-Earlier surveys stored the digest of every file by its size, time and inode. A file that matches is
-not read again.
+Reading all raw text again would take hours. Instead, the digest of every file is remembered with
+the size, times and inode that the file had. A file that still has them is taken to be unchanged.
+Only files that were written again with the same size are read, if they are small.
 """
 
 from __future__ import annotations
@@ -28,57 +27,64 @@ from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.survey import no_text
 
 READ_BYTES = 8 << 20
-"""Files without a known digest, such as recently written ones, are read if they have at most this
-size together.
+"""Files without a known digest, such as recently written ones, are read if their sizes add up to no
+more than this.
 """
 _MAX_NAMED_FILES = 2
+"""How many file names the description of a change contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusFindings:
-    """What was found out of the files of a corpus."""
+    """The result of looking at the files of a corpus."""
 
     failure: str | None = None
-    """Why they cannot be read, or None."""
+    """Why they cannot be read; None if they can."""
     notices: tuple[Notice, ...] = ()
     """Notices on the files, such as those that are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PresentFiles:
-    """The files of a corpus as they are now, compared with its current inventory."""
+    """How the files of a corpus differ now from its current inventory."""
 
     recipe: Recipe | None
-    """Recipe of their inventory; None if files would have to be read."""
+    """Recipe of an inventory of these files; None if files would have to be read to know it."""
     changes: str
     """How they differ from the current inventory, in words; empty if they do not."""
 
 
 class CorpusSurvey:
-    """Adds the present inventories of corpora to a graph.
+    """Looks at the files of corpora, and tells a graph what their inventories should be.
 
     All corpora share one budget of bytes to read.
-
-    Args:
-        graph: Receives the recipes of the inventories, and the reasons why they are stale.
     """
 
     def __init__(self, graph: Graph) -> None:
+        """Prepare to look at corpora.
+
+        Args:
+            graph: Receives the recipes of the inventories, and the reasons why they are stale.
+        """
         self._graph = graph
         self._budget = ReadingBudget(READ_BYTES)
 
     def look_at(self, corpus: str) -> CorpusFindings:
-        """Add the present inventory of a corpus to the graph."""
+        """Look at the files of a corpus, and add what its inventory should be to the graph.
+
+        Args:
+            corpus: Name of the corpus. If its files cannot be read, the graph gets the reason.
+        """
         graph = self._graph
         project = graph.project
         node = inventory_node(corpus)
         current = graph.current(node)
-        whole = current.manifest if current.problem is None else None
+        intact_manifest = current.manifest if current.problem is None else None
         try:
             contents = list_contents(project, corpus)
             if not contents.texts:
                 raise no_text(corpus_folder(project, corpus), contents)
-            present = self._present_files(corpus, contents, whole)
+            present = self._present_files(corpus, contents, intact_manifest)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             graph.set_reason(node, failure)
@@ -86,23 +92,28 @@ class CorpusSurvey:
 
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
-        is_current = (
+        is_up_to_date = (
             present.recipe is not None
-            and whole is not None
-            and present.recipe.digest == whole.digest
+            and intact_manifest is not None
+            and present.recipe.digest == intact_manifest.digest
         )
-        if not is_current:
-            graph.set_reason(
-                node, current.problem or present.changes or "the inventory's format changed"
-            )
-        return CorpusFindings(
-            notices=tuple(corpus_notices(graph.project_of(node), corpus, contents))
-        )
+        if not is_up_to_date:
+            # If the files did not change, an upgrade changed how inventories describe them.
+            reason = current.problem or present.changes or "the inventory's format changed"
+            graph.set_reason(node, reason)
+        notices = corpus_notices(graph.project_of(node), corpus, contents)
+        return CorpusFindings(notices=tuple(notices))
 
     def _present_files(
         self, corpus: str, contents: Contents, current: Manifest | None
     ) -> _PresentFiles:
-        """Compare the files of a corpus with its current inventory, if it has one that is whole."""
+        """Compare the files of a corpus with its current inventory.
+
+        Args:
+            corpus: Name of the corpus.
+            contents: Its files, with their sizes and times.
+            current: Manifest of its current inventory; None if there is none, or it is damaged.
+        """
         project = self._graph.project
         folder = project.config.corpus_folder(corpus)
         memory = fingerprint_memory(project, folder)
@@ -111,21 +122,24 @@ class CorpusSurvey:
         for stat in contents.ordered:
             present[stat.path] = memory.recall(stat)
 
-        # Files of unknown content that have the size they had: only reading them tells whether they
-        # changed.
+        # A file of another size has changed. One that was written again with the size that it had
+        # may have the same bytes as before: only reading it can show this.
         recorded_sizes = {path: pieces[-1].end for path, pieces in recorded.items()}
-        unread = []
+        same_size = []
         for stat in contents.ordered:
             if present[stat.path] is None and recorded_sizes.get(stat.path) == stat.size:
-                unread.append(stat)
-        unread_bytes = 0 if is_known_unread(folder) else sum(stat.size for stat in unread)
-        # Read all of them or none: if only some were read, the others would look as if they
-        # differed.
-        if self._budget.spend(unread_bytes):
-            for stat in unread:
+                same_size.append(stat)
+
+        # Read all of them or none: if only some were read, the others would look as if they had
+        # changed. Of some folders the digests of files are known without reading them.
+        bytes_to_read = 0
+        if not is_known_unread(folder):
+            bytes_to_read = sum(stat.size for stat in same_size)
+        if self._budget.spend(bytes_to_read):
+            for stat in same_size:
                 present[stat.path] = fingerprint(folder, stat)
 
-        changes = _describe_changes(present, recorded, {stat.path for stat in unread})
+        changes = _describe_changes(present, recorded, {stat.path for stat in same_size})
         if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
             return _PresentFiles(Recipe(**current.recipe), changes)
         pieces: list[Piece] = []
@@ -141,37 +155,45 @@ def _describe_changes(
     recorded: Mapping[str, list[Piece]],
     same_size: Collection[str],
 ) -> str:
-    """Describe how files differ from the inventory that recorded them.
+    """Describe in words how files differ from the inventory that recorded them.
 
     Args:
-        present: File → its pieces, or None if they are not known without reading it.
+        present: File → its pieces; None if they are not known without reading the file.
         recorded: File → its pieces in the inventory.
-        same_size: Files that were not known, but have the size that they had.
+        same_size: Files that were written again, but have the size that they had.
+
+    Returns:
+        For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
+        not differ.
     """
     added = [path for path in present if path not in recorded]
     removed = [path for path in recorded if path not in present]
     changed = []
-    copied = []
+    perhaps_changed = []
     for path, pieces in present.items():
         if path not in recorded or pieces == recorded[path]:
             continue
         if pieces is None and path in same_size:
-            copied.append(path)
+            perhaps_changed.append(path)
         else:
             changed.append(path)
     clauses = [
         _describe_files(added, "added"),
         _describe_files(removed, "removed"),
         _describe_files(changed, "changed"),
-        _describe_files(copied, "copied or written again, which the next build reads to compare"),
+        _describe_files(
+            perhaps_changed, "copied or written again, which the next build reads to compare"
+        ),
     ]
     return "; ".join(clause for clause in clauses if clause)
 
 
 def _describe_files(paths: list[str], what: str) -> str:
-    """Return a phrase on some files: how many, what happened to them, and the first names.
+    """Return a phrase about some files, such as `2 files changed (a.jsonl, b.jsonl)`.
 
-    Empty without files.
+    Args:
+        paths: The files; without any, the phrase is empty.
+        what: What happened to them.
     """
     if not paths:
         return ""
@@ -183,15 +205,21 @@ def _describe_files(paths: list[str], what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProjectSurvey:
-    """The outputs of a project, as far as they are known without reading text."""
+    """The state of a project's outputs, without having read the raw text."""
 
     graph: Graph
+    """What each output should be made from, and why it is stale."""
     failures: Mapping[str, str]
     """Corpus that cannot be read → what is wrong."""
 
 
 def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
-    """Look at the files of corpora by size and time, as `nanoset status` does."""
+    """Look at the files of corpora by their sizes and times, as `nanoset status` does.
+
+    Args:
+        project: The project.
+        corpora: Names of the corpora.
+    """
     names = tuple(corpora)
     graph = Graph(project, {}, names)
     survey = CorpusSurvey(graph)
