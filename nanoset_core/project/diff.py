@@ -1,6 +1,7 @@
-"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream.
+"""`nanoset diff`: compare two versions of a corpus's dataset, and say what has to be rebuilt.
 
-`view_diff` does the same for views.
+The inventories of both versions say which files differ. For these files, the tables of documents
+say how many documents and tokens each version has. `view_diff` compares two versions of a view.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ Change = Literal["added", "removed", "changed", "other settings"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetVersion:
-    """One version of a merged dataset, with the files and shards that it was made from."""
+    """One version of a corpus's dataset, with the files and shards that it was made from."""
 
     dataset: Manifest
+    """Manifest of the dataset."""
     tokenized: Manifest
-    """The set of shards."""
+    """Manifest of the set of shards."""
     files: dict[str, list[Piece]]
-    """Path → its pieces, in document order."""
+    """Path of each file → its pieces, in document order."""
     shards: dict[str, tuple[str, ...]]
-    """Digest of each shard → the files that it reads, in document order."""
+    """Digest of each shard → the files that it was made from, in document order."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The settings that it was made with."""
+        """The settings that the dataset and its shards were made with."""
         return {**self.tokenized.recipe["options"], **self.dataset.recipe["options"]}
 
     def to_json(self) -> dict[str, Any]:
@@ -58,32 +60,38 @@ class DatasetVersion:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """One source file that differs between two versions."""
+    """One file of raw text that differs between two versions."""
 
     path: str
-    """Relative to the corpus's folder."""
+    """Path of the file, relative to the corpus's folder."""
     change: Change
-    """other settings: the same bytes gave other counts."""
+    """What happened to it. `other settings`: its bytes are the same, but gave other documents or
+    tokens.
+    """
     before: DocumentCounts
+    """What the old version has of it."""
     after: DocumentCounts
+    """What the new version has of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetDiff:
-    """Two versions of a dataset, compared."""
+    """The differences between two versions of a corpus's dataset."""
 
     old: DatasetVersion
     new: DatasetVersion
     settings: list[str]
     """Settings that differ, as `name: before → after`."""
     files: list[FileDiff]
-    """Source files that differ, in document order, removed ones in between."""
+    """Files of raw text that differ: those of the old version in document order, then those that
+    were added.
+    """
     outcomes: list[Outcome]
-    """What becomes of each output of the present configuration."""
+    """What becomes of each output that nanoset.yaml requests."""
 
     @property
     def unchanged(self) -> int:
-        """How many files are the same in both."""
+        """How many files are the same in both versions."""
         n_different = sum(file.change != "removed" for file in self.files)
         return len(self.new.files) - n_different
 
@@ -93,8 +101,15 @@ class DatasetDiff:
         return len(self.old.shards.keys() & self.new.shards.keys())
 
     def total(self, side: Literal["before", "after"]) -> DocumentCounts:
-        """Return the sum over the files that differ."""
-        return sum((getattr(file, side) for file in self.files), DocumentCounts())
+        """Return the counts of the files that differ, added up.
+
+        Args:
+            side: Which version's counts.
+        """
+        total = DocumentCounts()
+        for file in self.files:
+            total += file.before if side == "before" else file.after
+        return total
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -111,7 +126,17 @@ class DatasetDiff:
 
 
 def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
-    """Compare two versions of a dataset; arguments and errors as for `find_versions`."""
+    """Compare two versions of a corpus's dataset.
+
+    Args:
+        project: The project.
+        first: See `find_versions`.
+        second: See `find_versions`.
+
+    Raises:
+        MissingError: What a version was made from was deleted; or see `find_versions`.
+        ConfigError, FormatError: See `find_versions`.
+    """
     versions = find_versions(project, first, second)
     old = _open_version(project.outputs, versions.old)
     new = _open_version(project.outputs, versions.new)
@@ -136,15 +161,15 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         INVENTORY.layout.folder,
         dataset.name,
         dataset.recipe["parents"]["inventory"],
-        "the inventory of this version is gone",
-        "compare versions that `nanoset gc` has not taken apart",
+        "the inventory of this version was deleted",
+        "compare versions of which `nanoset gc` has not removed the inputs",
     )
     files = pieces_by_file(inventory)
     pieces: list[Piece] = []
     for file_pieces in files.values():
         pieces += file_pieces
 
-    # The k-th shard was made of the k-th range.
+    # Shard k was made from range k of the files.
     digests = tokenized.facts["shards"]
     ranges = cut_ranges(
         Inventory(dataset.name, tuple(pieces)), tokenized.recipe["options"]["range_bytes"]
@@ -161,12 +186,10 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
-    """Return the files that were added, removed or changed, or whose counts differ.
+    """Return the files that were added, removed or changed, and those whose counts differ.
 
-    Counts of an unchanged file differ if settings changed.
-
-    Only tables of shards that hold such files are read: under the same settings, equal bytes give
-    equal documents.
+    With the same settings, equal bytes give equal documents. So only the tables of shards with
+    files that differ are read, unless settings changed.
     """
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
     paths = []
@@ -187,7 +210,7 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
 
 
 def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Change:
-    """Return what happened to a file; `other settings` if its bytes are the same."""
+    """Return what happened to a file between two versions; `other settings` if nothing did."""
     if path not in old.files:
         return "added"
     if path not in new.files:
@@ -200,13 +223,22 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
 def _count_documents(
     version: DatasetVersion, paths: Collection[str]
 ) -> Mapping[str, DocumentCounts]:
-    """Return documents and tokens of files, from the tables of the shards that hold them."""
+    """Count the documents and tokens of some files, from the tables of their shards.
+
+    Args:
+        version: The version of the dataset.
+        paths: The files.
+
+    Returns:
+        File → its counts, also for other files in the same shards.
+    """
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
-    wanted = set(paths)
-    digests = [digest for digest, files in version.shards.items() if not wanted.isdisjoint(files)]
+    path_set = set(paths)
+    digests = [digest for digest, files in version.shards.items() if not path_set.isdisjoint(files)]
 
     def count_in_shard(digest: str) -> dict[str, DocumentCounts]:
+        """Return file → its counts in one shard."""
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
     totals: dict[str, DocumentCounts] = {}

@@ -1,4 +1,4 @@
-"""How much disk a build will take: reported before it starts, refused if it does not fit."""
+"""Estimate how much disk space a build takes, before it starts, and refuse it if it does not fit."""
 
 from __future__ import annotations
 
@@ -21,16 +21,22 @@ from nanoset_core.stages.stage import Estimated, Key, Node, require
 from nanoset_core.stages.text_estimate import TextEstimate
 
 LEAST_BYTES = 256 << 20
-"""Builds that take less are neither reported nor refused."""
+"""Builds that take less space than this are neither reported nor refused."""
 _REQUIRED_SHARE = 0.9
-"""Share of the estimate that has to be free: an estimate may be slightly too high."""
+"""This share of the estimate has to be free, because an estimate may be slightly too high."""
 
 
 def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how many bytes the planned outputs will take, by their name in estimates.
+    """Estimate how many bytes some outputs will take, from the size of the raw text.
 
-    Sizes are estimated from the size of the raw text. Indexes and other small files are not
-    counted.
+    Indexes and other small files are not counted.
+
+    Args:
+        project: The project.
+        nodes: The outputs that will be made.
+
+    Returns:
+        What an estimate calls the outputs of a stage, such as shards → bytes.
     """
     text_of = functools.cache(functools.partial(_estimate_text, project))
     need = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
@@ -41,12 +47,9 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return an estimate of a corpus's text.
+    """Estimate how much text a corpus has, with the shards that tell how many tokens that gives.
 
-    Text that cannot be read counts as empty: the step that reads it reports why.
-
-    The folder of shards is named here because the ratio of tokens to bytes of a corpus is known
-    nowhere else.
+    Text that cannot be read counts as empty: the step that has to read it will report why.
     """
     tokenized: Manifest | None = None
     try:
@@ -59,10 +62,17 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
-    """Report how much of a local root's disk a build will take, unless it is little.
+    """Report how much disk space a build takes, and refuse the build if there is too little.
+
+    Nothing is done for small builds, and for outputs in a bucket.
+
+    Args:
+        project: The project.
+        nodes: The outputs that will be made.
+        say: Prints a line for the user.
 
     Raises:
-        StorageError: Less than 90 % of that is free.
+        StorageError: Less than 90 % of the estimate is free.
     """
     if not nodes or project.config.root_place is not None:
         return
@@ -80,16 +90,19 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
             where=folder,
             found=f"{format_bytes(free)} free",
             expected=f"about {format_bytes(total)}: {sizes}",
-            remedy="run `nanoset gc --yes`, give `root` a larger disk or a bucket, or build less at once (--select)",
+            remedy=(
+                "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
+                "or build less at once (--select)"
+            ),
         )
     say(f"takes about {format_bytes(total)} of disk ({sizes}); {format_bytes(free)} are free")
 
 
 def free_bytes(project: Project) -> int | None:
-    """Return the free bytes of the disk of the outputs, or None if they are in a bucket.
+    """Return how many bytes of the outputs' disk are free, or None if they are in a bucket.
 
     Raises:
-        StorageError: The disk does not answer.
+        StorageError: The disk cannot be queried.
     """
     if project.config.root_place is not None:
         return None
@@ -98,7 +111,7 @@ def free_bytes(project: Project) -> int | None:
         return shutil.disk_usage(existing).free
     except OSError as error:
         raise StorageError(
-            "the disk of the outputs cannot be looked at", where=existing, found=error
+            "the free space on the disk of the outputs cannot be read", where=existing, found=error
         ) from error
 
 
@@ -108,9 +121,9 @@ def _existing(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return the corpora among planned outputs, with the stored size of their text in bytes.
+    """Return corpus → stored size of its text in bytes, for the corpora among some outputs.
 
-    A corpus that cannot be read counts as empty; the step that reads it reports why.
+    A corpus that cannot be read counts as empty: the step that has to read it will report why.
     """
     size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
@@ -120,7 +133,10 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
-    """Return the first line of a build: how many steps it has, and how much text it reads."""
+    """Return the first line that a build prints: how many steps it has, and how much text it reads.
+
+    For example `plan: 12 steps, from 3.2 GB of text in 2 corpora`.
+    """
     line = f"plan: {format_count(step_count, 'step')}"
     if size_by_corpus:
         corpora = "1 corpus" if len(size_by_corpus) == 1 else f"{len(size_by_corpus):,} corpora"
@@ -129,7 +145,7 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return the outputs of a corpus that are missing, or older than its current inventory."""
+    """Return the outputs of a corpus that are missing, or not made from its current inventory."""
     inventory = require(project, INVENTORY, Key(corpus))
     graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
     stale = set()

@@ -1,4 +1,4 @@
-"""What a new version of a dataset means for each output that is made from it."""
+"""Say what a new version of a corpus's dataset means for each output, for `nanoset diff`."""
 
 from __future__ import annotations
 
@@ -21,29 +21,33 @@ Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the new version means for the outputs of one row of `nanoset status`."""
+    """What a new version of a dataset means for the outputs of one row of `nanoset status`."""
 
     output: str
     """Kind, name and part of the row."""
     fate: Fate
-    """Rebuilt: it is made from the new version already."""
+    """What becomes of the outputs. `survives`: the new version does not concern them; `rebuilt`:
+    they are made from it already; `to be rebuilt`: they are made from another version.
+    """
     why: str
     """The reason, as a clause."""
     index_files: int | None = None
-    """For a split: how many of the trainer's index files the new version needs; None if that is not
+    """For a split, how many index files of the trainer the new version needs; None if that is not
     known.
     """
     kept_files: int | None = None
-    """How many of them the old version had too (rebuilt), or exist already (to be rebuilt)."""
+    """How many of these need not be written. Of rebuilt outputs, those that the old version had,
+    too; of outputs that are to be rebuilt, those that exist already.
+    """
 
 
 def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
-    """Yield an outcome for each row of outputs that read datasets.
+    """Yield an outcome for each row of outputs that are made from datasets.
 
     Args:
         project: The project.
-        old: A version of the dataset of a corpus.
-        new: Another version of it.
+        old: The old version of the dataset of a corpus.
+        new: The new version of it.
     """
     graph = Graph(project, {}, [old.name])
     dataset = Node(DATASET, Key(old.name))
@@ -57,7 +61,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from, directly or through derived datasets."""
+    """Return what the outputs of a row are made from, directly or through views and packs."""
     inputs: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -72,7 +76,16 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
 def _outcome_of_row(
     graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Return the outcome of a row, such as the index mappings and the blend of one split."""
+    """Return what a new version of a dataset means for the outputs of a row.
+
+    Args:
+        graph: The graph.
+        nodes: The outputs, in the order in which they are made. The last one is made from the
+            others, such as the blend of a split from its index mappings.
+        label: Kind, name and part of the row.
+        old: The old version.
+        new: The new version.
+    """
     project = graph.project
     manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
     if manifest is None:
@@ -95,13 +108,19 @@ def _outcome_of_row(
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
     current = current_version(project, DATASET, Key(old.name)).manifest
     if current is None or current.digest != new.digest:
-        # A build would not use this version: what it needs cannot be planned.
+        # A build would use another version, so that its index files for this one are not known.
         return outcome
     return _with_planned_files(project, nodes[0], outcome)
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add to an outcome how many index files a build would write now, if it has any."""
+    """Add to an outcome how many index files a build needs now, and how many of them exist.
+
+    Args:
+        project: The project.
+        node: An output. If it has no index files, the outcome is returned unchanged.
+        outcome: The outcome.
+    """
     if not isinstance(node.stage, SharesFiles):
         return outcome
     try:
@@ -115,7 +134,13 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return digests from which a row's last output was made, also through its other outputs."""
+    """Return the digests of what a row's last output was made from, directly or not.
+
+    Args:
+        graph: The graph.
+        nodes: The outputs of the row. What the other ones were made from is included.
+        manifest: Manifest of a version of the last one.
+    """
     origins: set[str] = set()
     inputs = graph.inputs(nodes[-1])
     for name, digest in manifest.recipe["parents"].items():
@@ -127,11 +152,18 @@ def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str
 
 
 def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
-    """Return digests of what a version was made from, directly or through derived datasets."""
+    """Return the digests of what a version was made from, directly or through views and packs.
+
+    Args:
+        graph: The graph.
+        node: The output.
+        digest: Digest of the version. If it was deleted, or cannot be read, there are none.
+    """
     outputs = graph.project.outputs
     folder = outputs.folder / node.stage.layout.folder / node.name
     manifest: Manifest | None = None
-    with suppress(FormatError):  # `nanoset status` and `nanoset gc` report it
+    # `nanoset status` and `nanoset gc` report a manifest that cannot be read.
+    with suppress(FormatError):
         manifest = outputs.manifest_at(folder / digest)
     origins: set[str] = set()
     if manifest is None:
@@ -146,7 +178,16 @@ def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files that a row's latest versions made from a dataset, or None."""
+    """Return the index files of a row's latest versions that were made from a version of a dataset.
+
+    Args:
+        project: The project.
+        nodes: The outputs of the row, in the order in which they are made.
+        dataset_digest: Digest of the version of the dataset.
+
+    Returns:
+        Names of the files; None if no such version lists index files.
+    """
     digests = {dataset_digest}
     files: set[str] | None = None
     for node in nodes:

@@ -1,10 +1,13 @@
 """`nanoset purge`: erase documents from everything below the root, and write a receipt.
 
-1. Record the documents (`stages/shards/purged.py`): from then on no shard is made of them.
-2. Make current shards that hold them again, out of themselves: no text is read.
-3. Build, so that everything that nanoset.yaml requests is made of the new shards.
-4. Erase every version that was made of the old shards, beginning with those that nothing is made of. A purge that is
-   cut short finds the others by the shards that remain.
+1. Record which documents are erased (`stages/shards/purged.py`). From then on, builds leave them
+   out of new shards.
+2. Replace the current shards that contain them by shards without them. These are copied from the
+   old shards, so that no text is read.
+3. Build, so that everything that nanoset.yaml requests is made from the new shards.
+4. Erase the old shards, and every version that was made from them. Versions are erased before what
+   they were made from: if a purge is interrupted, the next one finds the remaining versions by the
+   old shards, which are erased last.
 """
 
 from __future__ import annotations
@@ -45,14 +48,15 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 
 _ALL_VERSIONS = 1_000_000_000
+"""More old versions than there are, so that a collection keeps all of them."""
 _CANNOT_ERASE = "documents cannot be erased"
 _RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str) -> Path:
-    """Erase what a plan names, and return the path of the receipt.
+    """Erase the documents of a plan, and return the path of the receipt.
 
-    Called again after an interruption, it resumes.
+    If it is interrupted, calling it again resumes the purge.
 
     Args:
         project: The project.
@@ -61,21 +65,21 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
         day: Date for the receipt.
 
     Raises:
-        StaleError: After the build, an output that nanoset.yaml requests is still made of the old
-            shards.
-        StorageError: A build works on what is to be erased; or as `plan_purge` raises.
+        StaleError: After the build, the current version of an output that nanoset.yaml requests was
+            still made from the old shards.
+        StorageError: A build works on what is to be erased; or see `plan_purge`.
     """
     outputs = project.outputs
     check_no_build(outputs.access, _CANNOT_ERASE, "then purge again: nothing was changed")
     receipt = PurgeReceipt(outputs, plan.ids, plan.corpora)
     values = receipt.begin(plan, day)
 
-    # Replace everything that is current.
+    # Replace the current version of everything that contains the documents.
     for corpus in plan.current:
         _shorten_shards(project, corpus, plan)
     build()
 
-    # Look again: the build may have made more versions of the old shards.
+    # Search again: another build may have made more versions from the old shards in the meantime.
     shards_before_search = _stored_shards(outputs)
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_nothing_requested(project, remaining)
@@ -83,7 +87,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     _check_tokens_are_elsewhere(project, remaining)
 
     _erase(project, remaining, shards_before_search)
-    # What killed builds left unfinished may hold the documents, too.
+    # Unfinished files of killed builds may contain the documents, too.
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     receipt.complete(values, remaining)
     return receipt.path
@@ -91,16 +95,24 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
 
 @dataclass(frozen=True, slots=True)
 class _ShardToShorten:
-    """A current shard that holds documents to be erased."""
+    """A current shard that contains documents to be erased."""
 
     number: int
     """Its number among the corpus's shards."""
     digest: str
+    """Its digest."""
     documents: tuple[DocumentInShard, ...]
+    """The documents to be erased."""
 
 
 def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
-    """Record the erased documents of a corpus, and rewrite the shards that contain some."""
+    """Record the erased documents of a corpus, and make its current shards without them.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        plan: The purge.
+    """
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -108,12 +120,11 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     if tokenized is not None:
         inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
     if tokenized is None or inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
-        # Its shards will be made of text: their documents are left out by their ids.
+        # The build will tokenize all text again, and leave out the documents by their ids.
         purged.add_record(outputs, corpus, (), id_digests)
         return
 
-    # Record where the documents are in the text. Ranges depend on that: their recipes are those
-    # without them.
+    # Record where the documents are in the raw text.
     to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[SHARDS])
     range_bytes = tokenized.recipe["options"]["range_bytes"]
     ranges = ranges_of(project, inventory, range_bytes)
@@ -123,8 +134,10 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         for document in shard.documents:
             places.append(purged.place_of(pieces, document.file, document.line, document.offset))
     purged.add_record(outputs, corpus, places, id_digests)
-    ranges = ranges_of(project, inventory, range_bytes)
 
+    # Make the shortened shards in parallel. Ranges now leave out the recorded places, so that they
+    # give the recipes of the new shards.
+    ranges = ranges_of(project, inventory, range_bytes)
     tasks = []
     manifests = some_shards(project, corpus, [shard.digest for shard in to_shorten])
     for shard, manifest in zip(to_shorten, manifests, strict=True):
@@ -138,7 +151,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
-    """Return the digests of the ids of a corpus's documents."""
+    """Return the digests of the ids of a corpus's documents that are erased."""
     digests: set[str] = set()
     for shard, documents in plan.documents.items():
         if shard.corpus == corpus:
@@ -149,7 +162,13 @@ def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
 def _shards_to_shorten(
     plan: PurgePlan, corpus: str, digests: Sequence[str]
 ) -> list[_ShardToShorten]:
-    """Return the current shards of a corpus that hold documents to be erased."""
+    """Return the current shards of a corpus that contain documents to be erased.
+
+    Args:
+        plan: The purge.
+        corpus: Name of the corpus.
+        digests: Digests of its current shards, in order.
+    """
     shards = []
     for number, digest in enumerate(digests):
         documents = plan.documents.get(ShardKey(corpus, digest))
@@ -159,11 +178,15 @@ def _shards_to_shorten(
 
 
 def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
-    """Check that no current output that nanoset.yaml requests is made of the old shards.
+    """Check that no current version that nanoset.yaml requests was made from the old shards.
+
+    Args:
+        project: The project.
+        plan: What the search after the build found.
 
     Raises:
-        StaleError: One is: the build failed.
-        StorageError: One is: another build is making it.
+        StaleError: One was, because the build failed.
+        StorageError: One was, because another build is making it.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
     requested = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
@@ -175,18 +198,20 @@ def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
     if stale:
         check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
         raise StaleError(
-            "outputs that hold the documents were not made again",
+            "outputs that contain the documents were not rebuilt",
             where=project.outputs.folder,
             found=", ".join(stale),
-            remedy="mend what `nanoset status` shows, and run it again",
+            remedy="correct what `nanoset status` shows, and run the purge again",
         )
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
+    With `storage.shards: drop`, a shard drops its own tokens and refers to those of the dataset.
+
     Raises:
-        StorageError: One has.
+        StorageError: The tokens of a shard are in such a dataset.
     """
     outputs = project.outputs
     erased_folders = {version.path for version in plan.versions}
@@ -195,18 +220,17 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
         if tokenized is None:
             continue
         digests = tokenized.facts[SHARDS]
-        holders = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
-        inside = {
-            file
-            for file in holders
-            if file is not None and file.rpartition("/")[0] in erased_folders
-        }
-        if inside:
+        token_files = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
+        files_to_erase: set[str] = set()
+        for file in token_files:
+            if file is not None and file.rpartition("/")[0] in erased_folders:
+                files_to_erase.add(file)
+        if files_to_erase:
             raise StorageError(
-                "tokens of shards lie in what is to be erased",
+                "tokens of current shards are in files that are to be erased",
                 where=outputs.folder,
-                found=", ".join(sorted(inside)),
-                remedy="set storage.shards: drop, and run it again",
+                found=", ".join(sorted(files_to_erase)),
+                remedy="set storage.shards: drop, and run the purge again",
             )
 
 
@@ -220,15 +244,15 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
 
 
 def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[ShardKey]) -> None:
-    """Remove versions from every reader and from the disk or bucket, while no build can begin.
+    """Remove the versions of a plan while no build can begin.
 
     Args:
         project: The project.
         plan: What is erased.
-        shards_before_search: Shards that existed before the documents were looked for.
+        shards_before_search: The shards that existed before the documents were searched.
 
     Raises:
-        StorageError: A build works on what is to be erased, or made shards since then.
+        StorageError: A build works on what is to be erased, or made shards since the search.
     """
     access = project.outputs.access
     with collecting(access) as leases:
@@ -238,9 +262,10 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
                 busy.add(f"{SHARDS}/{shard.corpus}/{shard.digest}")
         if busy:
             check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
-            # A build made shards since the purge began, and has ended.
+            # The build that made shards since the purge began has ended.
             raise StorageError(
-                "a build made outputs from the documents that are to be erased, while the purge was under way",
+                "a build made outputs from the documents that are to be erased, "
+                "while the purge was under way",
                 where=access.folder,
                 found=", ".join(sorted(busy)),
                 expected="no build since the purge began",
@@ -251,9 +276,10 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
 
 
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
-    """Remove one version from every reader, and then its files."""
+    """Hide one version from readers, and then remove its files."""
     folder = access.folder / version.path
-    if version.is_current:  # nothing requests this output any more
+    if version.is_current:
+        # Nothing requests this output any more: remove the pointers to its current version.
         access.remove(folder.parent / CURRENT)
         (folder.parent / "current").unlink(missing_ok=True)
     leftovers = access.withdraw(folder, MANIFEST, lambda: False) or ()

@@ -1,4 +1,8 @@
-"""What a purge erases: documents with given ids, and all versions made from them."""
+"""Find what a purge has to erase: the documents with some ids, and all versions made from them.
+
+All shards below the root are searched for the documents, not only the current ones. A version is
+*tainted* if it is a shard with such a document, or was made from a tainted version, directly or not.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from nanoset_core.stages.views.ids import Ids
 
 
 class ShardKey(NamedTuple):
-    """Names a shard."""
+    """Names a shard by its corpus and its digest."""
 
     corpus: str
     digest: str
@@ -34,37 +38,42 @@ class ShardKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DocumentInShard:
-    """A document that a shard holds."""
+    """A document in a shard."""
 
     row: int
-    """Its number in the shard."""
+    """Its number in the shard, from 0."""
     file: str
-    """File of the raw text, relative to the corpus's folder."""
+    """Its file of the raw text, relative to the corpus's folder."""
     line: int
-    """Number of its line or row, from 1: in its piece of the file, or in the file, as the holder
-    says.
+    """Number of its line or row, from 1. `PurgePlan` says whether lines are counted within the
+    file, or within its piece of the file.
     """
     offset: int
     """Byte offset of the line; -1 for a row of a table."""
     id: str
     """The document's own id."""
     tokens: int
+    """How many tokens it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaintedVersion:
-    """A version of an output that was made of documents to be erased."""
+    """A version of an output that was made from documents to be erased."""
 
     path: str
     """Its folder below the root."""
     digest: str
+    """Its digest."""
     is_current: bool
+    """Whether it is the current version of its output."""
     files: Mapping[str, Any]
-    """Name → bytes and, if known, sha256 of each of its own files."""
+    """Name → bytes and, if known, sha256 of each of its own files. Ranges of other versions' files
+    are left out.
+    """
 
     @property
     def size(self) -> int:
-        """Bytes of its own files."""
+        """Size of its own files in bytes."""
         return sum(int(fact["bytes"]) for fact in self.files.values())
 
 
@@ -75,35 +84,37 @@ class PurgePlan:
     ids: tuple[str, ...]
     """Ids of the documents."""
     corpora: tuple[str, ...]
-    """Corpora that are searched; empty for all."""
+    """The corpora that are searched; empty for all."""
     documents: Mapping[ShardKey, Sequence[DocumentInShard]]
-    """Shard that holds some of the documents → these, with line numbers in their pieces."""
+    """Shard → the documents in it that are erased. Lines are counted within pieces of files."""
     current: Mapping[str, Sequence[DocumentInShard]]
-    """Corpus → the documents of its current shards, with line numbers in their files."""
+    """Corpus → the documents in its current shards that are erased. Lines are counted within files.
+    """
     versions: tuple[TaintedVersion, ...]
-    """Versions to erase, each before what it was made of."""
+    """The versions to erase, each before those that it was made from."""
 
 
 def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = ()) -> PurgePlan:
-    """Look for documents by their own ids in all shards below the root; nothing is written.
+    """Find the documents with some ids, and every version that was made from them.
+
+    Nothing is written.
 
     Args:
         project: The project.
         ids: Ids of the documents.
-        corpora: Corpora that are searched; empty for all.
+        corpora: The corpora that are searched; empty for all.
 
     Raises:
-        ConfigError: A corpus with such documents is not in the raw folder any more, so its other
-            documents would be lost; or a corpus has no shards.
+        ConfigError: A corpus with such documents is not in the raw folder any more, so that its
+            other documents would be lost; or a corpus has no shards.
         FormatError: A manifest, or a table of documents, cannot be read.
-        StorageError: An output is damaged, so that it is not known what it was made of.
+        StorageError: An output is damaged, so that it is not known what it was made from.
     """
     names = _searched_corpora(project, corpora)
     documents = _find_documents(project, ids, names)
-    corpora_with_documents = dict.fromkeys(shard.corpus for shard in documents)
-    current = {
-        corpus: _current_documents(project, corpus, documents) for corpus in corpora_with_documents
-    }
+    current: dict[str, list[DocumentInShard]] = {}
+    for corpus in dict.fromkeys(shard.corpus for shard in documents):
+        current[corpus] = _current_documents(project, corpus, documents)
     _check_in_raw_folder(project, current)
     return PurgePlan(
         ids=tuple(ids),
@@ -115,15 +126,22 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
 
 def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
-    """Return the corpora to search, sorted, after checking that each has shards."""
+    """Return the corpora to search, sorted.
+
+    Args:
+        project: The project.
+        corpora: The corpora that the user named; empty for all that have shards.
+
+    Raises:
+        ConfigError: One of them has no shards.
+    """
     outputs = project.outputs
-    with_shards = sorted(
-        name for name in outputs.access.names(outputs.folder / SHARDS) if not name.startswith(".")
-    )
+    names = outputs.access.names(outputs.folder / SHARDS)
+    with_shards = sorted(name for name in names if not name.startswith("."))
     unknown = sorted(set(corpora) - set(with_shards))
     if unknown:
         raise ConfigError(
-            "no shards of such a corpus are below the root",
+            "there are no shards of such a corpus below the root",
             found=", ".join(unknown),
             expected=", ".join(with_shards),
             remedy=remedy_for_name(unknown[0], with_shards, "correct --corpus"),
@@ -134,13 +152,18 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
 def _find_documents(
     project: Project, ids: Sequence[str], corpora: Sequence[str]
 ) -> dict[ShardKey, Sequence[DocumentInShard]]:
-    """Return every shard of some corpora that holds documents with these ids, with those documents."""
+    """Search all shards of some corpora for documents with some ids.
+
+    Returns:
+        Shard → its documents with these ids; shards without any are left out.
+    """
     import pyarrow as pa
 
     outputs = project.outputs
     id_set = Ids(pa.array(ids, pa.large_string()))
 
     def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
+        """Return the documents with these ids in the shard that a folder contains."""
         return _documents_with_ids(outputs.manifest_at(folder), id_set)
 
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
@@ -154,14 +177,21 @@ def _find_documents(
 
 
 def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInShard]:
-    """Return the documents of a shard with some ids; none if the shard is no output."""
+    """Return the documents of a shard that have one of some ids.
+
+    Args:
+        shard: Its manifest; None if it is unfinished, so that it has no documents yet.
+        id_set: The ids.
+    """
     if shard is None:
         return []
     documents = []
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     for group, (first_row, _) in enumerate(table.groups):
+        # Read the ids alone, and all columns of the rows that match.
         column = table.columns(group, ["id"]).column("id").combine_chunks()
-        rows = (first_row + np.flatnonzero(id_set.mask(column, hash_texts(column)))).tolist()
+        has_id = id_set.mask(column, hash_texts(column))  # (n_rows,) of the row group
+        rows = (first_row + np.flatnonzero(has_id)).tolist()
         for row, values in zip(rows, table.read(rows), strict=True):
             document = DocumentInShard(
                 row=row,
@@ -178,7 +208,16 @@ def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInS
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return the documents of a corpus's current shards, with their line in their file."""
+    """Return those of the documents that are in a corpus's current shards.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        documents: Shard → its documents; lines are counted within pieces of files.
+
+    Returns:
+        The documents, with lines counted within files.
+    """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return []
@@ -194,10 +233,16 @@ def _current_documents(
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that the raw folder has every corpus that keeps documents: a build rereads it.
+    """Check that the raw folder has every corpus of which documents remain.
+
+    The build would drop a corpus that it does not have, and with it the remaining documents.
+
+    Args:
+        project: The project.
+        current: Corpus → the documents in its current shards that are erased.
 
     Raises:
-        ConfigError: It has not.
+        ConfigError: A corpus is not in the raw folder.
     """
     outputs = project.outputs
     in_raw_folder = corpus_names(project)
@@ -212,22 +257,26 @@ def _check_in_raw_folder(
             "a corpus with such documents, and others, is not in the raw folder any more",
             where=outputs.folder,
             found=", ".join(missing),
-            remedy="restore it, or name all of its documents; then run it again",
+            remedy="restore it, or name all of its documents; then run the purge again",
         )
 
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
-    """Yield all versions that were made of shards, directly or not, and these shards.
+    """Yield all versions that were made from shards, directly or not, and the shards themselves.
 
-    Versions come before what they were made of: a purge that is cut short finds the others by the
-    shards that remain.
+    Versions are yielded before those that they were made from. If a purge is interrupted, the next
+    one finds the remaining versions by the shards, which are erased last.
+
+    Args:
+        project: The project.
+        shards: The shards that contain documents to be erased.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
     corpora = {shard.corpus for shard in shards}
     tainted = {shard.digest for shard in shards}
 
-    # What each version was made of. Of shards, only the tainted ones are looked at: there are many.
+    # Read what each version was made from. There are many shards: skip those that are not tainted.
     folder_by_digest: dict[str, Path] = {}
     needs_by_digest: dict[str, set[str]] = {}
     stored_shards: list[str] = []
@@ -244,7 +293,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             elif _is_orphan(root, output, digest, needs, corpora):
                 orphans.append(digest)
 
-    # Add what was made of these, and what was made of that, until nothing is added.
+    # Add what was made from these, and what was made from that, until nothing is added.
     order = [*reversed(stored_shards), *orphans]
     tainted.update(order)
     while True:
@@ -263,16 +312,28 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is not None:
             yield TaintedVersion(
-                version_path(manifest), digest, digest in current, own_files(manifest)
+                path=version_path(manifest),
+                digest=digest,
+                is_current=digest in current,
+                files=own_files(manifest),
             )
 
 
 def _is_orphan(
     root: OutputRoot, output: StoredOutput, digest: str, needs: set[str], corpora: Collection[str]
 ) -> bool:
-    """Return whether a version is a dataset of these corpora whose shards were deleted.
+    """Return whether a version is a dataset of some corpora whose list of shards was deleted.
 
-    It may hold the documents, too: nothing tells which shards it was made of.
+    Such a dataset counts as tainted: it may contain the documents, and it cannot be found out which
+    shards it was made from.
+
+    Args:
+        root: The root.
+        output: The output.
+        digest: Digest of the version.
+        needs: The digests of what it was made from or refers to. For a dataset, they include its
+            shards, unless the list of them was deleted.
+        corpora: Names of the corpora.
     """
     if output.stage_folder != DATASET.layout.folder or output.name not in corpora:
         return False
@@ -282,7 +343,7 @@ def _is_orphan(
 
 
 def _needs(root: OutputRoot, folder: Path) -> set[str]:
-    """Return the digests of what a version was made from and points at; none for a shard."""
+    """Return the digests of what a version was made from or refers to; nothing for a shard."""
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
         return set()
@@ -299,7 +360,10 @@ def version_path(manifest: Manifest) -> str:
 
 
 def own_files(manifest: Manifest) -> dict[str, Any]:
-    """Return name → bytes and sha256 of a version's files, without ranges of other versions' files."""
+    """Return name → bytes and sha256 of a version's own files.
+
+    Files that are ranges of other versions' files are left out.
+    """
     files: dict[str, Any] = {}
     for name, fact in manifest.files.items():
         if fact.within is None:

@@ -1,7 +1,8 @@
-"""The receipt of a purge: a JSON file that lists what was erased, and what replaced it.
+"""Write the receipt of a purge: a JSON file that lists what was erased, and what replaced it.
 
-Until everything that it names is erased, it has a name that begins with a dot. A purge that was cut
-short reads it when it is run again.
+The receipt is written before anything is erased, under a name that begins with a dot, and gets its
+final name once everything is erased. A purge that is run again after an interruption finds in it
+what the earlier one erased.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class PurgeReceipt:
 
         Args:
             outputs: The root.
-            ids: Ids of the documents.
-            corpora: Corpora that are searched; empty for all.
+            ids: Ids of the documents. The receipt contains only their digests.
+            corpora: The corpora that are searched; empty for all.
         """
         self._outputs = outputs
         self._ids = sorted(purged.id_digest(identity) for identity in ids)
@@ -40,17 +41,17 @@ class PurgeReceipt:
         self.path: Path = (
             outputs.folder / RECEIPTS / f"{digest_of([self._ids, self._corpora])}.json"
         )
-        """Where it is once the purge is complete."""
+        """Path of the receipt once the purge is complete."""
         self._unfinished_path = self.path.with_name(f".{self.path.name}")
 
     def is_unfinished(self) -> bool:
-        """Return whether such a purge was begun, and cut short."""
+        """Return whether an earlier purge of the same ids was interrupted."""
         return self._read(self._unfinished_path) is not None
 
     def begin(self, plan: PurgePlan, day: str) -> dict[str, Any]:
-        """Write what is about to be erased, and return it.
+        """Write the unfinished receipt, which lists what is about to be erased, and return it.
 
-        It includes what an earlier purge of the same ids recorded.
+        It includes what earlier purges of the same ids recorded.
 
         Args:
             plan: What is about to be erased.
@@ -63,6 +64,7 @@ class PurgeReceipt:
             "ids": self._ids,
             "corpora": self._corpora,
         }
+        # Continue the receipt of an earlier purge, or that of an interrupted one.
         receipt |= self._read(self.path) or {"documents": [], "erased": {}}
         existing: list[str] = []
         for output in all_outputs(outputs.access.listing()):
@@ -70,6 +72,7 @@ class PurgeReceipt:
         receipt[_EXISTING] = sorted(existing)
         receipt |= self._read(self._unfinished_path) or {}
 
+        # List each document once, by corpus, file and line.
         documents: dict[tuple[str, str, int], dict[str, Any]] = {}
         for recorded in receipt["documents"]:
             documents[recorded["corpus"], recorded["file"], recorded["line"]] = recorded
@@ -87,12 +90,13 @@ class PurgeReceipt:
         return receipt
 
     def complete(self, receipt: Mapping[str, Any], plan: PurgePlan) -> None:
-        """Write the receipt after everything was erased.
+        """Write the final receipt, after everything was erased.
 
         Args:
             receipt: As `begin` returned it.
             plan: What was erased.
         """
+        # Versions that did not exist before replace those that were erased.
         outputs = self._outputs
         existing_before = set(receipt[_EXISTING])
         made: dict[str, Any] = {}
@@ -119,9 +123,10 @@ class PurgeReceipt:
 
 
 def _to_bytes(receipt: Mapping[str, Any]) -> bytes:
+    """Return the JSON of a receipt."""
     return json.dumps(receipt, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
-    """Return whether a purge of these ids was begun, and cut short."""
+    """Return whether an earlier purge of these ids was interrupted."""
     return PurgeReceipt(project.outputs, ids, corpora).is_unfinished()

@@ -238,7 +238,7 @@ def test_lost_and_broken_tables_are_named(changed):
     with pytest.raises(MissingError, match="table of documents is missing"):
         diff_datasets(project, "web")
     shutil.rmtree(folder / "data/inventory/web")
-    with pytest.raises(MissingError, match="inventory of this version is gone"):
+    with pytest.raises(MissingError, match="inventory of this version was deleted"):
         diff_datasets(project, "web")
 
 
