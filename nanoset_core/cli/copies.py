@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
 
 MAX_SHOWN = 50
-"""Copies that are listed."""
+"""Largest number of copies that are listed."""
 
 
 def print_copies(

@@ -82,6 +82,7 @@ class _Commands(click.Group):
 
 
 def _command_modules() -> set[str]:
+    """Return the names of the modules in `nanoset_core.cli.commands`."""
     return {module.name for module in pkgutil.iter_modules(commands.__path__)}
 
 
@@ -132,7 +133,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     """Run the command; print an error if it fails, and return the exit code."""
     try:
         code = _run(arguments)
-        if received_signal() is not None:  # some library may have caught it, and ended normally
+        # A library may have caught the signal, so that the command ended as if there was none.
+        if received_signal() is not None:
             return _report_interruption()
         return code
     except click.ClickException as error:
@@ -165,7 +167,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
             return 1
-        error.filename = "standard output"
+        error.filename = "standard output"  # so that the message says what could not be written
         raise
     return code if isinstance(code, int) else 0
 
@@ -179,9 +181,10 @@ def message(error: BaseException) -> Multiline:
     if known is not None:
         return Multiline(known)
 
+    # If the traceback cannot be written to a file, the message contains it.
     trace = without_secrets("".join(traceback.format_exception(error)))
     report = Multiline(f"this:\n{trace}")
-    with suppress(OSError):  # without room for a file, the message contains the traceback
+    with suppress(OSError):
         with tempfile.NamedTemporaryFile(
             "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
@@ -202,9 +205,9 @@ def _known_error(error: BaseException) -> BaseException | None:
     """Return an error that explains itself to users, or None if this one is unexpected."""
     if isinstance(error, NanosetError):
         return error
-    refused = refusal(error, "what was being read or written")
-    if refused is not None:
-        return refused
+    storage_error = refusal(error, "what was being read or written")
+    if storage_error is not None:
+        return storage_error
     if isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
         return ConfigError(
             "a text that was given is not UTF-8",

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
 
 FOLDER = "known_warnings"
-"""Below the root."""
+"""Folder of the records, below the root."""
 SHOW = "nanoset status --warnings"
 """The command that prints all warnings in full."""
 MAX_KNOWN = 10_000
-"""Hashes in a record; the oldest ones are dropped first."""
+"""Largest number of hashes in a record; the oldest ones are dropped first."""
 
 
 def print_warnings(
@@ -80,7 +80,7 @@ def print_warnings(
     if not show_known and n_known:
         echo(f"{format_count(n_known, 'known warning')}: `{SHOW}` prints them in full", err=err)
 
-    # Remember what a person has seen. Who reads a log is told how to make warnings known.
+    # Remember what a person has seen. In a log, print how to make warnings known instead.
     is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
     if is_seen:
         _remember(project.outputs, known_hashes, printed)
@@ -104,7 +104,7 @@ def read_known(outputs: OutputRoot) -> list[str]:
 
 
 def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
-    """Add warnings to this user's record. A root that cannot be written to is left as it is."""
+    """Add warnings to this user's record; do nothing if the root cannot be written to."""
     hashes = dict.fromkeys(known_hashes)
     hashes.update(dict.fromkeys(map(_hash, printed)))
     if len(hashes) == len(known_hashes):
@@ -120,7 +120,7 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
 
 
 def _record_path(outputs: OutputRoot) -> Path:
-    """Return the path of this user's record: what one person has seen, another one has not."""
+    """Return the path of this user's record; every user has one, since each has to see warnings."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in some containers
@@ -130,4 +130,5 @@ def _record_path(outputs: OutputRoot) -> Path:
 
 
 def _hash(line: str) -> str:
+    """Return the hash by which a warning is recorded."""
     return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:32]

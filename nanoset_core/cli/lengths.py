@@ -72,5 +72,6 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
 
 
 def _chunks(lengths: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield consecutive parts of the lengths that fit into memory."""
     for start in range(0, len(lengths), _CHUNK_LENGTHS):
         yield lengths[start : start + _CHUNK_LENGTHS]

@@ -72,7 +72,7 @@ def _explain_short_split(config: NanosetConfig) -> None:
 
 
 def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, float]:
-    """Return how often each dataset may be read; empty without a limit."""
+    """Return how often each dataset may be read, by prefix; empty without a limit."""
     if max_epochs is None:
         return {}
     limits: dict[str, float] = {}

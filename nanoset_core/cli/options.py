@@ -71,8 +71,8 @@ def option(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Dec
     """Return an option of a command.
 
     Args:
-        names: Its flags, separated by spaces, and perhaps the name of its parameter.
-        help: What it means.
+        names: The flags, separated by spaces; perhaps with the name of the command's parameter.
+        help: What the option means, for --help.
         arguments: Further arguments of `click.option`.
     """
     return click.option(*names.split(), help=help, **arguments)
@@ -203,7 +203,7 @@ def option_for(
 
 
 def _parameter_type(hint: Any) -> Any:
-    """Return the type of click's that takes the values of a setting's type."""
+    """Return the click type that accepts the values of a setting with this type hint."""
     value_type = bare(hint)
     if get_origin(value_type) is Literal:
         return click.Choice(get_args(value_type))

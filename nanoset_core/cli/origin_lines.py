@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sample_lines(sample: SampleOrigin) -> Iterator[str]:
-    """Yield lines on a sample of a nanoset: where it is from, and each document in it."""
+    """Yield lines that describe a sample of a nanoset: its origin, and each document in it."""
     tokens = f"{sample.tokens:,} tokens"
     if sample.pad_tokens:
         tokens += f", {sample.pad_tokens:,} of padding"
@@ -31,7 +31,7 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
 
 
 def context_lines(context: ContextOrigin) -> Iterator[str]:
-    """Yield lines on a sample in a webdataset's tars: where it is from, and each document in it."""
+    """Yield lines that describe a sample of a webdataset: its origin, and each document in it."""
     tokens = f"{context.tokens:,} tokens"
     if context.bos_tokens:
         tokens += f", {context.bos_tokens:,} BOS"
@@ -99,7 +99,7 @@ def document_line(origin: DocumentOrigin) -> str:
 def places_lines(
     documents: Sequence[DocumentPlaces], split: str | None, show: int
 ) -> Iterator[str]:
-    """Yield lines on which samples hold each of some documents.
+    """Yield lines that list the samples of each document.
 
     Args:
         documents: The documents, with the samples that hold them.
@@ -150,7 +150,7 @@ def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
 
 
 def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str]:
-    """Yield lines on which training steps read each of some documents, at most `show` of each."""
+    """Yield lines that list the training steps which read each document, at most `show` of each."""
     for document in documents:
         yield document_line(document.origin)
         summary = f"{format_count(len(document.steps), 'time')} in a step of {document.handoff}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nanoset_core.sampling.epoch_limits import ExceededLimit
 
 MANY_EPOCHS = 8
-"""Reading a text more often than this gets a warning."""
+"""There is a warning if a text is read more often than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class ShownSplit:
     """Name of the nanoset; `data` without a project."""
     split: SplitName
     members: list[dict[str, Any]]
-    """What it takes of each dataset: `corpus`, and the JSON values of `MemberCoverage`."""
+    """What the split takes of each dataset: `corpus`, and the JSON values of `MemberCoverage`."""
     corpora: list[dict[str, Any]]
-    """What it reads of each corpus: the JSON values of `CorpusCoverage`."""
+    """What the split reads of each corpus: the JSON values of `CorpusCoverage`."""
     mixture: list[dict[str, Any]]
     """The fields of each `MixRow`; empty without a mixture."""
 
@@ -45,11 +45,11 @@ class ShownSplit:
 
     @property
     def samples(self) -> int:
-        """How many samples it has."""
+        """Number of samples that the split reads, of all datasets together."""
         return sum(member["samples_given"] for member in self.members)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the plan as plain values, with totals over all corpora."""
         values = {
             "nanoset": self.nanoset,
             "split": self.split,
@@ -137,4 +137,5 @@ def _warn_of_split(split: ShownSplit) -> None:
 
 
 def _sum(members: Iterable[Mapping[str, Any]], name: str) -> int:
+    """Return the sum of one value over all datasets of a split."""
     return sum(member[name] for member in members)

@@ -28,7 +28,7 @@ class UnfailingFile(FileIO):
 
 @contextmanager
 def stderr_duplicate() -> Iterator[TextIO]:
-    """Yield standard error on a file descriptor of its own.
+    """Yield standard error on a duplicate of its file descriptor.
 
     While Dagster executes a step, it redirects the file descriptors 1 and 2 to log files. A
     progress bar on descriptor 2 would be redirected as well; one on a duplicate that was made

@@ -41,7 +41,7 @@ def wide_console() -> Console:
     """Return a console for tables, as wide as the terminal, or FILE_COLUMNS wide without one."""
     from rich.console import Console
 
-    # Ids and file names that look like markup must be printed as they are.
+    # Ids and file names may look like markup of rich, but must be printed unchanged.
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, FILE_COLUMNS)
@@ -90,11 +90,12 @@ def print_rows(
 
 
 def _cells(row: Mapping[str, Any], headings: Iterable[str]) -> list[Text | str]:
+    """Return the cells of a row as they are printed; a missing cell is empty."""
     return [_cell(row.get(heading, "")) for heading in headings]
 
 
 def _cell(value: Any) -> Text | str:
-    """Return a value as it is printed: numbers with separators, text without control characters."""
+    """Return a value as text: numbers with separators, text without control characters."""
     from rich.text import Text
 
     if isinstance(value, StyledText):

@@ -45,12 +45,14 @@ _TOKENIZER_HELP = (
 def tokenizer_options(
     use: str = "", *, own_vocab_size: bool = False
 ) -> Callable[[Decorated], Decorated]:
-    """Return options that name a tokenizer; the command gets one parameter for all, `tokenizer`.
+    """Return options that name and describe a tokenizer.
+
+    The command gets their values as one parameter, `tokenizer`: None if no tokenizer is named.
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
-        own_vocab_size: Whether the command has an option --vocab-size of its own. Its value also
-            describes the tokenizer, if the tokenizer's file does not state the size.
+        own_vocab_size: Whether the command itself defines an option --vocab-size. The value of that
+            option also describes the tokenizer, if the tokenizer's file does not state the size.
     """
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
@@ -150,7 +152,11 @@ class _TokenizerFlags:
 
 
 def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerPath | None:
-    """Return the tokenizer that options name: its path, with settings only if some were given.
+    """Return the tokenizer that options name.
+
+    Returns:
+        Its path if no other option describes it; else a `TokenizerFile`, which is the path together
+        with the values of these options. None if no tokenizer is named.
 
     Raises:
         ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
@@ -201,7 +207,7 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
 
 
 def _local_copy(location: Location | None) -> Path | None:
-    """Return the path of a tokenizer's file or folder on this machine; copy it from a bucket."""
+    """Return a tokenizer's local path, after copying it if it is in a bucket."""
     from nanoset_core.tokenizers.files.source import tokenizer_here
 
     if location is None or isinstance(location, Path):
@@ -215,7 +221,7 @@ def _check_kind(
     """Check that a tokenizer's file is of a kind that an option allows.
 
     Raises:
-        ConfigError: It is of another kind.
+        ConfigError: The file is of another kind.
     """
     if kind in expected_kinds:
         return

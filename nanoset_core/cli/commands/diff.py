@@ -110,7 +110,7 @@ def _print_view_diff(diff: ViewDiff) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _VersionCounts:
-    """What the table of both versions shows of one of them."""
+    """The counts of one version, as the table that compares both versions shows them."""
 
     digest: str
     made_at: float
@@ -178,13 +178,14 @@ def _print_files(diff: DatasetDiff, show: int) -> None:
 
 
 def _largest_first(file: FileDiff) -> tuple[int, str]:
-    """Sort key: files with more tokens in either version come first, equal ones by path."""
+    """Return a sort key: by tokens in the larger of both versions, descending, then by path."""
     return -max(file.before.tokens, file.after.tokens), file.path
 
 
 def _file_row(
     path: str, change: StyledText | str, before: DocumentCounts, after: DocumentCounts
 ) -> Row:
+    """Return the row of a source file: its counts now, and how much they changed."""
     return {
         "file": path,
         "change": change,

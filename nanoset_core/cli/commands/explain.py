@@ -137,7 +137,9 @@ def command(
         raise click.UsageError(
             "give NAME or --run, not both: run.yaml names the handoffs, and so the nanosets"
         )
-    if (step is not None) == _names_document(document):
+    has_step = step is not None
+    has_document = _names_document(document)
+    if has_step == has_document:  # both, or neither
         ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
         raise click.UsageError(f"with --run give one of: {ways}")
     if step is not None:
@@ -149,7 +151,7 @@ def command(
 
 
 def _names_document(document: Mapping[str, Any]) -> bool:
-    """Return whether options name a document; --line and --corpus alone do not."""
+    """Return whether options name a document; --line and --corpus alone name none."""
     return any(document[option] is not None for option in ("identity", "file", "number"))
 
 
@@ -184,15 +186,18 @@ def _explain_dataset(
     from nanoset_core.sampling.splits import SPLITS
 
     project = Project.open(config)
-
-    # An output that nanoset.yaml no longer names is recognised by its split.
-    is_named = name in project.config.webdatasets or name in project.config.nanosets
-    is_webdataset = name in project.config.webdatasets or (not is_named and split not in SPLITS)
+    if name in project.config.webdatasets:
+        is_webdataset = True
+    elif name in project.config.nanosets:
+        is_webdataset = False
+    else:
+        # nanoset.yaml no longer has the name, but its outputs may exist. Only nanosets have splits.
+        is_webdataset = split not in SPLITS
     if split is None and not is_webdataset:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
 
     has_sample = sample is not None
-    if is_webdataset:
+    if is_webdataset:  # a sample can be given by its key alone, in place of the split
         has_sample = split is not None
     has_document_option = any(value is not None for value in document.values())
     if has_sample and has_document_option:
@@ -285,7 +290,7 @@ def _to_json(records: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _print(values: Any, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print plain values as JSON, or the lines that say the same to people."""
+    """Print plain values as JSON, or else the lines that describe them."""
     if as_json:
         print_json(values, ensure_ascii=False)
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
 
 _MAX_SHOWN = 50
-"""Outputs in the table."""
+"""Largest number of outputs in the table."""
 
 
 @click.command("gc", short_help="List, or remove, old versions that nothing needs.")
@@ -81,7 +81,7 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
 
 
 def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
-    """Print how much was removed, or would be; and in the second case, how to remove it."""
+    """Print how much was removed; or how much would be removed, and how to remove it."""
     if is_removed:
         echo(f"removed: {text}")
         return
@@ -91,7 +91,7 @@ def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
 
 
 def _to_json(collection: GarbageCollection) -> dict[str, Any]:
-    """Return what is removed, and what is not, as plain values."""
+    """Return what is removed, and what is left alone, as plain values."""
     garbage: list[dict[str, Any]] = []
     for item in collection.garbage:
         garbage.append(
@@ -132,6 +132,7 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
 
 
 def _size_of_folders(folders: Sequence[Path]) -> int:
+    """Return the size of all folders together, in bytes; other processes may delete some."""
     from nanoset_core.project.gc import folder_size
 
     return sum(folder_size(folder) for folder in folders if folder.exists())
@@ -160,4 +161,5 @@ def _print_outputs(collection: GarbageCollection) -> None:
 
 
 def _size(items: Sequence[Garbage]) -> int:
+    """Return the size of all items together, in bytes."""
     return sum(item.size for item in items)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.first_config import Start
 
 _MAX_SHOWN = 3
-"""Files outside of the raw folder that are named."""
+"""How many files outside of the raw folder are named."""
 
 
 @click.command("init", short_help="Write a nanoset.yaml to start from.")

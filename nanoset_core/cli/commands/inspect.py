@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SHOWN_TOKENS = 24
-"""Tokens that are shown of a sequence."""
+"""Largest number of tokens that are shown of a sequence."""
 SHOWN_CHARACTERS = 160
-"""Characters that are shown of their text."""
+"""Largest number of characters that are shown of the text of these tokens."""
 _DEFAULT_SPECIAL_TOKENS = (
     "the tokenizer is Megatron-LM's tiktoken JSON, read with the default of 1,000 ids for special "
     "tokens; if the tokens were made with another number, name it with "
@@ -102,7 +102,7 @@ def _has_default_special_tokens(file: TokenizerPath) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Decoder:
-    """Shows tokens as text."""
+    """Converts tokens to the text that is shown."""
 
     file: TokenizerPath
     tokenizer: Tokenizer

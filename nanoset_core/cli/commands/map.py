@@ -162,10 +162,10 @@ def _continued_run(
 
 
 def _check_no_data_options(options: dict[str, Any]) -> None:
-    """Check that no option was given that only has an effect without a project.
+    """Check that no option was given that has no effect in a project.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: Such an option was given.
     """
     context = click.get_current_context()
     unused: list[str] = []

@@ -327,7 +327,7 @@ def _fault(index: IndexFacts) -> str:
 def _check_names(files: Sequence[Location]) -> None:
     """Check that no file is given under two different names.
 
-    A file that is given twice under the same name is read twice, and a notice says so.
+    A file that is given twice under the same name is read twice, and a notice is printed.
 
     Raises:
         InputError: Two names lead to the same file.
@@ -348,7 +348,7 @@ def _make_pbin(
     work: Work,
     overwrite: bool,
 ) -> None:
-    """Make a .pbin unless it exists, and print what it contains."""
+    """Make a .pbin unless it exists already, and print its counts; arguments as `_make_once`."""
     counts, is_new = _make_once(operation, output, files, settings, work, overwrite)
     _print_counts(output, counts, is_new=is_new)
 
@@ -363,8 +363,16 @@ def _make_once(
 ) -> tuple[Facts, bool]:
     """Make an output unless it exists already.
 
+    Args:
+        operation: Name of the command, for the record next to the output.
+        output: The file to write.
+        files: The sources, which are downloaded if they are in a bucket.
+        settings: Everything else that decides the content of the output.
+        work: Writes the file.
+        overwrite: Whether to replace an output that was made from other sources or settings.
+
     Returns:
-        Facts about the output, and whether it was made now.
+        (facts about the output, whether it was made now).
     """
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.storage.working_copies import downloaded

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.purge_plan import PurgePlan
 
 _MAX_SHOWN = 50
-"""Documents, versions and ids that are listed."""
+"""Largest number of documents, of versions and of ids that are listed."""
 
 
 @click.command("purge", short_help="Erase documents from all outputs.")
@@ -115,7 +115,7 @@ def _print_versions(plan: PurgePlan) -> None:
 
 
 def _print_unknown_ids(plan: PurgePlan) -> None:
-    """Print how many ids no document has, with the first of them."""
+    """Print how many of the ids match no document, with the first of them as an example."""
     known_ids: set[str | None] = set()
     for documents in plan.documents.values():
         known_ids.update(document.id for document in documents)
@@ -135,4 +135,5 @@ def _print_totals(plan: PurgePlan) -> None:
 
 
 def _document_count(plan: PurgePlan) -> int:
+    """Return how many documents of current outputs would be erased."""
     return sum(len(documents) for documents in plan.current.values())

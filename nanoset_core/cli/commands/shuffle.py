@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nanoset_core.tokenizers.files import TokenizerPath
 
 _MAX_SOURCES = 50
-"""Sources that are listed."""
+"""Largest number of sources that are listed."""
 
 
 @click.command(

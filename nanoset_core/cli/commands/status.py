@@ -56,8 +56,8 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 _MAX_REJECT_FILES = 3
 """Files of rejected lines that are named for each corpus."""
 _MAX_UNBUILT = 50
-"""Outputs that are not built yet in one table. If there are more, they are left out of the table,
-where they would be rows of dashes; the reasons below it name them.
+"""Largest number of outputs in a table that are not built yet. If there are more, all of them are
+left out of the table, since their rows would be dashes; the reasons below the table name them.
 """
 Seconds = Mapping[tuple[str, str, str | None], float]
 """(kind, name, part) of an output → how long a build worked on it."""
@@ -188,7 +188,7 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
     for row in rows:
         figures.update(dict.fromkeys(row.figures))
         details.update(dict.fromkeys(row.details))
-    figures.pop("bytes", None)  # every table has the size in a column of its own
+    figures.pop("bytes", None)  # every table has a column for the size anyway
     return [*_COLUMNS.get(kind, figures), *details]
 
 

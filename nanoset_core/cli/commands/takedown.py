@@ -104,7 +104,7 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
 
 
 def _range_text(numbers: tuple[int, int] | None) -> str:
-    """Return the first and last of some numbers as text; nothing for None."""
+    """Return the first and the last of some numbers as text, or an empty text for None."""
     if numbers is None:
         return ""
     first, last = numbers
@@ -112,14 +112,15 @@ def _range_text(numbers: tuple[int, int] | None) -> str:
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the one file on this machine that views exclude by its name.
+    """Return the list that views exclude, if it is the only one.
 
     Raises:
-        ConfigError: Views exclude no file by name, or several, or a file in a bucket.
+        ConfigError: Views exclude no file by its name, or several files, or one in a bucket.
     """
     excluded: set[str] = set()
     for view in config.views.values():
         excluded.update(view.files("exclude") or ())
+    # Patterns may name several files, so that it would not be clear which one to add to.
     files = sorted(name for name in excluded if not any(sign in name for sign in "*?["))
     if len(files) != 1 or "://" in files[0]:
         raise ConfigError(

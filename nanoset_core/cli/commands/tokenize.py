@@ -102,7 +102,7 @@ def command(
     options["eod"] = None if end is None else end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
 
-    # An earlier call may have written lists of rejected lines into a folder of the input.
+    # Leave out lists of rejected lines that an earlier call wrote into a folder of the input.
     input_files = resolve_inputs(
         inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix)
     )
@@ -113,7 +113,7 @@ def command(
     if end is not None:
         echo(f"documents end with {end}", err=True)
 
-    # No more workers than there are ranges to tokenize.
+    # Start no more workers than there are ranges to tokenize.
     input_bytes = sum(file.size for file in input_files.files)
     workers = min(settings.workers or available_processors(), 1 + input_bytes // MIN_RANGE_BYTES)
     results: list[Preprocessed] = []
@@ -134,15 +134,15 @@ def command(
 
 
 def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
-    """Return whether to add special tokens, by the two options that say so.
+    """Return the value of --special-tokens, or what Megatron-LM's flag says in its place.
 
     Args:
-        chosen: The value of --special-tokens.
-        hf_special: Whether --tokenizer-hf-include-special-tokens was given, or the option that
-            denies it; None for neither.
+        chosen: The value of --special-tokens; None if it was not given.
+        hf_special: True for --tokenizer-hf-include-special-tokens, False for
+            --tokenizer-hf-no-include-special-tokens, None if neither was given.
 
     Raises:
-        ConfigError: They contradict each other.
+        ConfigError: The options contradict each other.
     """
     if hf_special is None:
         return chosen

@@ -103,7 +103,7 @@ def command(
 
 
 def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
-    """Return the reports on a project's outputs, each made when it is asked for."""
+    """Return the reports on a project's outputs; each one is made as the result is iterated."""
     from nanoset_core.project.project import Project
     from nanoset_core.project.verify import verify_project
     from nanoset_core.stages.shards.options import check_tokenizer
@@ -132,7 +132,8 @@ def _with_status(reports: Iterable[Report]) -> list[Report]:
     with wide_console().status("verifying") as status:
         for report in reports:
             finished.append(report)
-            status.update(Text(visible(f"verified {report.output}")))  # a name is not markup
+            # As a Text, so that a name which looks like markup of rich is printed unchanged.
+            status.update(Text(visible(f"verified {report.output}")))
     return finished
 
 
@@ -160,7 +161,7 @@ def _print_finding(finding: Finding) -> None:
     else:
         echo(headline, fg="yellow", bold=False)
     if details:
-        # Safe to print as several lines: every part of a finding was made visible by itself.
+        # Several lines are safe here: control characters in the parts of a finding are escaped.
         echo(Multiline(details))
 
 
