@@ -85,51 +85,72 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     from zstandard import ZstdError
 
     decoder_errors: Any = (isal_zlib.error, ZstdError)
-    decoder: Any = None  # of the current member, or None between members
-    is_first_member = True
+    decoder = _MembersDecoder(stored, codec)
     n_yielded = 0  # bytes of text
     feed_stop = stored.piece.begin  # offset in the stored file after the bytes that were read
-
     for feed in _feeds(stored, codec.feed_bytes):
         feed_start = feed_stop
         feed_stop += len(feed)
-        remaining = feed
-        while remaining:
-            if decoder is None:
-                # Skip the padding after a member; before the first member there is none.
-                member = remaining if is_first_member else remaining.lstrip(codec.padding)
-                stored.padding += len(remaining) - len(member)
-                remaining = member
-                if not remaining:
-                    break
-                decoder = codec.new_decoder()
-                is_first_member = False
-
-            try:
-                chunk = decoder.decompress(remaining)
-            except decoder_errors as error:
-                if "not enough memory" in str(error):
-                    raise MemoryError(str(error)) from error
-                raise FaultError(
-                    f"corrupt_{codec.name}",
-                    f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file",
-                    offset=n_yielded,
-                ) from error
-            if chunk:
+        try:
+            for chunk in decoder.decode(feed):
                 n_yielded += len(chunk)
                 yield chunk
-            if decoder.eof:
-                remaining = decoder.unused_data
-                decoder = None
-            else:
-                remaining = b""
+        except decoder_errors as error:
+            if "not enough memory" in str(error):
+                raise MemoryError(str(error)) from error
+            raise FaultError(
+                f"corrupt_{codec.name}",
+                f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file",
+                offset=n_yielded,
+            ) from error
 
-    if decoder is not None:
+    if decoder.is_within_member:
         raise FaultError(
             f"truncated_{codec.name}",
             f"the file ends, at byte {feed_stop:,}, in the middle of a compressed member",
             offset=n_yielded,
         )
+
+
+class _MembersDecoder:
+    """Decompresses concatenated members, and skips the padding that may follow each of them."""
+
+    def __init__(self, stored: StoredPiece, codec: Codec) -> None:
+        self._stored = stored
+        self._codec = codec
+        self._decoder: Any = None  # of the current member, or None between members
+        self._is_first_member = True
+
+    @property
+    def is_within_member(self) -> bool:
+        """Whether the bytes that were decoded so far end within a member."""
+        return self._decoder is not None
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """Yield the text of the next bytes of the file, in chunks that are not empty."""
+        while data:
+            if self._decoder is None:
+                data = self._without_padding(data)
+                if not data:
+                    return
+                self._decoder = self._codec.new_decoder()
+
+            chunk = self._decoder.decompress(data)
+            if chunk:
+                yield chunk
+            if not self._decoder.eof:
+                return
+            data = self._decoder.unused_data
+            self._decoder = None
+
+    def _without_padding(self, data: bytes) -> bytes:
+        """Return bytes that follow a member without the padding at their beginning."""
+        if self._is_first_member:  # zeros before the first member are a fault, and no padding
+            self._is_first_member = False
+            return data
+        member = data.lstrip(self._codec.padding)
+        self._stored.padding += len(data) - len(member)
+        return member
 
 
 def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
