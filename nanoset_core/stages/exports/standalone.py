@@ -274,12 +274,14 @@ class _SampleWriter:
         return writes
 
     def _write(self, task: FileTask) -> Mapping[str, Any]:
+        """Write a file of samples, and return what the record says about it."""
         fact = self.samples.complete(task)
         self.written.append(fact)
         self.meter.advance(fact.size)
         return _noted(self.folder / self.samples.format.file(task.number))
 
     def _write_index(self) -> Mapping[str, Any]:
+        """Write index.json, and return what the record says about it."""
         self.samples.target.put(INDEX, self.samples.index(self.written))
         return _noted(self.folder / INDEX)
 

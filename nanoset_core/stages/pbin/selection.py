@@ -460,7 +460,7 @@ def _gathered(
 ) -> Iterator[NDArray[np.integer]]:
     """Yield the tokens of selected documents, in blocks of about `_BLOCK_TOKENS`.
 
-    A longer document is a block of its own.
+    A longer document is not divided.
     """
     stops = np.cumsum(selection.lengths)  # (n_documents,) tokens up to the end of each document
     n_documents = len(selection.lengths)

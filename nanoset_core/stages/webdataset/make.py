@@ -1,7 +1,7 @@
 """Make a webdataset: plan it, write its tars group by group, and then the lists that name them.
 
-The plan decides which context goes where. It is an output of its own, so that all groups of tars
-are written from one plan, by any number of processes.
+The plan decides which context goes where. It is a separate output, so that all groups of tars are
+written from one plan, by any number of processes.
 """
 
 from __future__ import annotations
@@ -161,9 +161,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
 
     # If the webdataset is complete and whole, there is nothing to write. If it is damaged, its tars
     # that are whole are kept.
-    complete: Manifest | None = None
-    with contextlib.suppress(FormatError):  # its manifest is damaged: all tars are written again
-        complete = outputs.manifest_at(folder)
+    complete = _complete_version(project, folder)
     recorded: list[TarFacts] = []
     if complete is not None:
         recorded = list(_recorded_facts(complete, shards).values())
@@ -199,6 +197,17 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         # that the markers are not needed.
         clear_markers(folder, outputs.access)
     return [facts[shard] for shard in shards]
+
+
+def _complete_version(project: Project, folder: Path) -> Manifest | None:
+    """Return the manifest of a complete webdataset in a folder, or None.
+
+    If the manifest is damaged, the webdataset does not count as complete, and all tars are written
+    again.
+    """
+    with contextlib.suppress(FormatError):
+        return project.outputs.manifest_at(folder)
+    return None
 
 
 def _opened_sources(project: Project, datasets: Mapping[str, Manifest]) -> list[TokenSource]:

@@ -62,8 +62,9 @@ BLOCK_ROWS = 64
 _CHUNK_ROWS = 1 << 14
 """Chosen rows looked up at once: each needs 64 keys, 8 MiB in all."""
 MAX_ROWS = 3_000_000_000
-"""A source of which only some rows are chosen may have this many, so that the product of two counts
-of rows fits into 63 bits.
+"""Greatest number of rows from which some can be chosen.
+
+It keeps the product of two counts of rows below 2**63.
 """
 
 
@@ -317,6 +318,7 @@ class Choice:
         return _in_chunks(self._rows_of, numbers)
 
     def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Look up a chunk of rows for `rows_of`."""
         # Find the block: (n,) the least `stop` with (stop * n_chosen + offset) // n_rows > number,
         # which is a division that rounds up.
         stop = -((self._offset - (numbers + 1) * self.n_rows) // self.n_chosen)
@@ -360,6 +362,7 @@ class Choice:
         return _in_chunks(self._numbers_of, rows)
 
     def _numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Look up a chunk of numbers for `numbers_of`."""
         block = rows // BLOCK_ROWS
         row_in_block = rows % BLOCK_ROWS
         # (n, 64): rows of the block that are chosen, up to and including each one
@@ -374,6 +377,7 @@ class Choice:
         return _in_chunks(self._is_chosen, rows)
 
     def _is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Look up a chunk of rows for `is_chosen`."""
         is_chosen = self._chosen_in_block(rows // BLOCK_ROWS)  # (n, 64)
         return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
 

@@ -76,6 +76,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
         contexts_of_shards.append(ranks(plan.table.contexts, plan.settings.seed, start, stop))
     sampled = sum(map(len, contexts_of_shards))
 
+    # Take the three kinds of measures.
     neighbours = _neighbours(plan, contexts_of_shards)
     n_pairs = max(neighbours.pairs, 1)
     deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])

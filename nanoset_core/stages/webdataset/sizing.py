@@ -98,21 +98,13 @@ def choose_engine(
             reason = f"{sizes} ({format_bytes(cache_bytes)} free)"
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
 
-    # Each worker must hold the rows of at least one shard.
-    least = least_bytes(plan)
-    if memory_bytes is None:
-        memory_bytes = max(min(_DEFAULT_MEMORY, available_memory // 2), workers * least)
-    worker_bytes = memory_bytes // workers
-    if worker_bytes < least:
-        raise ConfigError(
-            "the memory budget does not hold one shard",
-            where="memory",
-            found=f"{worker_bytes:,} bytes for each worker",
-            expected=f"{least:,} bytes or more",
-            remedy="give more memory, or use fewer workers or samples per shard",
-        )
     if engine == "auto":
         reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
+    if memory_bytes is None:
+        least = workers * least_bytes(plan)
+        memory_bytes = max(min(_DEFAULT_MEMORY, available_memory // 2), least)
+    worker_bytes = memory_bytes // workers
+    _check_budget(plan, worker_bytes)
 
     # If a worker cannot hold all shards at once, rows are sorted into files of as many as it can.
     n_shards = plan.shards if shards is None else shards
@@ -123,6 +115,23 @@ def choose_engine(
         rows = -(-plan.contexts * n_shards // plan.shards)
         scratch_bytes = rows * (plan.row_bytes + NUMBER_BYTES)
     return EngineChoice("buckets", scratch_bytes, memory_bytes, reason, shards_in_memory)
+
+
+def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:
+    """Check that a worker can hold the rows of at least one shard.
+
+    Raises:
+        ConfigError: Its memory budget is too small.
+    """
+    least = least_bytes(plan)
+    if worker_bytes < least:
+        raise ConfigError(
+            "the memory budget does not hold one shard",
+            where="memory",
+            found=f"{worker_bytes:,} bytes for each worker",
+            expected=f"{least:,} bytes or more",
+            remedy="give more memory, or use fewer workers or samples per shard",
+        )
 
 
 def _fixed_bytes(plan: ShufflePlan) -> int:

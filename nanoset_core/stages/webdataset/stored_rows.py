@@ -87,8 +87,8 @@ class StoredRows:
             if match is not None:
                 stored[int(match[1])].add(int(match[2]))
 
-        # Resume with the size of parts of which most contexts are stored. Missing parts must be
-        # gathered in memory, so that this size must not be too large.
+        # Parts of several sizes may be stored: resume with the size that covers most contexts.
+        # Missing parts must be gathered in memory, so their size must not be too large.
         size = max_contexts
         most_stored = 0
         for candidate, firsts in stored.items():

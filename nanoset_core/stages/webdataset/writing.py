@@ -175,12 +175,7 @@ def _write_missing(
     # Choose the supplier of the rows.
     supplier: RowSupplier
     if is_stored:
-        supplier = SweptRows(sources)
-        is_worth = is_worth_storing(plan, sources, max_shards, options.present_engine)
-        if target.access.has_copies and is_worth:
-            store = target.access.store.below(target.access.name(target.folder / ROWS))
-            stored = store_rows(plan, sources, store, worker_memory, options)
-            supplier = RowsFromStore(stored, sources)
+        supplier = _rows_of_stored_tokens(target, sources, max_shards, worker_memory, options)
     elif choice.engine == "mmap":
         supplier = MappedRows(sources)
     elif len(runs) == 1:  # memory holds all rows
@@ -188,6 +183,33 @@ def _write_missing(
     else:
         return _write_by_buckets(target, sources, runs, choice, scratch, options)
     return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
+
+
+def _rows_of_stored_tokens(
+    target: _Target,
+    sources: tuple[TokenSource, ...],
+    max_shards: int,
+    worker_memory: int,
+    options: WriteOptions,
+) -> RowSupplier:
+    """Return the supplier of the rows if the tokens are in a store.
+
+    If that is cheaper than a sweep for each run, all rows are stored in shuffled order first.
+
+    Args:
+        target: The plan, and where the tars go.
+        sources: The sources of the plan, in a store.
+        max_shards: Greatest number of shards in a run.
+        worker_memory: Memory of each worker, in bytes.
+        options: How the tars are written.
+    """
+    plan = target.plan
+    is_worth = is_worth_storing(plan, sources, max_shards, options.present_engine)
+    if not target.access.has_copies or not is_worth:
+        return SweptRows(sources)
+    store = target.access.store.below(target.access.name(target.folder / ROWS))
+    stored = store_rows(plan, sources, store, worker_memory, options)
+    return RowsFromStore(stored, sources)
 
 
 def _write_by_buckets(

@@ -252,7 +252,7 @@ def _files_at(
     names += contents.others
     names.sort(key=natural_key)
 
-    # A folder that has tars is an input of tars. If it also has text, it is unclear what is meant.
+    # A folder that has tars is an input of tars. It must not have text, which would be ignored.
     ending = extension
     if ending is None and (shuffle_only or any(name.endswith(TAR) for name in names)):
         ending = TAR

@@ -168,6 +168,7 @@ class TarsFolder:
         return self._publish_to_bucket(manifest)
 
     def _publish_to_bucket(self, manifest: Manifest) -> Manifest:
+        """Send the finished files to a bucket, and delete those of an earlier result."""
         store = self.place.store
         earlier: Manifest | None = None
         with contextlib.suppress(ValueError):
