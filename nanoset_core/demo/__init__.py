@@ -1,1 +1,1 @@
-"""A small project made of real text that every Python installation holds."""
+"""A small project made of text that every Python installation contains."""

@@ -1,5 +1,12 @@
-"""The demo project: corpora of real text of the running Python in three compressions, a tokenizer,
-nanoset.yaml.
+"""Write the project of `nanoset demo`: raw text, a tokenizer and nanoset.yaml.
+
+The text comes from the running Python, so that nothing has to be downloaded. There are four
+corpora, in the three compressions that the project supports:
+
+    stdlib          sources of the standard library         .jsonl.gz
+    libraries       sources of the installed packages       .jsonl, with one broken line
+    documentation   topics of the language reference        .jsonl.zst
+    descriptions    descriptions of installed packages      .jsonl
 """
 
 from __future__ import annotations
@@ -8,10 +15,11 @@ import email
 import gzip
 import importlib.metadata
 import json
+import math
 import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +31,29 @@ from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.text.listing import natural_key
 
 EOD = "<|endoftext|>"
+"""Text of the end-of-document token."""
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY = 16_384
+"""Tokens of the tokenizer."""
 TRAINING_BYTES = 6_000_000
+"""About how much text the tokenizer is trained on; more would only take longer."""
 MARKER = ".nanoset-demo"
+"""Empty file in the folder of raw text, which says that the demo may replace the folder."""
 BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
+"""A line that is not JSON, so that the demo shows what becomes of rejected lines."""
 
 Document = dict[str, str]
-_SMALLEST, _LARGEST = 200, 400_000
-"""Bytes of a source that is taken."""
-_FEWEST = 20
-"""So many documents leave one for each part of the split 90,5,5."""
-_ENOUGH_MEGABYTES = 12.0
-_FEW_DOCUMENTS = {"on_reject": "quarantine", "max_rejected_fraction": 0.5}
-"""Of a smaller demo, where the one broken line is more than a hundredth of its corpus."""
+"""A document with the keys `id` and `text`."""
+_MIN_DOCUMENT_BYTES = 200
+"""Shorter sources and descriptions are left out."""
+_MAX_DOCUMENT_BYTES = 400_000
+"""Longer sources are left out."""
+_MIN_DOCUMENTS = 20
+"""With fewer documents, a part of the split 90,5,5 could be empty."""
+_SMALL_DEMO_MEGABYTES = 12.0
+"""In a demo below this size, the broken line is more than a hundredth of its corpus."""
+_SMALL_DEMO_DOCUMENTS = {"on_reject": "quarantine", "max_rejected_fraction": 0.5}
+"""Settings of documents for a small demo, so that the broken line does not stop the build."""
 CONFIG: dict[str, Any] = {
     "raw": "raw",
     "root": "data",
@@ -70,24 +87,27 @@ CONFIG: dict[str, Any] = {
         }
     },
 }
+"""Content of nanoset.yaml."""
 
 
 def write_demo(
     folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None
 ) -> bool:
-    """Write the demo project; nanoset.yaml last, so that an interrupted attempt is repeated.
+    """Write the demo project, unless the folder contains a project already.
+
+    nanoset.yaml is written last, so that an interrupted attempt is repeated by the next call.
 
     Args:
-        folder: of the project; it may exist.
-        megabytes: about how much text to take, in 10**6 bytes; 2 is about the least.
-        say: called with a line on each step.
+        folder: Folder of the project, which may exist.
+        megabytes: About how much text to write, in 10**6 bytes; at least about 2.
+        say: Called with a line of text before each step.
 
     Returns:
-        False where the project is there already and was left alone.
+        Whether the project was written. False if there is a nanoset.yaml already.
 
     Raises:
-        ConfigError: the folder holds raw text, or a tokenizer, that is not the demo's.
-        StorageError: the folder cannot be written to, or is full.
+        ConfigError: The folder contains raw text, or a tokenizer, that is not the demo's.
+        StorageError: The folder cannot be written to, or is full.
     """
     if (folder / CONFIG_FILE).exists():
         return False
@@ -97,24 +117,40 @@ def write_demo(
 
 
 def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
+    """Write all files of the project; see `write_demo`."""
     raw = folder / "raw"
     _clear(raw, folder / TOKENIZER_FILE)
-    half = int(megabytes * 500_000)
+
+    # Sources of the standard library and of the packages are half of the text each. The other two
+    # corpora are small.
+    half_bytes = int(megabytes * 500_000)
     say("writing corpora from this Python's own text")
-    _write_corpus(raw / "stdlib", standard_library(half), 6, _gzip)
-    _write_corpus(raw / "libraries", libraries(half), 4, write_atomic, broken=BROKEN_LINE)
+    _write_corpus(raw / "stdlib", standard_library(half_bytes), 6, _gzip)
+    _write_corpus(raw / "libraries", libraries(half_bytes), 4, write_atomic, broken=BROKEN_LINE)
     _write_corpus(raw / "documentation", documentation(), 2, _zstd)
     _write_corpus(raw / "descriptions", descriptions(), 1, write_atomic)
+
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
-    _train_tokenizer(folder / TOKENIZER_FILE, half)
-    values = CONFIG if megabytes >= _ENOUGH_MEGABYTES else CONFIG | {"documents": _FEW_DOCUMENTS}
+    _train_tokenizer(folder / TOKENIZER_FILE, half_bytes)
+
+    config = CONFIG
+    if megabytes < _SMALL_DEMO_MEGABYTES:
+        config = CONFIG | {"documents": _SMALL_DEMO_DOCUMENTS}
     write_atomic(folder / SCHEMA_FILE, schema_text().encode())
     head = "# Written by `nanoset demo`; docs/configuration.md has every key.\n"
-    write_atomic(folder / CONFIG_FILE, (head + config_text(values)).encode())
+    write_atomic(folder / CONFIG_FILE, (head + config_text(config)).encode())
 
 
 def _clear(raw: Path, tokenizer: Path) -> None:
-    """Make `raw` a new folder that is marked as the demo's; nothing without that mark is removed."""
+    """Make an empty folder for the raw text, in place of that of an interrupted demo.
+
+    Args:
+        raw: The folder.
+        tokenizer: File of the tokenizer, which will be overwritten.
+
+    Raises:
+        ConfigError: The folder or the tokenizer exists, and the marker says nothing of a demo.
+    """
     if not (raw / MARKER).exists():
         for path in (raw, tokenizer):
             if path.is_file() or (path.is_dir() and any(path.iterdir())):
@@ -132,35 +168,57 @@ def _clear(raw: Path, tokenizer: Path) -> None:
 def _write_corpus(
     folder: Path,
     documents: Iterable[Document],
-    files: int,
+    n_files: int,
     write: Callable[[Path, bytes], None],
     *,
     broken: bytes = b"",
 ) -> None:
-    """Write documents into files, two to a folder; `broken` ends the first."""
-    rows = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
-    each = -(-len(rows) // files)
-    for number in range(files):
-        part = folder / f"part-{number // 2}" if files > 2 else folder
-        part.mkdir(parents=True, exist_ok=True)
-        data = b"".join(rows[number * each : (number + 1) * each])
-        write(part / f"{folder.name}-{number}.jsonl", data if number else data + broken)
+    """Write the JSON lines of a corpus.
+
+    Args:
+        folder: Folder of the corpus.
+        documents: Its documents, which are divided evenly among the files.
+        n_files: How many files to write. More than two are written in pairs to folders within
+            `folder`, which shows that corpora may be nested.
+        write: Writes the lines of a file, compressed or not, and appends the suffix of its
+            compression to the path.
+        broken: A line that is added to the first file.
+    """
+    lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
+    lines_per_file = math.ceil(len(lines) / n_files)
+    for number in range(n_files):
+        subfolder = folder / f"part-{number // 2}" if n_files > 2 else folder
+        subfolder.mkdir(parents=True, exist_ok=True)
+
+        start = number * lines_per_file
+        content = b"".join(lines[start : start + lines_per_file])
+        if number == 0:
+            content += broken
+        write(subfolder / f"{folder.name}-{number}.jsonl", content)
 
 
 def _gzip(path: Path, data: bytes) -> None:
-    # Two members in each file, as concatenated downloads have.
+    """Write a gzip file with two members, as files have that were concatenated after compression."""
     middle = data.find(b"\n", len(data) // 2) + 1
-    members = (gzip.compress(part, 6, mtime=0) for part in (data[:middle], data[middle:]))
-    write_atomic(path.with_suffix(".jsonl.gz"), b"".join(members))
+    first_member = gzip.compress(data[:middle], 6, mtime=0)
+    second_member = gzip.compress(data[middle:], 6, mtime=0)
+    write_atomic(path.with_suffix(".jsonl.gz"), first_member + second_member)
 
 
 def _zstd(path: Path, data: bytes) -> None:
+    """Write a zstd file."""
     import zstandard
 
     write_atomic(path.with_suffix(".jsonl.zst"), zstandard.compress(data))
 
 
 def _train_tokenizer(path: Path, limit_bytes: int) -> None:
+    """Train a byte-level BPE tokenizer on a sample of the corpora, and write it to a file.
+
+    Args:
+        path: The file.
+        limit_bytes: Size of each of the two large corpora.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -177,17 +235,23 @@ def _train_tokenizer(path: Path, limit_bytes: int) -> None:
 
 
 def _training_texts(limit_bytes: int) -> Iterator[str]:
-    """A sample of every corpus: each k-th source, and all of the small corpora."""
+    """Yield about `TRAINING_BYTES` of text: each k-th source, and all of the small corpora.
+
+    Args:
+        limit_bytes: Size of each of the two large corpora.
+    """
     step = max(1, 2 * limit_bytes // TRAINING_BYTES)
     for documents in (standard_library(limit_bytes), libraries(limit_bytes)):
-        yield from (document["text"] for document in islice(documents, 0, None, step))
-    yield from (document["text"] for document in documentation())
-    yield from (document["text"] for document in descriptions())
+        for document in islice(documents, 0, None, step):
+            yield document["text"]
+    for document in chain(documentation(), descriptions()):
+        yield document["text"]
 
 
 def standard_library(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be
-    split.
+    """Yield sources of the standard library, until they have `limit_bytes` of UTF-8.
+
+    There are at least `_MIN_DOCUMENTS`, so that they can be split.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     yield from _sources(
@@ -198,39 +262,47 @@ def standard_library(limit_bytes: int) -> Iterator[Document]:
 
 
 def libraries(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be
-    split.
+    """Yield sources of the installed packages, until they have `limit_bytes` of UTF-8.
+
+    There are at least `_MIN_DOCUMENTS`, so that they can be split.
     """
+    # Pure and compiled packages are in one folder in most installations, but not in all.
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
     for folder in sorted(folders):
         yield from _sources(folder, limit_bytes, skip=())
 
 
 def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
-    given = size = 0
-    paths = sorted(
-        folder.rglob("*.py"), key=lambda path: natural_key(path.relative_to(folder).as_posix())
-    )
-    for path in paths:
-        name = path.relative_to(folder).as_posix()
-        if (
-            name.startswith(skip)
-            or not path.is_file()
-            or not _SMALLEST <= path.stat().st_size <= _LARGEST
-        ):
+    """Yield Python sources below a folder in natural order, until they are enough.
+
+    Args:
+        folder: The folder.
+        limit_bytes: Bytes of UTF-8 that are enough.
+        skip: Paths below the folder that are left out, also as beginnings of longer ones.
+    """
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.py")]
+    n_documents = 0
+    n_bytes = 0
+    for name in sorted(names, key=natural_key):
+        path = folder / name
+        if name.startswith(skip) or not path.is_file():
+            continue
+        if not _MIN_DOCUMENT_BYTES <= path.stat().st_size <= _MAX_DOCUMENT_BYTES:
             continue
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            continue  # a source in another encoding is no text for this demo
+            continue  # The demo needs no sources in other encodings.
+
         yield {"id": name, "text": text}
-        given, size = given + 1, size + len(text.encode())
-        if given >= _FEWEST and size >= limit_bytes:
+        n_documents += 1
+        n_bytes += len(text.encode())
+        if n_documents >= _MIN_DOCUMENTS and n_bytes >= limit_bytes:
             return
 
 
 def documentation() -> Iterator[Document]:
-    """Yield topics of the language reference, as pydoc holds them."""
+    """Yield the topics of the language reference, which Python's `help()` shows."""
     from pydoc_data import topics
 
     for topic, text in sorted(topics.topics.items()):
@@ -238,16 +310,20 @@ def documentation() -> Iterator[Document]:
 
 
 def descriptions() -> Iterator[Document]:
-    """Yield the long descriptions of the installed distributions, one of each name."""
-    seen: dict[str, str] = {}
+    """Yield the long descriptions of the installed packages, ordered by name, each name once."""
+    text_by_name: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO")
         if metadata is None:
             continue
+        # The metadata has the format of an email: the description is its body or a header.
         message = email.message_from_string(metadata)
-        body = message.get_payload()
-        text = body if isinstance(body, str) and body.strip() else message.get("Description", "")
-        if len(text) >= _SMALLEST:
-            seen.setdefault(message.get("Name", ""), text)
-    for name, text in sorted(seen.items()):
+        text = message.get_payload()
+        if not isinstance(text, str) or not text.strip():
+            text = message.get("Description", "")
+        if len(text) >= _MIN_DOCUMENT_BYTES:
+            text_by_name.setdefault(message.get("Name", ""), text)
+
+    for name, text in sorted(text_by_name.items()):
+        # Bytes of the metadata that are not UTF-8 are replaced by "?".
         yield {"id": f"distribution/{name}", "text": text.encode("utf-8", "replace").decode()}
