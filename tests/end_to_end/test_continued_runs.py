@@ -87,7 +87,7 @@ def test_the_handoff_of_a_second_phase_says_that_it_continues(project):
     handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
 
     start = handoff.path("START.md").read_text()
-    assert "goes on where the phases before it stopped" in start
+    assert "continues where the previous phases stopped" in start
     assert "/cache/goes-on-" in handoff.path("arguments.txt").read_text()
 
 

@@ -1,5 +1,6 @@
-"""Read Megatron-LM's data arguments: the arguments of a run → the configuration whose index files
-it will look for.
+"""Convert the data arguments of a Megatron-LM run to the configuration of its index files.
+
+With this configuration, the index files can be built before the run starts.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from nanoset_core.storage.location import Location, location
 from nanoset_core.storage.regular_files import read_regular
 
 _SHARED_DATA = ("data_path", "data_args_path", "per_split_data_args_path")
-"""Arguments of which one names the data of all splits."""
+"""Arguments that name the data of all splits; a run has at most one of them."""
 _SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
-"""Arguments that name the data of one split."""
+"""Arguments that name the data of one split, in the order of the splits."""
 
 
 def config_from_arguments(
@@ -34,9 +35,9 @@ def config_from_arguments(
     """Return the configuration of a run with these arguments.
 
     Args:
-        options: Values by Megatron-LM's names with underscores; None, "" or () for what was not
-            given.
-        splits: Those that are configured; the others get no number of samples.
+        options: Megatron-LM's name of each option, with underscores → its value. Options that were
+            not given have the value None, "" or ().
+        splits: The splits that get a number of samples.
 
     Raises:
         ConfigError: Arguments are missing, or contradict each other.
@@ -44,12 +45,14 @@ def config_from_arguments(
     """
     if options["seq_length"] is None:
         raise ConfigError(
-            "the length of a sample is not given", where="--seq-length", remedy="give the run's"
+            "the length of a sample is not given",
+            where="--seq-length",
+            remedy="give the value that the run has",
         )
     preset = get_preset(options["preset"])
     data = _data(options)
-    # Even if each split has data of its own: a text that nobody reads is a mistake that should be
-    # known.
+    # Checked even if each split has its own data, so that `split` is not used: an invalid value is
+    # a mistake that the user should know of.
     parse_split(options["split"], exactly_three=preset.exactly_three_shares)
     cache_path = options["data_cache_path"]
     config = NanosetConfig(
@@ -71,14 +74,18 @@ def config_from_arguments(
 
 
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
-    """Return a prefix, a list of prefixes, or {prefix: weight} (Megatron-LM `get_blend_from_list`).
+    """Return the blend that the words of data arguments describe, as Megatron-LM reads them.
 
-    An even number of words is pairs of weight and prefix, unless no weight is a number: then all
-    are prefixes.
+    An even number of words is read as pairs of weight and prefix if at least one of the words in
+    place of a weight is a number. Otherwise all words are prefixes. See Megatron-LM's
+    `get_blend_from_list`.
 
     Args:
         words: The words of the data arguments.
-        where: Their origin, for messages.
+        where: Where the words come from, for messages.
+
+    Returns:
+        One prefix, a list of prefixes, or a mapping from prefix to weight.
 
     Raises:
         ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
@@ -97,7 +104,7 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
 
 
 def _dataset_location(prefix: str, where: object) -> Location:
-    """Return the location that a prefix names; an error says that the prefix comes from `where`."""
+    """Return the location of a prefix; errors name `where` as the origin of the prefix."""
     try:
         return location(prefix)
     except ConfigError as error:
@@ -107,13 +114,16 @@ def _dataset_location(prefix: str, where: object) -> Location:
 def _check_words(
     words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool
 ) -> None:
-    """Check that words can be a blend.
+    """Check that the words of data arguments describe a blend.
 
     Args:
         words: All words.
-        prefixes: Those that name datasets.
-        where: Their origin, for messages.
+        prefixes: The words that are prefixes of datasets.
+        where: Where the words come from, for messages.
         has_weights: Whether the other words are weights.
+
+    Raises:
+        ConfigError: The words do not describe a blend.
     """
     expected = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
     excerpt = f"{len(words):,} words: {' '.join(words[:6])}"
@@ -136,14 +146,14 @@ def _check_words(
                     remedy="put a number before each prefix, or before none",
                 )
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
-    # A number that is "named" twice is a weight: the words are no pairs.
+    # A number that occurs twice was meant as a weight, so one word of a pair is missing.
     if any(_number(prefix) is not None for prefix in repeated):
         raise ConfigError(
             "weights and prefixes do not come in pairs",
             where=where,
             found=excerpt,
             expected=expected,
-            remedy="name what is missing, or leave the last number out",
+            remedy="add the missing weight or prefix, or remove the last number",
         )
     if repeated:
         raise ConfigError(
@@ -166,11 +176,16 @@ def read_data_args(path: Path) -> Blend:
 
 
 def read_per_split(path: Path) -> list[Blend | None]:
-    """Read the blends of a --per-split-data-args-path file: JSON with a list, a text or null for
-    each split.
+    """Read the blends of a --per-split-data-args-path file.
+
+    The file is JSON with an entry for each split: a list of words, a text of words separated by
+    spaces, or null.
+
+    Returns:
+        The blend of each split in the order of `SPLITS`; None for a split without data.
 
     Raises:
-        MissingError, FormatError: The file cannot be read, or is none of this kind.
+        MissingError, FormatError: The file cannot be read, or has another structure.
         ConfigError: As for `blend_from_words`.
     """
     try:
@@ -178,11 +193,11 @@ def read_per_split(path: Path) -> list[Blend | None]:
         words_by_split = {split: _entry_words(value[split]) for split in SPLITS}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
-            "the file does not hold data arguments for each split",
+            "the file does not contain data arguments for each split",
             where=path,
             found=repr(error),
             expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
-            remedy="write one entry for each of them",
+            remedy="write one entry for each split",
         ) from error
     blends: list[Blend | None] = []
     for words in words_by_split.values():
@@ -191,8 +206,10 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _entry_words(entry: object) -> list[str] | None:
-    """Return the words of a split's entry, or None if the split has no data; raises TypeError for
-    anything else.
+    """Return the words of a split's entry, or None if the split has no data.
+
+    Raises:
+        TypeError: The entry is neither a list, nor a text, nor null.
     """
     if entry is None:
         return None
@@ -220,7 +237,7 @@ def _read(path: Path) -> str:
 
 
 def _number(word: str) -> float | None:
-    """Return a word as a number, or None if it is none."""
+    """Return a word as a number, or None if it is not a number."""
     try:
         return float(word)
     except ValueError:
@@ -231,7 +248,14 @@ def _number(word: str) -> float | None:
 
 
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `NanosetConfig` that names the data: data_path or blend_per_split."""
+    """Return the keyword argument of `NanosetConfig` that names the data of a run.
+
+    Returns:
+        `{"data_path": …}` if all splits share their data, otherwise `{"blend_per_split": …}`.
+
+    Raises:
+        ConfigError: The data is not given, or it is given in several ways.
+    """
     shared = [key for key in _SHARED_DATA if options[key]]
     per_split = [key for key in _SPLIT_DATA if options[key]]
     n_ways = len(shared) + bool(per_split)
@@ -239,7 +263,8 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(
             "the data must be given in one way",
             found=", ".join(_flag(key) for key in (*shared, *per_split)) or "none of them",
-            expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
+            expected="--data-path, --data-args-path, --per-split-data-args-path, or those of "
+            "the splits",
             remedy="leave all but one of them out" if n_ways else "give --data-path",
         )
     if per_split:
@@ -256,11 +281,12 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(key: str) -> str:
+    """Return an option as it is written on the command line."""
     return f"--{key.replace('_', '-')}"
 
 
 def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
-    """Return split → samples that the run asks for: as they are given, or by its schedule."""
+    """Return split → number of samples that the run requests, by its options or its schedule."""
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
     iterations = options["train_iters"]
     batch_size = options["global_batch_size"]
@@ -278,7 +304,7 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
         raise ConfigError(
             "the samples are given twice",
             where="--train-iters",
-            found=f"{', '.join(flags)} beside it",
+            found=f"{', '.join(flags)} and --train-iters",
             remedy="leave one of them out",
         )
     schedule = ScheduleSpec(iterations, batch_size, options["eval_interval"], options["eval_iters"])
@@ -286,8 +312,10 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identifiers of the run's tokenizer: of `--trainer`, of a file, or of a JSON
-    object.
+    """Return the identifiers of the run's tokenizer.
+
+    They follow from `--trainer`, or are given by `--tokenizer-identifiers` as the path of a file or
+    as a JSON object.
     """
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
@@ -303,7 +331,7 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
             where="--tokenizer-identifiers",
             found=error,
             expected='an object such as {"class": "…"}',
-            remedy="put it in single quotes for the shell, or name a file that holds it",
+            remedy="put it in single quotes for the shell, or name a file that contains it",
         ) from error
 
 
@@ -318,12 +346,18 @@ def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> di
 
 
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:
-    """Return prefix → the trainer's spelling of it.
+    """Return how the trainer spells the prefixes of datasets that it reaches by another path.
 
     Args:
-        data: data_path or blend_per_split.
-        spellings: Texts HERE=THERE: the start of a path on this machine, and what the trainer has
-            in its place.
+        data: The result of `_data`.
+        spellings: Texts HERE=THERE. Prefixes start with HERE on this machine, and with THERE where
+            the trainer runs.
+
+    Returns:
+        Prefix on this machine → prefix where the trainer runs.
+
+    Raises:
+        ConfigError: A text is not HERE=THERE.
     """
     replacements: list[tuple[str, str]] = []
     for spelling in spellings:
@@ -334,7 +368,7 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
                 where="--trainer-path",
                 found=repr(spelling),
                 expected="HERE=THERE",
-                remedy="put = between a path here and what the trainer has in its place",
+                remedy="write the start of a path here, =, and the start of that path there",
             )
         replacements.append((local_start, trainer_start))
 

@@ -1,4 +1,4 @@
-"""A built nanoset as its trainer sees it: everything that the files of a handoff are written from."""
+"""Describe a built nanoset as its trainer sees it: the content of the files of a handoff."""
 
 from __future__ import annotations
 
@@ -12,86 +12,89 @@ from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 
 
 class FilesAndNotes(NamedTuple):
-    """What is written for a trainer."""
+    """The files that are written for a trainer, and notes for its user."""
 
     texts: dict[str, str]
-    """File name → content."""
+    """Name of each file → content."""
     notes: list[str]
-    """What the user has to know: sentences."""
+    """What the user should know, in sentences."""
 
 
 class WeightedPath(NamedTuple):
-    """A dataset of a blend."""
+    """A dataset of a blend, with its weight."""
 
     weight: float | None
-    """None if the trainer is given no weights."""
+    """None if the trainer gets no weights."""
     path: str
-    """Its prefix as the trainer spells it."""
+    """Prefix of the dataset where the trainer runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """Counts that a trainer may be given, so that it need not read a dataset's .idx."""
+    """Counts of a dataset that spare a trainer from reading its .idx."""
 
     sequences: int
-    """Sequences in the .idx."""
+    """Number of sequences."""
     document_indices: int
-    """Length of its document_indices: documents + 1."""
+    """Length of the array `document_indices` in the .idx: number of documents + 1."""
     dtype: str
     """Name of the tokens' type, such as uint16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """A built nanoset as a trainer sees it; every path is spelled as the trainer will spell it."""
+    """A built nanoset as its trainer sees it; all paths are those where the trainer runs."""
 
     name: str
     """Name of the nanoset, or of one phase of it."""
     spec: NanosetSpec
     """Its settings in nanoset.yaml."""
     config: NanosetConfig
-    """The settings that it was built with, with the samples of every split that has data."""
+    """The settings that it was built with, and the number of samples of each split with data."""
     samples: Mapping[SplitName, int]
-    """Split → samples that were built; 0 if it has no data."""
+    """Split → number of samples that were built; 0 if it has no data."""
     folder: str
-    """Folder of the handoff's own files."""
+    """Folder of the files of the handoff."""
     cache: str
     """Folder of the index files."""
     datasets: Mapping[str, DatasetCounts]
-    """Prefix → counts."""
+    """Prefix of each dataset → counts."""
     vocab_size: int
-    """Tokens of the tokenizer, special ones included."""
+    """Number of tokens of the tokenizer, including special tokens."""
     tokenizer: tuple[str, ...] = ()
-    """Megatron-LM's arguments that name the tokenizer, a flag and its values each; empty if the
-    user names it.
+    """Megatron-LM's arguments that name the tokenizer, each a flag with its values.
+
+    Empty if the arguments do not follow from the settings: then the user gives them.
     """
     tokenizer_note: str | None = None
-    """Note on a tokenizer that Megatron-LM does not know."""
+    """A note on how Megatron-LM reads the tokenizer, if that needs explanation."""
     indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Description of each index that the trainer will look for → the other files of it; names below
-    `cache`.
+    """The index files that the trainer will look for, by their paths below `cache`.
+
+    Each entry maps the file with the description of an index to the other files of that index.
     """
     empty: Mapping[SplitName, str] = field(default_factory=dict)
-    """Split that has a share of the data and no sample → why."""
+    """Split that has no samples although it has a share of the data → the reason."""
     views: Sequence[str] = ()
-    """Names of the datasets that are views, of which the trainer reads the .idx."""
+    """Names of the datasets that are views."""
     warnings: Sequence[str] = ()
-    """Settings of nanoset.yaml that are allowed but rarely intended, in the words of `nanoset
-    status`.
-    """
+    """Settings that are allowed but rarely intended, in the words of `nanoset status`."""
     exports: Mapping[str, str] = field(default_factory=dict)
-    """Prefix → folder of the dataset's .ds file, for a trainer that reads those."""
+    """Prefix of a dataset → folder of the .ds file that its trainer reads instead."""
     tokenizer_name: str | None = None
-    """What the exports call the tokenizer."""
+    """Name of the tokenizer in the exports."""
 
     @property
     def section(self) -> str:
-        """Name of its section in nanoset.yaml, which describes all phases of a run."""
+        """Name of the section of nanoset.yaml that describes the nanoset.
+
+        The phases of a run are several nanosets, such as `pretrain-phase-2`, of one section.
+        """
         return self.name if self.spec.span is None else self.name.rpartition("-phase-")[0]
 
     @property
     def is_per_split(self) -> bool:
-        """Whether every split has data of its own."""
+        """Whether each split has its own blend."""
         return self.config.blend_per_split is not None
 
     def data(self, split: SplitName) -> list[WeightedPath]:
@@ -107,17 +110,17 @@ class Handoff:
 
     @property
     def evaluates(self) -> bool:
-        """Whether the trainer is given data of valid or test."""
+        """Whether the trainer gets data of valid or test."""
         shares = (1.0, 1.0, 1.0) if self.is_per_split else self.config.shares()
         share_by_split = dict(zip(SPLITS, shares, strict=True))
         return any(self.data(split) and share_by_split[split] > 0 for split in SPLITS[1:])
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """The run that the built training samples suffice for.
+        """The longest run for which there are enough training samples.
 
-        It is shorter than `schedule` if limits on epochs leave fewer samples. For a phase it is
-        always `schedule`, since the iterations of the other phases decide where this one begins.
+        It is shorter than `schedule` if limits on epochs leave too few samples. For a phase of a
+        run it is always `schedule`, since the positions of phases depend on all iterations.
         """
         schedule = self.spec.schedule
         built = self.config.train_split_samples
@@ -129,7 +132,7 @@ class Handoff:
 
     @property
     def sample_count_mismatch(self) -> dict[SplitName, int]:
-        """Split → samples that `run` asks for, if its index files are for another number."""
+        """Split → samples that `run` requests, for splits that were built with another number."""
         if self.run is None:
             return {}
         span = self.spec.span

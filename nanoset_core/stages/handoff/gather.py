@@ -1,4 +1,4 @@
-"""Gather what the files of a handoff are written from: a built nanoset as its trainer will see it."""
+"""Gather everything that the files of a handoff contain about a built nanoset."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from nanoset_core.tokenizers.files import define
 class BuiltSplit:
     """One split as it was built.
 
-    It is not planned again: an earlier version may have built other shares.
+    It is read from its output. Planning it again could give another result, since it may have been
+    built by an earlier version of this project.
     """
 
     manifest: Manifest
-    """Of its blend, or of its index mappings if it has none."""
+    """Manifest of its blend, or of its index mappings if it has no blend."""
     plan: SplitPlan | None
     """None if the split has no data."""
     config: NanosetConfig
@@ -49,21 +50,21 @@ def gather(
     exports: Mapping[str, Manifest],
     warnings: list[str],
 ) -> Handoff:
-    """Return a built nanoset as its trainer will see it.
+    """Return the description of a built nanoset as its trainer will see it.
 
     Args:
         nanoset: The nanoset.
-        digest: Digest of the handoff, which names its folder.
-        built: Split → its output.
-        exports: Corpus or view → the export of it that the trainer reads.
-        warnings: Settings that are allowed but rarely intended.
+        digest: Digest of the handoff, which is the name of its folder.
+        built: Split → manifest of its output.
+        exports: Name of a corpus or view → manifest of the export that the trainer reads instead.
+        warnings: Clauses about settings that are allowed but rarely intended.
     """
     config = nanoset.project.config
     root = nanoset.project.outputs.folder
     splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
 
-    # What the trainer may be told of each dataset.
+    # The counts of each dataset.
     counts_by_prefix: dict[str, DatasetCounts] = {}
     for split in SPLITS:
         for corpus in corpora_of(nanoset.spec.blend_of(split)):
@@ -71,7 +72,7 @@ def gather(
             if prefix not in counts_by_prefix:
                 counts_by_prefix[prefix] = _counts(nanoset.dataset(corpus))
 
-    # The exports that it reads in place of them.
+    # The exports that the trainer reads instead of datasets, if it does.
     export_folder_by_prefix: dict[str, str] = {}
     tokenizer_name: str | None = None
     for corpus, export in exports.items():
@@ -80,13 +81,15 @@ def gather(
         if tokenizer_name is None:
             tokenizer_name = export.recipe["options"]["tokenizer_name"]
 
+    samples: dict[SplitName, int] = {}
+    for split, built_split in splits.items():
+        samples[split] = 0 if built_split.plan is None else built_split.plan.samples
+
     return Handoff(
         name=nanoset.name,
         spec=nanoset.spec,
         config=_config_of_all(splits),
-        samples={
-            split: 0 if item.plan is None else item.plan.samples for split, item in splits.items()
-        },
+        samples=samples,
         empty=_reasons_without_samples(splits),
         folder=f"{folder}/{HANDOFF}/{digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
@@ -95,7 +98,7 @@ def gather(
         tokenizer=trainer_tokenizer(nanoset),
         tokenizer_note=tokenizer_note(define(config.tokenizer_file), config.tokenizer.eod),
         indexes=_indexes(splits, nanoset.index_folder),
-        # A trainer that reads exports reads no view's .idx.
+        # A trainer that reads exports does not read the .idx of a view.
         views=[] if exports else views_of(nanoset),
         warnings=warnings,
         exports=export_folder_by_prefix,
@@ -123,12 +126,15 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
-    """Return the trainer's description of each index → the other files of it; empty if it writes no
-    descriptions.
+    """Return the files of each index that the trainer will look for.
 
     Args:
         splits: The built splits.
-        folder: Folder of the index files below the cache, which the trainer is given as its cache.
+        folder: Folder of the index files below the cache. Names are relative to it.
+
+    Returns:
+        File with the description of each index → the other files of the index. Empty if the trainer
+        writes no descriptions.
     """
     parts: list[MemberPlan | BlendPlan] = []
     for split in splits.values():
@@ -156,8 +162,9 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 
 
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
-    """Merge the settings that the splits were built with, of which each has its own samples and
-    paths alone.
+    """Merge the settings that the splits were built with.
+
+    The settings of a split contain the number of samples and the paths of this split only.
     """
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}

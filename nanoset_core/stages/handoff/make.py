@@ -23,15 +23,16 @@ class TrainerStart:
     """How one trainer is started."""
 
     write: Callable[[Handoff], FilesAndNotes]
-    """Returns its files."""
+    """Returns the files that the trainer is started with."""
     command: str
-    """The command that START.md shows, with places for `arguments`, `tokenizer` and `length`."""
+    """The command in START.md, with placeholders for `arguments`, `tokenizer` and `length`."""
 
 
 _MEGATRON = TrainerStart(
     megatron_files,
     r"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {arguments}){tokenizer} \
-        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --max-position-embeddings {length} \
+        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 """
+    r"""--max-position-embeddings {length} \
         --micro-batch-size 4 --lr 3e-4 --bf16
 
 The options of the model and its training, from --num-layers on, are an example.""",
@@ -52,7 +53,7 @@ TRAINERS: Mapping[str, TrainerStart] = {
 }
 """Preset → how its trainer is started."""
 _SHELL_PATTERN = re.compile(r"[*?\[]")
-"""What a shell expands in the words that `$(cat …)` returns."""
+"""Characters by which a shell takes a word of `$(cat …)` for a pattern of file names."""
 
 
 def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
@@ -69,25 +70,31 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     texts, notes = trainer.write(handoff)
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # The files that every trainer gets: run.yaml, and START.md with the command.
+    # run.yaml, which every trainer gets.
     schedule = handoff.spec.schedule
     batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
 
+    # START.md with the command.
     command = trainer.command.format(
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
         tokenizer="" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}",
         length=handoff.config.sequence_length,
     )
     if _SHELL_PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
-        command = f"set -f  # or the shell takes words of {ARGUMENTS} for patterns of file names\n    {command}"
+        switch_off = f"set -f  # or the shell takes words of {ARGUMENTS} for patterns of file names"
+        command = f"{switch_off}\n    {command}"
     texts[START] = start_text(handoff, command, sorted(texts), notes)
     files = {name: text.encode() for name, text in texts.items()}
     return files, notes
 
 
 def _check_paths(handoff: Handoff) -> None:
-    """Check that every path survives the trainer's command line."""
+    """Check that the trainer's command line can contain every path.
+
+    Raises:
+        ConfigError: A path contains a space, or characters that cannot be seen.
+    """
     paths: list[str] = []
     for split in SPLITS:
         paths += [dataset.path for dataset in handoff.data(split)]

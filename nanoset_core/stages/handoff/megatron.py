@@ -1,5 +1,4 @@
-"""The files with which Megatron-LM is started: its arguments, the data that they name, and
-preflight.py.
+"""Write the files with which Megatron-LM is started: arguments, data files and preflight.py.
 
 Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split),
     `training/training.py`
@@ -19,24 +18,28 @@ from nanoset_core.stages.handoff import preflight
 from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
 
 ARGUMENTS = "arguments.txt"
+"""Name of the file with the arguments of the command line."""
 PREFLIGHT = "preflight.py"
+"""Name of the script that checks whether Megatron-LM will find its index files."""
 _DATA_ARGS = "data_args.txt"
+"""Name of the file of --data-args-path."""
 _PER_SPLIT = "per_split_data_args.json"
+"""Name of the file of --per-split-data-args-path."""
 _SEQUENCES = "sequences_per_dataset.json"
+"""Name of the file of --per-dataset-sequences-path."""
 _UINT16_VOCABULARY = 65536
-"""Largest vocabulary for which Megatron-LM takes tokens for uint16
-(GPTDatasetConfig.token_dtype_code).
+"""Largest vocabulary for which Megatron-LM expects tokens of two bytes.
+
+See its GPTDatasetConfig.token_dtype_code.
 """
 
 
 def megatron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the arguments with which Megatron-LM finds every index file, and the files that they
-    name.
-    """
+    """Return the files with which Megatron-LM is started, so that it finds every index file."""
     texts: dict[str, str] = {}
     notes: list[str] = []
 
-    # The data.
+    # The datasets and their weights.
     if handoff.is_per_split:
         words_by_split: dict[str, list[str] | None] = {}
         for split in SPLITS:
@@ -46,17 +49,17 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # The counts of each dataset. With them, Megatron-LM no longer reads the type of the tokens from
-    # the .idx.
+    # The counts of each dataset. If it gets these, Megatron-LM does not read the .idx at first, and
+    # derives the type of the tokens from the size of the vocabulary.
     expected_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
     other_paths = [
         path for path, counts in handoff.datasets.items() if counts.dtype != expected_dtype
     ]
     if other_paths:
         notes.append(
-            f"No {_SEQUENCES}: with it Megatron-LM would take the tokens of {', '.join(other_paths)} for another type, "
-            f"since it goes by the vocabulary ({handoff.vocab_size:,}) instead of the .idx. Without it, it reads them "
-            "right."
+            f"{_SEQUENCES} was not written: with it, Megatron-LM would read the tokens of "
+            f"{', '.join(other_paths)} with another type, since it would derive the type from the "
+            f"vocabulary ({handoff.vocab_size:,}) instead of reading the .idx."
         )
     else:
         counts_by_path: dict[str, list[int]] = {}
@@ -73,9 +76,9 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def loads_fast(handoff: Handoff) -> bool:
-    """Return whether --dataloader-fast-cache-load can be given.
+    """Return whether Megatron-LM can be started with --dataloader-fast-cache-load.
 
-    Megatron-LM refuses it with a blend that splits share, and fails with it if an index is missing.
+    It refuses this option if splits share a blend, and fails with it if an index is missing.
     """
     if not handoff.is_per_split or not handoff.config.rules.starts_without_scanning:
         return False
@@ -83,11 +86,12 @@ def loads_fast(handoff: Handoff) -> bool:
 
 
 def _lines(lines: Iterable[str]) -> str:
+    """Return a text of lines, each of which ends with a newline."""
     return "".join(f"{line}\n" for line in lines)
 
 
 def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
-    """Return the weight and prefix of each dataset of a split, or its prefix alone."""
+    """Return a line for each dataset of a split: its weight and prefix, or only its prefix."""
     lines = []
     for weight, path in handoff.data(split):
         lines.append(path if weight is None else f"{weight!r} {path}")
@@ -95,10 +99,12 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 
 
 def _preflight(handoff: Handoff) -> str:
-    """Return the text of preflight.py with the indexes of this handoff in its constants."""
+    """Return the text of preflight.py, with the indexes of this handoff as its constants."""
     samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
     indexes = {name: list(files) for name, files in handoff.indexes.items()}
-    # The module is a complete script with empty constants, so that linters and tests can read it.
+
+    # The module `preflight` is a complete script, whose constants are empty. So linters and tests
+    # can read it. Here the lines of its constants are replaced.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,
@@ -147,7 +153,7 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
             yield f"--train-samples {handoff.config.train_split_samples}"
         return
     if handoff.spec.transitions:
-        # In phases Megatron-LM computes with --train-samples alone, and fails without.
+        # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
         yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
     elif handoff.run != schedule:
@@ -161,39 +167,40 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
-    """Yield what to know of the numbers of samples, and of options that are not given."""
+    """Yield notes on numbers of samples, and on options that are left out."""
     config = handoff.config
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
-            "train was built for one epoch, but Megatron-LM always asks for a number of samples: it would build its "
-            "own index. Set `schedule`, or `samples: {train: …}`, to what the run will ask for."
+            "train was built for one epoch, but Megatron-LM always requests a number of samples: it "
+            "would build its own index. Set `schedule`, or `samples: {train: …}`, to the numbers of "
+            "your run."
         )
     if handoff.run is not None and handoff.run != handoff.spec.schedule:
         yield (
-            f"The run is shorter than its schedule: {config.train_split_samples:,} training samples, enough for "
-            f"{handoff.run.iterations:,} iterations, are what max_epochs allows. With `iterations: "
-            f"{handoff.run.iterations}` in `schedule` all numbers agree."
+            f"The run is shorter than its schedule: max_epochs allows "
+            f"{config.train_split_samples:,} training samples, enough for "
+            f"{handoff.run.iterations:,} iterations. Set `iterations: {handoff.run.iterations}` in "
+            "`schedule`, so that all numbers agree."
         )
     for split, requested in handoff.sample_count_mismatch.items():
         yield (
-            f"The cache of {split} is for {config.samples(split):,} samples, but the run asks for {requested:,}: "
-            "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
+            f"The cache of {split} is for {config.samples(split):,} samples, but the run requests "
+            f"{requested:,}: Megatron-LM would build its own index, without the limits of "
+            "max_epochs. Change `schedule` until this note disappears."
         )
     if handoff.spec.schedule is None:
         yield from _evaluation_notes(handoff)
     if handoff.is_per_split and handoff.sample_count_mismatch:
-        yield "--dataloader-fast-cache-load is not given, since an index would be missing."
+        yield "--dataloader-fast-cache-load is left out, since an index would be missing."
     if not handoff.is_per_split and config.rules.starts_without_scanning:
         yield (
-            "--dataloader-fast-cache-load is not given: Megatron-LM refuses it where splits share a blend. "
-            "With `blend_per_split` in place of `blend` and `split`, the arguments hold it."
+            "--dataloader-fast-cache-load is left out: Megatron-LM refuses it if splits share a "
+            "blend. To use it, set `blend_per_split` instead of `blend` and `split`."
         )
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield which run asks for as many samples of valid and test as were built, if no schedule says
-    it.
-    """
+    """Yield which options of a run request as many samples of valid and test as were built."""
     steps_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",
@@ -203,7 +210,13 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
             continue
         built = handoff.config.samples(split)
         if built is None:
-            rule = "all samples of one epoch, which it asks for with --full-validation (valid only)"
+            rule = (
+                "all samples of one epoch: Megatron-LM requests it with --full-validation "
+                "(valid only)"
+            )
         else:
-            rule = f"{built:,} samples: {steps} * global_batch_size must be that"
-        yield f"The cache of {split} is for {rule}. With `schedule` in nanoset.yaml the numbers agree."
+            rule = f"{built:,} samples: {steps} * global_batch_size must have that value"
+        yield (
+            f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
+            "numbers agree."
+        )

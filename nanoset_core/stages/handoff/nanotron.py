@@ -1,4 +1,4 @@
-"""The sections of nanotron's YAML that name the data: of its releases, and of its main branch."""
+"""Write the sections of nanotron's YAML that name the data, for its releases and main branch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
 from nanoset_core.stages.handoff.yaml_file import yaml_file
 
 _COMMIT = "2c895af7a95010a96fa53e2dc77cc0ce92799e3f"
+"""Commit of datatrove's branch nouamane/avoid-s3, which nanotron's main branch needs."""
 _AVOID_S3 = f"pip install git+https://github.com/huggingface/datatrove@{_COMMIT}"
 _NANOSET_ORDER = (
-    "The order is that of its class Nanoset. run_train.py of 2411b022 trains through TokenizedBytes, in another order: "
-    "that of preset nanotron-main-bytes."
+    "The samples have the order of nanotron's class Nanoset. run_train.py of commit 2411b022 uses "
+    "TokenizedBytes instead, which has the order of the preset nanotron-main-bytes."
 )
+"""Note on the order of the preset nanotron-main."""
 _BYTES_ORDER = (
-    "The order is that of TokenizedBytes, through which run_train.py of 2411b022 trains, with the defaults of its "
-    "dataset section and without data stages."
+    "The samples have the order of TokenizedBytes, which run_train.py of commit 2411b022 uses. "
+    "Keep the defaults of its dataset section, and do not use data stages."
 )
+"""Note on the order of the preset nanotron-main-bytes."""
 
 
 def nanotron_files(handoff: Handoff) -> FilesAndNotes:
@@ -43,15 +46,17 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     notes = []
     if config.train_split_samples is not None:
         notes.append(
-            f"The index files of train are for {config.train_split_samples:,} samples: train_steps * global batch size "
-            "must be that. nanotron's cache names don't hold the number, so it would not notice another."
+            f"The index files of train are for {config.train_split_samples:,} samples. train_steps "
+            "* global batch size must have that value: nanotron would not notice another one, "
+            "since the names of its index files do not contain it."
         )
     return FilesAndNotes(yaml_file(sections), notes)
 
 
 def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the data and tokens sections of the YAML of nanotron's main branch, which reads
-    exports.
+    """Return the data and tokens sections of the YAML of nanotron's main branch.
+
+    It reads exports (.ds files) instead of .bin/.idx pairs.
 
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
     """
@@ -72,16 +77,18 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "tokens": _tokens(handoff),
     }
     notes = [
-        f"It needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. No release up to 0.10.1 takes `folder_path`, "
-        "`eos_token_id` and `matched_files`: nanotron would end in a TypeError.",
-        f"{handoff.samples['train']:,} samples: train_steps * global batch size must be that.",
+        f"nanotron needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. Releases up to "
+        "0.10.1 do not accept `folder_path`, `eos_token_id` and `matched_files`, so that nanotron "
+        "fails with a TypeError.",
+        f"train has {handoff.samples['train']:,} samples: train_steps * global batch size must "
+        "have that value.",
         _NANOSET_ORDER if config.rules.shuffles_blend else _BYTES_ORDER,
     ]
     return FilesAndNotes(yaml_file(sections), notes)
 
 
 def _tokens(handoff: Handoff) -> dict[str, Any]:
-    """Return the section `tokens`."""
+    """Return the section `tokens`: the length of a sample, and of the run if it is known."""
     tokens = {"sequence_length": handoff.config.sequence_length}
     if handoff.run is not None:
         tokens["train_steps"] = handoff.run.iterations

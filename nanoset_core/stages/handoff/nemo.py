@@ -1,4 +1,4 @@
-"""The data section of NeMo's YAML.
+"""Write the data section of NeMo's YAML.
 
 Source: NeMo 8cfedd72 `examples/nlp/language_modeling/conf/megatron_gpt_config.yaml`.
 """
@@ -12,12 +12,13 @@ from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
 from nanoset_core.stages.handoff.yaml_file import yaml_file
 
 _SPLIT_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
+"""Split → its name in NeMo."""
 _SAMPLE_RULES: dict[SplitName, str] = {
     "train": "max_steps * global_batch_size",
     "valid": "(max_steps // val_check_interval + 1) * limit_val_batches * global_batch_size",
     "test": "limit_test_batches * global_batch_size",
 }
-"""Split → the samples that NeMo asks for, in the names of its YAML."""
+"""Split → formula of the number of samples that NeMo requests, with the keys of its YAML."""
 
 
 def nemo_files(handoff: Handoff) -> FilesAndNotes:
@@ -49,15 +50,20 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
         samples = config.samples(split)
         if samples is not None:
             notes.append(
-                f"The index files of {split} are for {samples:,} samples: {_SAMPLE_RULES[split]} must be that."
+                f"The index files of {split} are for {samples:,} samples. "
+                f"{_SAMPLE_RULES[split]} must have that value."
             )
-    notes.append("NeMo keeps no blends: it computes them at its start, as ours are.")
+    notes.append(
+        "NeMo does not store blends: it computes them when it starts, with the same result."
+    )
     return FilesAndNotes(yaml_file({"model": model}), notes)
 
 
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
-    """Return the weight and prefix of each dataset of a split in one flat list, or the prefixes
-    alone.
+    """Return the datasets of a split as NeMo's YAML lists them.
+
+    Returns:
+        The weight and prefix of each dataset in one flat list, or only the prefixes.
     """
     words: list[str | float] = []
     for weight, path in handoff.data(split):

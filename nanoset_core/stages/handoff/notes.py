@@ -1,4 +1,4 @@
-"""Notes on a built nanoset that concern every trainer."""
+"""Notes on a built nanoset that are the same for every trainer."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.splits import SplitName
 
 _VIEWS = (
-    "{names}: chosen from a corpus by the .idx alone; beside it lies the .bin of the whole corpus. A reader that takes "
-    "the number of tokens from the size of the .bin (MaxText, readers of raw tokens) trains on what was left out: "
-    "never give it this prefix, but tars or a .pbin of the view."
+    "{names}: only the .idx selects documents of a corpus; the .bin next to it contains the whole "
+    "corpus. A reader that takes the number of tokens from the size of the .bin (MaxText, readers "
+    "of raw tokens) also trains on the documents that were left out. Do not give it this prefix, "
+    "but tars or a .pbin of the view."
 )
+"""Note on datasets that are views."""
 _PHASE = (
-    "train goes on where the phases before it stopped. Its index files have the names that the trainer asks for, but "
-    "hold the order of the whole run: keep them, since files that the trainer builds itself begin anew."
+    "train continues where the previous phases stopped. Its index files have the names that the "
+    "trainer looks for, but contain the order of the whole run. Keep them: files that the trainer "
+    "builds itself start from the beginning."
 )
+"""Note on a phase of a run."""
 _RUN = (
-    "train goes on with the run that has consumed {consumed:,} samples: resume its checkpoint with these arguments. "
-    "The trainer counts samples from the begin of the run; positions before that hold samples that it has read. "
-    "The index files have the names that the trainer asks for, but hold the order of the whole run: keep them."
+    "train continues the run that has consumed {consumed:,} samples: resume its checkpoint with "
+    "these arguments. The trainer counts samples from the start of the run; the positions before "
+    "{consumed:,} contain samples that it has read. The index files have the names that the "
+    "trainer looks for, but contain the order of the whole run: keep them."
 )
+"""Note on a nanoset that continues the run of another one."""
 
 
 def notes_of(
@@ -29,12 +35,11 @@ def notes_of(
     views: Sequence[str],
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield notes on splits without samples, on settings, on views, and on a run that continues
-    another.
+    """Yield notes on empty splits, unusual settings, views, and runs in phases.
 
     Args:
         config: The settings that the splits were built with.
-        empty: Split → why it has no sample.
+        empty: Split without samples → the reason.
         views: Names of the datasets that are views.
         warnings: Clauses about settings that are allowed but rarely intended.
     """

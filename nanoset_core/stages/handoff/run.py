@@ -1,5 +1,6 @@
-"""run.yaml: on how many ranks, and by which batch sizes, a run went through the samples of its
-handoffs.
+"""Read and write run.yaml, which describes a run: its handoffs, ranks and batch sizes.
+
+With it, `nanoset explain` computes which samples each step of the run read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from nanoset_core.records.yaml_text import located, read_yaml, yaml_value
 RUN = "run.yaml"
 """Name of the file in a handoff."""
 _TEMPLATE = """\
-# Copy this file, and complete it as the run is started (`nanoset explain --run COPY --from-log LOG` takes the rest from
-# Megatron-LM's log); then `nanoset explain --run COPY --step N` shows what a step read.
+# Copy this file, and complete it when the run is started: by hand, or from Megatron-LM's log with
+# `nanoset explain --run COPY --from-log LOG`.
+# Then `nanoset explain --run COPY --step N` shows what a step read.
 handoff: {handoff}
 #data_parallel_size: 8
 #micro_batch_size: 4
@@ -27,64 +29,65 @@ handoff: {handoff}
 #skipped_iterations: [[1000, 1010]]
 #resumes: [{{iteration: 5000, data_parallel_size: 16}}]
 """
-"""Content of run.yaml in a handoff: what is not known before a run starts is commented out."""
+"""Content of run.yaml in a handoff. Settings that are unknown before a run are commented out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeSpec:
-    """How a run went on from a checkpoint; what is not given stayed as it was."""
+    """How a run was resumed from a checkpoint; settings that are left out did not change."""
 
     iteration: Annotated[int, Range(0, 1 << 40)] = field(metadata={"example": "5000"})
-    """Iterations that were done at the checkpoint: the rest holds for the steps after it."""
+    """Number of iterations at the checkpoint. The other settings apply to the steps after it."""
     data_parallel_size: Annotated[int, Range(1, 1 << 24)] | None = None
-    """Data-parallel ranks from there on."""
+    """Number of data-parallel ranks after the checkpoint."""
     micro_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
-    """Samples of a micro-batch from there on."""
+    """Samples of a micro-batch after the checkpoint."""
     global_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
-    """Samples of a step from there on; with a ramp-up, of those after it."""
+    """Samples of a step after the checkpoint; with a ramp-up, of a step after the ramp-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """All of run.yaml; names and meanings are those of Megatron-LM's options."""
+    """The settings of run.yaml, with the names and meanings of Megatron-LM's options."""
 
     handoff: str | tuple[str, ...] = field(
         metadata={"example": "data/nanosets/pretrain/handoff/current"}
     )
-    """Folder of the handoff that the run was started with; of several, one after another, a list."""
+    """Folder of the handoff that the run was started with; a list if it used several in turn."""
     data_parallel_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": "8"})
-    """Data-parallel ranks."""
+    """Number of data-parallel ranks."""
     micro_batch_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": "4"})
     """Samples that a rank reads at once."""
     global_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
-    """Samples of a step, over all ranks."""
+    """Samples of a step, of all ranks together."""
     rampup_batch_size: tuple[Annotated[int, Range(1, 1 << 62)], ...] | None = None
     """First batch size, increment, and samples over which it grows to global_batch_size."""
     step_batch_size_schedule: str | None = None
-    """Batch sizes from numbers of samples on, such as 0:768 1M:1536; from numbers of tokens on,
-    with seq_length.
+    """Numbers of samples, each with the batch size from there on, such as 0:768 1M:1536.
+
+    With seq_length, the numbers count tokens instead of samples.
     """
     seq_length: Annotated[int, Range(1)] | None = None
-    """Tokens of a sample, where step_batch_size_schedule counts tokens, as Megatron-LM does."""
+    """Tokens of a sample, if step_batch_size_schedule counts tokens, as Megatron-LM does."""
     decrease_batch_size_if_needed: bool = False
-    """Whether a batch size that the ranks' micro-batches do not divide is rounded down."""
+    """Whether batch sizes are rounded down to whole micro-batches of all ranks."""
     dataloader_type: Literal["single", "cyclic"] = "single"
-    """In order, or each epoch in a random order."""
+    """Whether samples are read in order, or each epoch in a random order."""
     skipped_iterations: tuple[
         Annotated[int, Range(1)] | tuple[Annotated[int, Range(1)], ...], ...
     ] = ()
-    """Steps that were consumed and not trained on: a step each, or [first, last]."""
+    """Steps whose data was read but not trained on: numbers of steps, or ranges [first, last]."""
     resumes: tuple[ResumeSpec, ...] = ()
-    """Where the run went on otherwise than before."""
+    """Checkpoints from which the run was resumed with other settings."""
 
     @property
     def handoffs(self) -> tuple[str, ...]:
-        """The handoffs in their order."""
+        """The handoffs, in order."""
         return (self.handoff,) if isinstance(self.handoff, str) else self.handoff
 
     @property
     def skipped(self) -> list[tuple[int, int]]:
-        """Skipped steps as (first, last), both included."""
+        """Ranges of skipped steps as (first, last), both included."""
         ranges = []
         for entry in self.skipped_iterations:
             first, last = (entry, entry) if isinstance(entry, int) else entry
@@ -92,7 +95,7 @@ class RunSpec:
         return ranges
 
     def is_skipped(self, step: int) -> bool:
-        """Return whether a step's data was consumed and nothing trained on it."""
+        """Return whether the data of a step was read but not trained on."""
         return any(first <= step <= last for first, last in self.skipped)
 
 
@@ -100,8 +103,8 @@ def read_run(file: Path) -> RunSpec:
     """Read a run.yaml.
 
     Raises:
-        MissingError: It cannot be read.
-        ConfigError: It has mistakes; all of them are listed, by line.
+        MissingError: The file cannot be read.
+        ConfigError: It has mistakes. The error lists all of them with their lines.
     """
     try:
         value, text = read_yaml(
@@ -118,15 +121,15 @@ def read_run(file: Path) -> RunSpec:
 
 
 def checked_run(value: object, text: str, file: Path) -> RunSpec:
-    """Return the run that the plain values of a YAML text describe.
+    """Check the parsed values of a run.yaml, and return them as settings.
 
     Args:
-        value: The plain values.
-        text: The YAML text, in which messages name lines.
-        file: Where it was read.
+        value: The parsed values.
+        text: The YAML text, to find the lines of mistakes.
+        file: The file, for messages.
 
     Raises:
-        ConfigError: It has mistakes; all of them are listed, by line.
+        ConfigError: There are mistakes. The error lists all of them with their lines.
     """
     parser = Parser(file)
     run: RunSpec | None = parser.read(RunSpec, {} if value is None else value, "")
@@ -139,18 +142,18 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
 
 
 def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a run that contradicts others, or lacks one."""
+    """Yield an error for each setting of a run that is invalid, or contradicts others."""
     if not run.handoffs:
         yield ConfigError(
             "no handoff is named",
             where=f"{file}: handoff",
-            remedy="name the handoff's folder, or a list of them, one after another",
+            remedy="name the folder of the handoff, or list the folders of several in order",
         )
     yield from _batch_size_errors(run, file)
     iterations = [resume.iteration for resume in run.resumes]
     if iterations != sorted(set(iterations)):
         yield ConfigError(
-            "a run goes on at later and later iterations",
+            "the iterations of resumes are not in ascending order",
             where=f"{file}: resumes",
             found=iterations,
             remedy="write them in order, each iteration once",
@@ -160,15 +163,15 @@ def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
             continue
         if len(skipped) != 2 or skipped[0] > skipped[1]:
             yield ConfigError(
-                "no steps",
+                "this is not a range of steps",
                 where=f"{file}: skipped_iterations[{number}]",
                 found=skipped,
-                remedy="write a step, or [first, last], the last included",
+                remedy="write the number of a step, or [first, last] with the last step included",
             )
 
 
 def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield errors of the batch size: a number, a ramp-up to that number, or a schedule."""
+    """Yield errors of the batch size, which is a number, a ramp-up to it, or a schedule."""
     size = run.global_batch_size
     ramp = run.rampup_batch_size
     schedule = run.step_batch_size_schedule
@@ -180,12 +183,12 @@ def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
         )
     if ramp is not None and not ramps_up(ramp, size or 0):
         yield ConfigError(
-            "the ramp-up is none that Megatron-LM takes",
+            "Megatron-LM does not accept this ramp-up",
             where=f"{file}: rampup_batch_size",
             found=f"{list(ramp)}, global_batch_size {size}",
-            expected="an increment that leads from the first batch size to global_batch_size, which is larger, in "
-            "whole steps",
-            remedy="write [first batch size, increment, samples], as its option --rampup-batch-size",
+            expected="an increment that leads from the first batch size to global_batch_size, "
+            "which is larger, in whole steps",
+            remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
         )
     if ramp is not None and schedule is not None:
         yield ConfigError(
@@ -196,7 +199,7 @@ def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
         )
     if schedule and run.decrease_batch_size_if_needed:
         yield ConfigError(
-            "Megatron-LM refuses the two together",
+            "Megatron-LM refuses this option together with step_batch_size_schedule",
             where=f"{file}: decrease_batch_size_if_needed",
             found=True,
             remedy="remove decrease_batch_size_if_needed",
@@ -207,8 +210,8 @@ def ramps_up(ramp: Sequence[int], size: int) -> bool:
     """Return whether a ramp-up leads to a batch size in whole steps.
 
     Args:
-        ramp: First batch size, increment, and samples over which it grows.
-        size: The batch size that it grows to.
+        ramp: First batch size, increment, and samples over which the batch size grows.
+        size: The final batch size.
     """
     if len(ramp) != 3:
         return False
@@ -217,7 +220,12 @@ def ramps_up(ramp: Sequence[int], size: int) -> bool:
 
 
 def run_text(handoff: str, global_batch_size: int | None) -> str:
-    """Return the run.yaml of a new handoff, which its user completes once the run has started."""
+    """Return the run.yaml of a new handoff, which the user completes when the run has started.
+
+    Args:
+        handoff: Folder of the handoff.
+        global_batch_size: Samples of a step, if they are known.
+    """
     size = "#global_batch_size: 256"
     if global_batch_size is not None:
         size = f"global_batch_size: {global_batch_size}"

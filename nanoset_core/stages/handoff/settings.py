@@ -1,15 +1,14 @@
-"""The key `trainer` of a nanoset: Megatron-LM's tokenizer options, and what its cache names contain
-of them.
+"""The key `trainer` of a nanoset: Megatron-LM's version and the options of its tokenizer.
 
-Megatron-LM hashes the identifiers of its tokenizer into the names of its index files. They depend
-on the version of megatron-core and on its options, so that both are needed to find index files that
-were built without Megatron-LM.
+Megatron-LM hashes the identifiers of its tokenizer into the names of its index files. It computes
+them from its options, in another way in each version. This module does the same, so that index
+files get the names that Megatron-LM will look for.
 
-Sources: Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the
-    legacy classes),
-`megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64)
-`megatron/core/tokenizers/text/ text_tokenizer.py` (unique_identifiers) and
-`…/utils/build_tokenizer.py`; `megatron/training/arguments.py`.
+Sources:
+    Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the legacy
+    classes), `megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64)
+    `megatron/core/tokenizers/text/text_tokenizer.py` (unique_identifiers) and
+    `…/utils/build_tokenizer.py`; `megatron/training/arguments.py`.
 """
 
 from __future__ import annotations
@@ -23,17 +22,15 @@ from nanoset_core.records.settings import Range
 from nanoset_core.sampling.presets import get_preset
 
 MAIN = "main"
-"""The name of the newest version."""
+"""Name of Megatron-LM's main branch in place of a version."""
 _MAIN = 1000
-"""Its second number, which is greater than those of all releases."""
+"""Stands for the minor version of the main branch, which is newer than all releases."""
 DOCUMENTS_SINCE = 19
-"""Second number of the first version with --dataloader-inter-document-masking."""
+"""Minor version of the first release with --dataloader-inter-document-masking: 0.19."""
 _OLDEST = 9
-"""Second number of the oldest version that is supported."""
+"""Minor version of the oldest release that is supported."""
 _CORE_TOKENIZERS = 15
-"""Second number of the first version whose tokenizers are in megatron.core instead of
-megatron.training.
-"""
+"""Minor version of the first release with tokenizers in megatron.core, not megatron.training."""
 _PATTERNS = {
     "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "v2": (
@@ -42,22 +39,23 @@ _PATTERNS = {
         r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
-"""Option --tiktoken-pattern → the regular expression that the legacy class has in its identifiers."""
+"""Value of --tiktoken-pattern → its regular expression, an identifier of the legacy class."""
 _NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
 
 
 def _since(first: int, last: int = _MAIN) -> dict[str, Any]:
-    """Return the metadata of an option that megatron-core has from 0.`first` to 0.`last`, both
-    included.
+    """Return the metadata of an option that only some versions of megatron-core have.
+
+    Args:
+        first: Minor version of the first one with the option.
+        last: Minor version of the last one with the option.
     """
     return {"versions": (first, last)}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerSpec:
-    """Megatron-LM's version and its tokenizer options, by its own names; from them follow its cache
-    names.
-    """
+    """Megatron-LM's version and tokenizer options, on which the names of its index files depend."""
 
     megatron_core: str = field(metadata={"example": '"0.16.1"'})
     """Version of megatron-core, in quotes, such as "0.16.1"; or main."""
@@ -72,8 +70,10 @@ class TrainerSpec:
     ] = field(metadata={"example": "HuggingFaceTokenizer"})
     """Option --tokenizer-type."""
     tokenizer_model: str | None = field(default=None, metadata={"example": "/models/llama"})
-    """Option --tokenizer-model, spelled as the trainer is given it: a folder or name for
-    HuggingFaceTokenizer, else a file."""
+    """Option --tokenizer-model, exactly as the trainer gets it.
+
+    It is a folder or name for HuggingFaceTokenizer, and a file for other types.
+    """
     vocab_file: str | None = None
     """Option --vocab-file."""
     merge_file: str | None = None
@@ -93,9 +93,7 @@ class TrainerSpec:
     tokenizer_sentencepiece_ignore_extra_whitespaces: bool = field(
         default=True, metadata=_since(18)
     )
-    """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from
-    core 0.18 on.
-    """
+    """False for --no-tokenizer-sentencepiece-ignore-extra-whitespaces, from core 0.18 on."""
     tokenizer_hf_use_fast: bool = field(default=False, metadata=_since(16, 17))
     """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
     tokenizer_hf_include_special_tokens: bool = field(default=False, metadata=_since(16, 17))
@@ -117,10 +115,10 @@ class TrainerSpec:
 
     @property
     def minor(self) -> int:
-        """The second number of the version.
+        """The minor version, such as 16 for 0.16.1.
 
         Raises:
-            ConfigError: It is no version of megatron-core from 0.9 on.
+            ConfigError: The text is not a version of megatron-core from 0.9 on.
         """
         if self.megatron_core == MAIN:
             return _MAIN
@@ -132,7 +130,8 @@ class TrainerSpec:
                 where="megatron_core",
                 found=repr(self.megatron_core),
                 expected='"0.9" or newer, such as "0.16.1", or main',
-                remedy='write what `python -c "import megatron.core as c; print(c.__version__)"` prints there',
+                remedy="write the version that this prints where the trainer runs: "
+                '`python -c "import megatron.core as c; print(c.__version__)"`',
             )
         return int(second)
 
@@ -143,15 +142,15 @@ class TrainerSpec:
 
     @property
     def special_token_list(self) -> list[str] | None:
-        """The special tokens as Megatron-LM has them: None if the option is not given."""
+        """The special tokens as Megatron-LM stores them; None if the option is not given."""
         return list(self.special_tokens) or None
 
     def identifiers(self) -> dict[str, Any]:
-        """Return the trainer's `tokenizer.unique_identifiers`, in its order.
+        """Return the trainer's `tokenizer.unique_identifiers`, in the trainer's order.
 
         Raises:
-            ConfigError: The version does not have an option, or its tokenizer lacks one that it
-                needs.
+            ConfigError: The version does not have one of the options, or the tokenizer requires an
+                option that is missing.
         """
         self._check()
         if self.is_legacy:
@@ -194,11 +193,11 @@ class TrainerSpec:
         return identifiers
 
     def arguments(self) -> tuple[str, ...]:
-        """Return lines of the trainer's command line: an option and its values each.
+        """Return arguments for the trainer's command line, each an option with its values.
 
         Raises:
-            ConfigError: As for `identifiers`; or a value contains a space, at which the shell would
-                cut it.
+            ConfigError: As for `identifiers`; or a value contains a space, where the shell would
+                split it.
         """
         self._check()
         lines = []
@@ -212,13 +211,14 @@ class TrainerSpec:
                     "the shell cuts the trainer's arguments at spaces",
                     where=option.name,
                     found=repr(value),
-                    remedy="give it a name without spaces, or write the identifiers as `tokenizer_identifiers`",
+                    remedy="give it a name without spaces, or write the identifiers as "
+                    "`tokenizer_identifiers`",
                 )
             lines.append(" ".join([self._flag(option.name), *words]))
         return tuple(lines)
 
     def _flag(self, name: str) -> str:
-        """Return the name that this version has for an option."""
+        """Return the flag of an option in this version."""
         if name == "special_tokens":
             name = "tiktoken_special_tokens"
             if self.minor > _CORE_TOKENIZERS:
@@ -228,7 +228,11 @@ class TrainerSpec:
         return f"--{name.replace('_', '-')}"
 
     def _check(self) -> None:
-        """Check that the version has all options, and the tokenizer all that it needs."""
+        """Check that the version has all options, and that no required option is missing.
+
+        Raises:
+            ConfigError: An option does not exist in this version, or is missing.
+        """
         for option in fields(self):
             if getattr(self, option.name) != option.default:
                 self._check_version(option)
@@ -262,7 +266,7 @@ class TrainerSpec:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    """Return the words of an option's value on the command line; a switch has none."""
+    """Return the words of an option's value on the command line; a boolean flag has none."""
     if isinstance(value, bool):
         return ()
     if isinstance(value, tuple):
@@ -273,13 +277,13 @@ def _words(value: object) -> tuple[str, ...]:
 def trainer_errors(
     where: str, trainer: TrainerSpec, preset: str, *, has_identifiers: bool
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a trainer that it lacks, or that contradicts others.
+    """Yield an error for each setting of a trainer that is invalid or contradicts others.
 
     Args:
-        where: What precedes the keys `trainer` and `preset` in messages.
+        where: Text in front of the keys `trainer` and `preset` in messages.
         trainer: The settings.
         preset: Name of the preset.
-        has_identifiers: Whether `tokenizer_identifiers` are given, too.
+        has_identifiers: Whether the key `tokenizer_identifiers` is also given.
     """
     hashes_tokenizer = get_preset(preset).hashes_tokenizer
     if has_identifiers:
@@ -317,11 +321,11 @@ _EXAMPLE_TEXTS = {
 }
 _EXAMPLE_KEYS = [f"{name}: {text}" for name, text in _EXAMPLE_TEXTS.items()]
 EXAMPLE = f"{{{', '.join(_EXAMPLE_KEYS)}}}"
-"""What most users write, as YAML."""
+"""The settings that most users need, as YAML."""
 EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLE_TEXTS.items()}
 """The same as plain values."""
 UNNAMED = "Megatron-LM will build every index again, since {place} does not name its tokenizer"
-"""Warning if nothing says what the identifiers are."""
+"""Warning if the settings do not determine the identifiers."""
 _SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "HuggingFaceTokenizer": ("tokenizer_model",),
@@ -330,17 +334,20 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "TikTokenizer": ("tokenizer_model", "tiktoken_pattern"),
     "NullTokenizer": ("vocab_size",),
 }
-"""Type of a tokenizer → options that it cannot do without."""
+"""Type of a tokenizer → options that it requires."""
 _FIXED_PATHS = {"GPT2BPETokenizer": "GPT2BPETokenizer", "NullTokenizer": None}
 """Type of a tokenizer → its tokenizer_path, if that is not --tokenizer-model."""
 
 
-# What `build_tokenizer` of megatron.core passes to a tokenizer, as (name, value), in its order.
+# The keyword arguments that `build_tokenizer` of megatron.core passes to a tokenizer, in the same
+# order. They become identifiers.
 
 _Options = Iterator[tuple[str, object]]
+"""Name and value of each keyword argument."""
 
 
 def _hugging_face_options(spec: TrainerSpec) -> _Options:
+    """Yield the arguments of HuggingFaceTokenizer and GPT2BPETokenizer."""
     is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
     if spec.minor >= 18 and not is_gpt2:
         yield "chat_template", spec.chat_template
@@ -367,6 +374,7 @@ def _hugging_face_options(spec: TrainerSpec) -> _Options:
 
 
 def _sentencepiece_options(spec: TrainerSpec) -> _Options:
+    """Yield the arguments of tokenizers with a SentencePiece model."""
     if spec.minor >= 18:
         yield "chat_template", spec.chat_template
         yield "ignore_extra_whitespaces", spec.tokenizer_sentencepiece_ignore_extra_whitespaces
@@ -376,6 +384,7 @@ def _sentencepiece_options(spec: TrainerSpec) -> _Options:
 
 
 def _tiktoken_options(spec: TrainerSpec) -> _Options:
+    """Yield the arguments of TikTokenizer."""
     if spec.minor >= 18:
         yield "chat_template", spec.chat_template
     if spec.tiktoken_pattern:
@@ -387,6 +396,7 @@ def _tiktoken_options(spec: TrainerSpec) -> _Options:
 
 
 def _null_options(spec: TrainerSpec) -> _Options:
+    """Yield the arguments of NullTokenizer."""
     yield "vocab_size", spec.vocab_size
     if spec.minor < 18:
         return
@@ -402,3 +412,4 @@ _OPTIONS: Mapping[str, Callable[[TrainerSpec], _Options]] = {
     "TikTokenizer": _tiktoken_options,
     "NullTokenizer": _null_options,
 }
+"""Type of a tokenizer → yields its keyword arguments."""

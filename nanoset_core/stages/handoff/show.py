@@ -1,4 +1,4 @@
-"""What people are shown of a handoff: its size, and whether the trainer will find its index files."""
+"""Summarise a handoff: its size, and a warning if the trainer will not find its index files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def handoff_summary(manifest: Manifest, spec: NanosetSpec) -> Summary:
-    """Return the size of a handoff, with a warning if its nanoset does not name the trainer's
-    tokenizer.
+    """Return the summary of a handoff.
+
+    It contains a warning if the names of index files depend on the tokenizer of the trainer, and
+    the nanoset does not name that tokenizer.
     """
     warnings = []
     if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:
-        # Without the path of this version, so that a warning that was seen stays known after a
-        # rebuild.
+        # The text does not contain the version, so that Dagster does not report the same warning
+        # again after each rebuild.
         warnings.append(f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add")
     return Summary(counted(manifest), warnings=warnings)

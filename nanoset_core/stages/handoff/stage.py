@@ -1,4 +1,4 @@
-"""The stage `handoff`: the built splits of a nanoset → the files with which its trainer is started."""
+"""The stage `handoff`: writes the files with which a trainer is started on a built nanoset."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from nanoset_core.stages.stage import (
 
 VERSION = 2
 WITH_PREFLIGHT = 3
-"""Version of handoffs with preflight.py: those for Megatron-LM."""
+"""Version of handoffs for Megatron-LM, which contain preflight.py."""
 
 
 class HandoffStage(BoundToMachine, Advising):
-    """The files with which a nanoset's trainer is started."""
+    """Writes the files with which the trainer of a nanoset is started."""
 
     layout = Layout(STAGE, (SUBJECT, HANDOFF))
     kind = "nanoset"
@@ -70,7 +70,8 @@ class HandoffStage(BoundToMachine, Advising):
             "transitions": spec.transitions,
         }
 
-        # Options that not all handoffs have: digests of earlier versions do without them.
+        # These options are left out if they are not set, so that handoffs that were built before
+        # the options existed keep their digests.
         tokenizer = trainer_tokenizer(nanoset)
         if tokenizer:
             options["tokenizer"] = list(tokenizer)
@@ -123,14 +124,14 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: One of them was made from other inputs than the present ones.
         ConfigError: The trainer cannot be given a path.
     """
-    # What it is made from.
+    # The outputs that it is made from.
     nanoset = NanosetContext(project, name)
     is_blended = nanoset.spec.is_blended
     last_stage = BLENDED if is_blended else INDEX_MAPPINGS
     built = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
 
-    # What it will be.
+    # Its recipe and content.
     parents: dict[str, str] = {split: manifest.digest for split, manifest in built.items()}
     for corpus, export in exports.items():
         parents[f"export of {corpus}"] = export.digest
@@ -140,7 +141,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
     handoff = gather(nanoset, recipe.digest, built, exports, warnings)
 
-    # Checked last: an output may have been replaced while the handoff was put together.
+    # Checked last, since an output may have been replaced in the meantime.
     for split, manifest in built.items():
         expected = mappings_recipe(nanoset, split)
         if is_blended:
@@ -162,7 +163,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return corpus or view → the export of it that a nanoset's trainer reads."""
+    """Return name of a corpus or view → the export that the trainer of a nanoset reads instead."""
     export_by_corpus = exports_read(config.nanosets[name], config.exports)
     return {
         corpus: Node(EXPORT, Key(export))
@@ -172,11 +173,11 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
-    """Return corpus or view → its current export.
+    """Return name of a corpus or view → its current export.
 
     Raises:
         MissingError: An export has not been built.
-        StaleError: It is not of the current dataset.
+        StaleError: An export was not made from the current dataset.
     """
     exports: dict[str, Manifest] = {}
     for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
@@ -188,13 +189,12 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
 
 
 def _check_cache(nanoset: NanosetContext) -> None:
-    """Check that every index file that the trainer will look for exists, and has the size that was
-    written.
+    """Check that every index file exists, with the size that was written.
 
-    With --dataloader-fast-cache-load Megatron-LM takes them for granted.
+    With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
 
     Raises:
-        MissingError: One does not.
+        MissingError: An index file is missing, or has another size.
     """
     outputs = nanoset.project.outputs
     size_by_name: dict[str, int] = {}
@@ -209,8 +209,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
     if fault is not None:
         name, _ = fault
         raise MissingError(
-            "an index file that the trainer will look for is not there",
+            "an index file that the trainer will look for is missing or damaged",
             where=nanoset.cache / name,
             expected=f"{size_by_name[name]:,} bytes",
-            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and {nanoset.name}/{BLEND} again",
+            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and "
+            f"{nanoset.name}/{BLEND} again",
         )

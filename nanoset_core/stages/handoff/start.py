@@ -1,4 +1,4 @@
-"""START.md: how to start a trainer on a built nanoset, and what to know of it."""
+"""Write START.md, which explains how to start a trainer on a built nanoset."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nanoset_core.untrusted import shell_line
 
 START = "START.md"
 UNKNOWN_TOKENIZER = UNNAMED.format(place="nanoset.yaml")
-"""Warning if nanoset.yaml does not say what the trainer's tokenizer is."""
+"""Warning if nanoset.yaml does not name the trainer's tokenizer."""
 TOKENIZER_OPTIONS = "--tokenizer-type … --tokenizer-model …"
-"""Stands for the options that name a tokenizer, if they are not known."""
+"""Placeholder for the options that name a tokenizer, if they are not known."""
 _RUN_OPTIONS = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
 _VERSION_LINE = (
     'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
@@ -30,13 +30,13 @@ _TOKENIZER_LINES = (
 def start_text(
     handoff: Handoff, command: str, file_names: Sequence[str], notes: Sequence[str]
 ) -> str:
-    """Return START.md.
+    """Return the text of START.md.
 
     Args:
         handoff: The nanoset.
-        command: Starts the trainer.
-        file_names: The other files of the handoff.
-        notes: What to know.
+        command: Command that starts the trainer.
+        file_names: Names of the other files of the handoff.
+        notes: Notes for the user, in sentences.
     """
     # What was built.
     length = handoff.config.sequence_length
@@ -46,7 +46,7 @@ def start_text(
         start, stop = handoff.spec.span
         lines.append(f"It is the phase of iterations {start:,} to {stop:,}.")
 
-    # What to do with it.
+    # How to start the trainer, and to check that it will find the index files.
     lines += ["", "Start:", "", f"    {command}", ""]
     lines.append(f"Files here: {', '.join(file_names)}; index files: {handoff.cache}")
     if PREFLIGHT in file_names:
@@ -60,7 +60,7 @@ def start_text(
 
 
 def _preflight_lines(handoff: Handoff) -> list[str]:
-    """Return how to ask whether the trainer will find the index files."""
+    """Return the lines that show the command of preflight.py."""
     words = " ".join(handoff.tokenizer).split()
     options = shell_line(*words) or TOKENIZER_OPTIONS
     if not handoff.spec.schedule:
@@ -75,7 +75,7 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
 
 
 def _trainer_lines(handoff: Handoff) -> list[str]:
-    """Return the warning that the tokenizer is unknown, and the lines of nanoset.yaml that name it."""
+    """Return a warning that the tokenizer is unknown, and the lines of nanoset.yaml to add."""
     tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer] or _TOKENIZER_LINES
     return [
         "",

@@ -1,10 +1,23 @@
-"""Which samples each step of a run reads, and which rank and micro-batch gets them, as the trainers
-count.
+"""Compute which samples each step of a run reads, and on which rank and in which micro-batch.
 
-Sources: Megatron-LM core_v0.16.1 `core/num_microbatches_calculator.py`
-    (ConstantNumMicroBatchesCalculator,
-RampupBatchsizeNumMicroBatchesCalculator) and `training/training.py` (train), main (0.20.0) for
-StepBatchsizeNumMicroBatchesCalculator; the samplers as in `loading/samplers.py`.
+A run is divided into stretches: consecutive steps with one batch size on one number of ranks. An
+example with a batch size of 4, and of 8 from sample 12 on:
+
+    stretch        0           1
+    steps          1  2  3     4   5   6  …
+    first sample   0  4  8    12  20  28  …
+
+Then the trainer's sampler deals the samples of a step to ranks and micro-batches. With 2 ranks and
+micro-batches of 2 samples, a batch of 8 samples 0 to 7 is dealt as
+
+    rank 0    micro-batches (0, 1) and (4, 5)
+    rank 1    micro-batches (2, 3) and (6, 7)
+
+Sources:
+    Megatron-LM core_v0.16.1 `core/num_microbatches_calculator.py`
+    (ConstantNumMicroBatchesCalculator, RampupBatchsizeNumMicroBatchesCalculator) and
+    `training/training.py` (train); main (0.20.0) for StepBatchsizeNumMicroBatchesCalculator.
+    The samplers are those of `loading/samplers.py`.
 """
 
 from __future__ import annotations
@@ -32,44 +45,52 @@ class Stretch(NamedTuple):
     """Consecutive steps with one batch size on one number of ranks."""
 
     step: int
-    """The first of them; a run's first step is 1, as trainers log them."""
+    """Number of the first step. The first step of a run is 1, as in the logs of trainers."""
     sample: int
-    """The run's first sample that they read."""
+    """Number of the first sample, counted from the start of the run."""
     batch: int
     """Samples of a step."""
     micro_batch: int
     """Samples of a micro-batch of one rank."""
     ranks: int
-    """Data-parallel ranks."""
+    """Number of data-parallel ranks."""
     resumed: int
-    """Samples that were consumed when the trainer was last started."""
+    """Samples that had been consumed when the trainer was last started."""
 
 
 class Steps:
-    """The steps of a run, which has no end."""
+    """The steps of a run. They have no end, since run.yaml does not say how long the run is."""
 
     def __init__(self, run: RunSpec) -> None:
-        """Count the steps of a run.
+        """Divide the steps of a run into stretches.
 
         Raises:
             ConfigError: The trainer would refuse a batch size.
         """
         self.stretches = tuple(_stretches(run))
-        """In their order; the last one has no end."""
-        # (n_stretches,) int64 each
+        """The stretches in order; the last one has no end."""
+
+        # int64, shape (n_stretches,) each
         self._first_steps = np.array([stretch.step for stretch in self.stretches], np.int64)
         self._first_samples = np.array([stretch.sample for stretch in self.stretches], np.int64)
         self._batch_sizes = np.array([stretch.batch for stretch in self.stretches], np.int64)
 
     def stretch(self, step: int) -> Stretch:
-        """Return the stretch of one step alone, with its first sample."""
+        """Return one step as a stretch of its own."""
         number = int(np.searchsorted(self._first_steps, step, "right")) - 1
         stretch = self.stretches[number]
         sample = stretch.sample + (step - stretch.step) * stretch.batch
         return stretch._replace(step=step, sample=sample)
 
     def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first sample of steps, and how many samples each has; int64, of their shape."""
+        """Return the samples that steps read.
+
+        Args:
+            steps: Numbers of steps, of any shape.
+
+        Returns:
+            The first sample of each step, and its number of samples; int64, of the same shape.
+        """
         # the stretch of each step
         stretches = np.searchsorted(self._first_steps, steps, "right") - 1
         sizes = self._batch_sizes[stretches]
@@ -78,7 +99,14 @@ class Steps:
         return first_samples, sizes
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the steps that read samples of the run; int64, of their shape."""
+        """Return the step that reads each of some samples.
+
+        Args:
+            samples: Numbers of samples of the run, of any shape.
+
+        Returns:
+            Numbers of steps, int64, of the same shape.
+        """
         # the stretch of each sample
         stretches = np.searchsorted(self._first_samples, samples, "right") - 1
         samples_before = samples - self._first_samples[stretches]
@@ -100,13 +128,13 @@ class _BatchSizes(NamedTuple):
 
 
 def _stretches(run: RunSpec) -> Iterator[Stretch]:
-    """Yield the stretches of a run in their order."""
-    n_steps = 0
-    consumed = 0
+    """Yield the stretches of a run in order."""
+    n_steps = 0  # so far
+    consumed = 0  # samples so far
     ends: list[int | None] = [resume.iteration for resume in run.resumes]
     ends.append(None)
     for number, end in enumerate(ends):
-        # The trainer is started, with other settings than before if it resumes.
+        # The trainer is started, or resumed with other settings.
         resumed = consumed
         if number:
             resume = run.resumes[number - 1]
@@ -118,6 +146,7 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
             run = replace(run, **changes)
         sizes = _sizes_since_start(run, n_steps, consumed)
 
+        # The stretches until it is resumed again.
         while end is None or n_steps < end:
             size = _size_run(run, sizes.size(consumed), n_steps + 1)
             yield Stretch(
@@ -134,20 +163,19 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
 
 
 def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | None:
-    """Return after how many steps the batch size is another one, or None if it stays.
+    """Return after how many steps the batch size changes, or None if it never does.
 
     Args:
         sizes: The batch sizes.
-        consumed: Samples consumed before the first of these steps.
-        size: Samples that each of them really reads.
+        consumed: Samples that were consumed before the first of these steps.
+        size: Samples that each of these steps reads.
     """
     size_now = sizes.size(consumed)
 
     def differs(n_steps: int) -> bool:
         return sizes.size(consumed + n_steps * size) != size_now
 
-    # Sizes change in one direction, so that the first step of another size can be found by
-    # bisection.
+    # Batch sizes only grow or only shrink, so the first step of another size is found by bisection.
     if consumed > sizes.last_change:
         return None
     candidates = range(1, (sizes.last_change - consumed) // size + 2)
@@ -156,11 +184,11 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | N
 
 
 def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes:
-    """Return the batch sizes of a run after a start of the trainer.
+    """Return the batch sizes of a run after the trainer was started or resumed.
 
     Args:
-        run: The settings of that start.
-        n_steps: Steps that were done before.
+        run: The settings from there on.
+        n_steps: Number of steps before.
         consumed: Samples that were consumed before.
 
     Raises:
@@ -174,7 +202,7 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         return _BatchSizes(lambda _: whole, 0)
     if not ramps_up(ramp, whole):
         raise ConfigError(
-            "the ramp-up does not lead to the batch size that the run went on with",
+            "the ramp-up does not lead to the batch size with which the run was resumed",
             where=f"step {n_steps + 1:,}",
             found=f"{list(ramp)}, global_batch_size {whole}",
             remedy="correct the entry of `resumes`",
@@ -192,16 +220,16 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
 
 
 def _size_run(run: RunSpec, size: int, step: int) -> int:
-    """Return how many samples a step really reads: whole micro-batches of all ranks.
+    """Return how many samples a step reads: whole micro-batches of all ranks.
 
     Args:
         run: The settings of the run.
         size: The batch size of the step.
-        step: Its number, for the message.
+        step: Number of the step, for the message.
 
     Raises:
-        ConfigError: The batch size is not made of whole micro-batches, and may not be decreased to
-            that.
+        ConfigError: The batch size is not a multiple of one micro-batch of each rank, and the
+            settings do not allow to decrease it to one.
     """
     round_size = run.micro_batch_size * run.data_parallel_size
     is_whole = size % round_size == 0
@@ -211,8 +239,9 @@ def _size_run(run: RunSpec, size: int, step: int) -> int:
         "the batch size is not made of whole micro-batches of all ranks",
         where=f"step {step:,}",
         found=f"{size:,} samples",
-        expected=f"a multiple of {run.micro_batch_size} * {run.data_parallel_size}, as the trainer asks for",
-        remedy="write into run.yaml what the run was started with",
+        expected=f"a multiple of {run.micro_batch_size} * {run.data_parallel_size}, which the "
+        "trainer requires",
+        remedy="write the settings with which the run was started into run.yaml",
     )
 
 
@@ -221,10 +250,10 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
 
     Args:
         text: Pairs of samples and batch size, such as `0:768 1M:1536`.
-        unit: What the text counts for each sample: 1, or its tokens.
+        unit: 1 if the text counts samples; if it counts tokens, the tokens of a sample.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The schedule is not valid.
     """
     entries: list[tuple[int, int]] = []
     is_readable = True
@@ -246,14 +275,18 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
             "the schedule of batch sizes cannot be read",
             where="step_batch_size_schedule",
             found=repr(text),
-            expected="pairs of samples and batch size from 0 on, the sizes growing: 0:768 1M:1536",
-            remedy="write it as the trainer's option",
+            expected="pairs of samples and batch size from 0 on, in ascending order: 0:768 1M:1536",
+            remedy="write the value of the trainer's option",
         )
     return _BatchSizes(lambda consumed: sizes[bisect_right(starts, consumed) - 1], starts[-1])
 
 
 def _number(text: str) -> int:
-    """Return a number such as 1.5M; raises ValueError if it is none."""
+    """Return a number such as 1.5M as an integer.
+
+    Raises:
+        ValueError: The text is not a number.
+    """
     factor = _SUFFIXES.get(text[-1:].upper())
     if factor is None:
         return int(float(text))
@@ -267,7 +300,7 @@ class DealtSamples(NamedTuple):
     """The samples of a step, and who reads them; int64, shape (batch,) each."""
 
     samples: NDArray[np.int64]
-    """Samples of the dataset."""
+    """Number of each sample in the dataset."""
     ranks: NDArray[np.int64]
     """The rank that reads each of them."""
     micro_batches: NDArray[np.int64]
@@ -279,20 +312,30 @@ class Dealer:
     """How a trainer deals the samples of a dataset to its ranks."""
 
     total: int
-    """Samples of the dataset."""
+    """Number of samples of the dataset."""
     kind: str = "single"
-    """`single`: a micro-batch to each rank in turn; `cyclic`: in an order of its own each epoch;
-    `interleaved`: a sample to each rank in turn."""
+    """The order in which samples are dealt.
+
+    `single` deals a micro-batch to each rank in turn, and `interleaved` a sample to each rank in
+    turn. With `cyclic`, each rank reads its own part of the dataset, in another order each epoch.
+    """
     seed: int | None = None
-    """Of the shuffle before the samples are dealt; None if they are not shuffled."""
+    """Seed of the shuffle before samples are dealt; None if they are not shuffled."""
 
     @staticmethod
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return the dealer of a preset's trainer.
 
-        Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
-            `data/dataloader_builder.py`
-        (get_sampler), 2411b022 `data/samplers.py` (get_sampler, MegatronPretrainingSampler).
+        Sources:
+            nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
+            `data/dataloader_builder.py` (get_sampler), 2411b022 `data/samplers.py` (get_sampler,
+            MegatronPretrainingSampler).
+
+        Args:
+            preset: Name of the preset.
+            dataloader_type: Type of the data loader in run.yaml.
+            total: Number of samples of the dataset.
+            random_seed: Seed of the nanoset, which some trainers also use to shuffle.
 
         Raises:
             ConfigError: The trainer's data loader has no such type.
@@ -313,13 +356,13 @@ class Dealer:
         """Return the samples of a step, with the rank and the micro-batch of each.
 
         Args:
-            step: The step alone.
-            base: The run's sample that is the dataset's first.
+            step: The step, as a stretch of its own.
+            base: Number, in the run, of the first sample of the dataset.
 
         Raises:
-            SampleIndexError: The dataset has fewer samples.
-            ConfigError: With a cyclic loader: the samples before are not whole micro-batches of all
-                ranks.
+            SampleIndexError: The dataset has too few samples.
+            ConfigError: The samples before the step are not whole micro-batches of all ranks, which
+                a cyclic loader requires.
         """
         numbers = np.arange(step.batch)  # (batch,) of the samples within the step
         round_size = step.micro_batch * step.ranks
@@ -327,7 +370,7 @@ class Dealer:
         micro_batches = numbers // round_size
         if self.kind == "interleaved":
             ranks = numbers % step.ranks
-            # If the run was resumed within a round, the samples of that round are dealt again.
+            # If the run was resumed in the middle of a round, the trainer repeats that round.
             positions -= max(step.resumed - base, 0) % step.ranks
         else:
             ranks = numbers % round_size // step.micro_batch
@@ -338,9 +381,7 @@ class Dealer:
         return DealtSamples(samples, ranks, micro_batches)
 
     def _samples_at(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at positions of the order in which they are dealt; int64, shape
-        (batch,).
-        """
+        """Return the samples at positions in the order of dealing; int64, shape (batch,)."""
         n_usable = self.total
         if self.kind == "interleaved":
             n_usable = self.total // step.ranks * step.ranks
@@ -350,7 +391,8 @@ class Dealer:
                 where=f"step {step.step:,}",
                 found=f"samples up to {positions[-1]:,}",
                 expected=f"at most sample {n_usable - 1:,} of its dataset",
-                remedy="correct the step; or add the handoff that the run went on with to `handoff` in run.yaml",
+                remedy="correct the step; or, if the run was continued with another handoff, add it "
+                "to `handoff` in run.yaml",
             )
         if self.seed is None:
             return positions
@@ -359,9 +401,17 @@ class Dealer:
     def _cyclic_samples(
         self, step: Stretch, positions: NDArray[np.int64], ranks: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the samples of a step of a cyclic loader; int64, shape (batch,).
+        """Return the samples of a step of a cyclic loader.
 
         Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
+
+        Args:
+            step: The step, as a stretch of its own.
+            positions: Positions of its samples, counted over all epochs; shape (batch,).
+            ranks: The rank that reads each sample; shape (batch,).
+
+        Returns:
+            int64, shape (batch,).
         """
         round_size = step.micro_batch * step.ranks
         n_rounds = self.total // round_size
@@ -373,6 +423,7 @@ class Dealer:
                 found=int(positions[0]),
                 expected=f"a multiple of {round_size}",
             )
+        # Each rank reads one micro-batch of its bucket in each round.
         epochs, in_epoch = np.divmod(positions, epoch_size)
         in_bucket = in_epoch // round_size * step.micro_batch + in_epoch % step.micro_batch
         bucket_size = n_rounds * step.micro_batch
@@ -384,15 +435,21 @@ class Dealer:
         return samples
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions of samples in the order in which they are dealt; int64, of their
-        shape.
+        """Return the positions of samples in the order of dealing.
+
+        Args:
+            samples: Numbers of samples, of any shape.
+
+        Returns:
+            int64, of the same shape.
 
         Raises:
-            ConfigError: Samples come again in each epoch, so that each has many positions.
+            ConfigError: The loader is cyclic: it reads each sample once in each epoch, so that a
+                sample has many positions.
         """
         if self.kind == "cyclic":
             raise ConfigError(
-                "samples of a cyclic loader come again each epoch",
+                "a cyclic loader reads each sample in every epoch",
                 where="dataloader_type",
                 found="cyclic",
                 expected="single",
@@ -405,7 +462,8 @@ class Dealer:
 
 @lru_cache(maxsize=2)
 def _shuffled(count: int, seed: int) -> NDArray[np.int64]:
-    """Return `randperm(count, seed)`; the last two orders are cached, since steps are looked up one
-    by one.
+    """Return `randperm(count, seed)`, and cache the last two orders.
+
+    Steps are looked up one by one, and each needs the order of its epoch.
     """
     return randperm(count, seed)

@@ -1,8 +1,8 @@
-"""Megatron-LM's arguments for a tokenizer, by the kind of its file.
+"""Name a tokenizer in Megatron-LM's arguments, by the kind of its file.
 
-Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`,
-    `training/arguments.py`,
-`megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
+Sources:
+    Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`,
+    `training/arguments.py`, `megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ _NAMED_BY_ARGUMENTS = ("vocab.json", "tiktoken JSON", "SentencePiece")
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
-    """Return lines of arguments that name a tokenizer.
+    """Return the arguments that name a tokenizer, each a flag with its values.
 
-    There are none for a tokenizer.json, which Megatron-LM takes as a folder that the user names,
-    and none if a path or a special token contains a space, at which the shell would cut it.
+    There are none for a tokenizer.json: Megatron-LM expects a folder, which the user has to name.
+    There are also none if a path or a special token contains a space, where the shell would split
+    it.
     """
     if _contains_spaces(definition):
         return ()
@@ -44,8 +45,8 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
         lines.append(f"--vocab-size {definition.converted.vocab_size}")
         return tuple(lines)
     if definition.kind == "SentencePiece":
-        # The older of two names, which means the same in all versions: the newer one has other
-        # tokens up to 0.14.
+        # The older of two names, which has the same meaning in all versions. Up to 0.14, the newer
+        # name adds other tokens.
         lines = ["--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}"]
         if source.legacy:
             lines.append("--tokenizer-sentencepiece-legacy")
@@ -56,12 +57,14 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
 
 
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
-    """Return a note if Megatron-LM has no tokenizer for such a file, or reads it differently; None
-    otherwise.
+    """Return a note if Megatron-LM does not read a tokenizer as this project does.
 
     Args:
         definition: The tokenizer.
         eod: Its end-of-document token.
+
+    Returns:
+        A note for the user, or None.
     """
     kind = definition.kind
     if kind == "tokenizer.json":
@@ -69,24 +72,27 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
             {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
         )
         return (
-            "Megatron-LM's HuggingFaceTokenizer takes a folder (--tokenizer-model FOLDER) of tokenizer.json and "
-            "tokenizer_config.json; with the first alone it knows no EOD. Where there is no second, write it: "
-            f"{config}"
+            "Megatron-LM's HuggingFaceTokenizer reads a folder (--tokenizer-model FOLDER) with "
+            "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "
+            f"you have no tokenizer_config.json, create it with this content: {config}"
         )
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
-            "No arguments name the tokenizer: there is a space in its path, or in a special token."
+            "The arguments do not name the tokenizer, since its path or a special token contains "
+            "a space."
         )
     if kind == "vocab.json":
         return (
-            "With --tokenizer-type GPT2BPETokenizer megatron-core 0.15 to 0.17 take the merges of gpt2 from the "
-            "Hugging Face Hub in place of --merge-file. If yours are others, add --legacy-tokenizer (0.15 and 0.16)."
+            "With --tokenizer-type GPT2BPETokenizer, megatron-core 0.15 to 0.17 use the merges of "
+            "gpt2 from the Hugging Face Hub instead of --merge-file. If your merges differ, add "
+            "--legacy-tokenizer (0.15 and 0.16)."
         )
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
         return (
-            f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). Its NullTokenizer trains on "
-            f"tokens that are there: --tokenizer-type NullTokenizer --vocab-size {definition.converted.vocab_size}; but "
-            "its EOD is another one, so that options which look for EOD do not find yours."
+            f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). You can train "
+            "with its NullTokenizer: --tokenizer-type NullTokenizer --vocab-size "
+            f"{definition.converted.vocab_size}. Its EOD token differs from yours, so options that "
+            "look for EOD tokens do not work."
         )
     return None
 

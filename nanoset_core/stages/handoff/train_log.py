@@ -1,9 +1,17 @@
-"""Complete run.yaml from what Megatron-LM printed: its arguments, the checkpoints that it loaded,
-consumed samples.
+"""Complete run.yaml from the log of Megatron-LM.
 
-Source: Megatron-LM core_v0.16.1 `training/arguments.py` (_print_args), `training/checkpointing.py`
-    (load_checkpoint),
-`training/training.py` (training_log).
+The log contains its arguments, the checkpoints that it loaded, and the samples that were consumed
+after each step:
+
+    ------------------------ arguments ------------------------
+      data_parallel_size ............................ 8
+    -------------------- end of arguments ---------------------
+      successfully loaded checkpoint from /checkpoints at iteration 5000
+     iteration     5001/   10000 | consumed samples:      1280256 | …
+
+Sources:
+    Megatron-LM core_v0.16.1 `training/arguments.py` (_print_args), `training/checkpointing.py`
+    (load_checkpoint), `training/training.py` (training_log).
 """
 
 from __future__ import annotations
@@ -40,21 +48,22 @@ _CONSTANT = (
 
 @dataclass(frozen=True, slots=True)
 class TrainerRestart:
-    """One time that the trainer was started."""
+    """A start of the trainer, from the beginning or from a checkpoint."""
 
     iteration: int
-    """Iterations that were done before."""
+    """Number of iterations that were done before."""
     arguments: Mapping[str, Any]
+    """Name of each argument → its value."""
 
 
 @dataclass
 class TrainLog:
-    """What a log says of a run."""
+    """The parts of a log that run.yaml needs."""
 
     starts: list[TrainerRestart] = field(default_factory=list)
-    """Each time that the trainer was started, in order."""
+    """The starts of the trainer, in order."""
     consumed: dict[int, int] = field(default_factory=dict)
-    """Step → samples that were consumed after it, of the last time that it was trained."""
+    """Step → number of samples consumed after it. A step that was repeated has its last value."""
 
     @staticmethod
     def read(file: Path) -> TrainLog:
@@ -83,6 +92,7 @@ class TrainLog:
         return log
 
     def _read(self, lines: Iterable[str]) -> None:
+        """Read the lines of a log."""
         is_in_block = False
         arguments: dict[str, Any] = {}  # of a start that is not recorded yet
         for line in lines:
@@ -99,7 +109,7 @@ class TrainLog:
                     arguments[argument[1]] = _value(argument[2])
                 continue
 
-            # A start is known to be one once its checkpoint is loaded, or its first step done.
+            # Where a start continues is known when it loads a checkpoint, or ends its first step.
             loaded = _LOADED.search(line)
             if loaded:
                 self._record_start(int(loaded[1]), arguments)
@@ -111,13 +121,18 @@ class TrainLog:
                 arguments = {}
                 self.consumed[int(step[1])] = int(step[2])
 
-        # A first start that did no step yet still says what its arguments are.
+        # A run that has not ended its first step also has arguments.
         if not self.starts:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
-        """Record a start, if the log has arguments for it; drop what was done after the checkpoint
-        before.
+        """Record a start of the trainer.
+
+        Starts and steps after the checkpoint are removed, since the run has left them behind.
+
+        Args:
+            iteration: Number of iterations at the checkpoint.
+            arguments: Arguments of the start. There are none if it has been recorded already.
         """
         if not arguments:
             return
@@ -126,10 +141,10 @@ class TrainLog:
         self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of run.yaml.
+        """Return the keys of run.yaml that follow from the log.
 
         Raises:
-            ConfigError: The trainer read the samples in an order that is not known.
+            ConfigError: The order in which the trainer read samples cannot be computed.
         """
         first = self.starts[0].arguments
         if first.get("dataloader_type") == "cyclic" and first.get("data_sharding") is False:
@@ -138,7 +153,7 @@ class TrainLog:
                 where="data_sharding",
                 found=False,
                 expected=True,
-                remedy="it cannot be explained",
+                remedy="the steps of this run cannot be explained",
             )
         settings: dict[str, Any] = {name: first.get(name) for name in (*_RESUMED, *_CONSTANT)}
         if settings["step_batch_size_schedule"] is not None:
@@ -149,7 +164,7 @@ class TrainLog:
         return {name: value for name, value in settings.items() if value not in (None, [], False)}
 
     def _skipped(self) -> list[list[int]]:
-        """Return skipped steps as [first, last], both included."""
+        """Return ranges of skipped steps as [first, last], both included."""
         numbers: set[int] = set()
         for start in self.starts:
             numbers.update(
@@ -158,8 +173,8 @@ class TrainLog:
         if not numbers:
             return []
 
-        # Core 0.16.1 counts the iterations to skip from 0, main from 1 as the log does. If every
-        # step is logged, the missing ones tell which it is.
+        # Core 0.16.1 counts the iterations to skip from 0. The main branch counts them from 1, as
+        # the log does. If every step is logged, the missing steps show which of the two it was.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         counts_from_one = False
         if logs_every_step:
@@ -178,11 +193,16 @@ class TrainLog:
         return ranges
 
     def differences(self, run: RunSpec) -> list[str]:
-        """Return where the consumed samples in the log differ from those that the numbers of a run
-        give.
+        """Compare the consumed samples in the log with those that follow from a run.yaml.
+
+        Args:
+            run: The settings of run.yaml.
+
+        Returns:
+            A sentence about the steps that differ; none if all agree.
         """
-        logged_steps = np.array(sorted(self.consumed), np.int64)  # (n_logged,)
-        # (n_logged,)
+        # int64, shape (n_logged,) each
+        logged_steps = np.array(sorted(self.consumed), np.int64)
         logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)
         first_samples, sizes = Steps(run).samples(logged_steps)
         computed_samples = first_samples + sizes
@@ -191,9 +211,9 @@ class TrainLog:
             return []
         first = differing[0]
         return [
-            f"{differing.size:,} of {len(logged_steps):,} steps in the log differ, the first is step "
-            f"{logged_steps[first]:,}: the log says that {logged_samples[first]:,} samples were consumed, by these "
-            f"numbers it is {computed_samples[first]:,}"
+            f"{differing.size:,} of {len(logged_steps):,} steps in the log differ, the first is "
+            f"step {logged_steps[first]:,}: by the log {logged_samples[first]:,} samples were "
+            f"consumed, by these settings {computed_samples[first]:,}"
         ]
 
 
@@ -216,8 +236,9 @@ def _resumes(
 
 
 def _value(text: str) -> Any:
-    """Return the value of a printed argument: a number, a list of numbers, None or True; anything
-    else as text.
+    """Return the value of a printed argument.
+
+    Numbers, lists, None and booleans are converted to Python values. Other values stay text.
     """
     try:
         value = ast.literal_eval(text)
@@ -233,14 +254,19 @@ def _value(text: str) -> Any:
 
 
 def completed(file: Path, log: Path) -> tuple[str, list[str]]:
-    """Complete a run.yaml by what a log says.
+    """Complete a run.yaml with the settings in a log.
+
+    Args:
+        file: The run.yaml.
+        log: Log of Megatron-LM.
 
     Returns:
-        The text of the run.yaml, and where the log's own numbers of samples differ from it.
+        The new text of run.yaml, and sentences about steps whose number of consumed samples in the
+        log differs from what follows from this text.
 
     Raises:
         MissingError, FormatError: A file cannot be read.
-        ConfigError: The result has mistakes, or the run's order is not known.
+        ConfigError: The result has mistakes, or the order of the samples cannot be computed.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""Verify a handoff: every file with which a trainer is started is as it was written."""
+"""Verify a handoff: check that the files with which a trainer is started are unchanged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.report import BUILD, Report, check_file, live_manifest
 from nanoset_core.stages.stage import Key
 
-_REMEDY = f"{BUILD}; settings of your own belong behind the arguments, not in them"
+_REMEDY = f"{BUILD}; add your own options to the command after these arguments, not in the files"
 
 
 def verify_handoff(project: Project, name: str) -> Report:
-    """Check the files of a nanoset's current handoff, every byte: they are small.
+    """Check every byte of a nanoset's current handoff, since its files are small.
 
     Args:
         project: The project.

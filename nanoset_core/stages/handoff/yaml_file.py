@@ -1,10 +1,11 @@
-"""data.yaml: the sections of a trainer's YAML that name its data."""
+"""Write data.yaml, the sections of a trainer's YAML that name its data."""
 
 from __future__ import annotations
 
 from typing import Any
 
 DATA = "data.yaml"
+"""Name of the file in a handoff."""
 
 
 def yaml_file(sections: dict[str, Any]) -> dict[str, str]:

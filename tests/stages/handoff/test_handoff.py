@@ -80,7 +80,7 @@ def test_which_readers_cannot_take_views_is_said_where_a_view_is_read():
     for preset in ("megatron", "nemo", "nanotron"):
         assert "MaxText" not in texts(handoff(preset))["START.md"]
         start = texts(handoff(preset, views=["web-clean", "code-x2"]))["START.md"]
-        assert "- web-clean, code-x2: chosen from a corpus by the .idx alone" in start
+        assert "- web-clean, code-x2: only the .idx selects documents of a corpus" in start
         assert "(MaxText, readers of raw tokens)" in start
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_limits_cut_short_asks_for_what_was_built():
     assert not any(line.startswith("--train-iters") for line in arguments)
     assert "25 iterations" in notes[0]
     # (25 // 20 + 1) * 2 * 8 validation samples, where the schedule's 50 iterations have 48
-    assert "cache of valid is for 48 samples, but the run asks for 32" in notes[1]
+    assert "cache of valid is for 48 samples, but the run requests 32" in notes[1]
     assert not any("cache of test" in note or "cache of train" in note for note in notes)
     per_split = handoff(per_split=True)
     cut = replace(per_split.config, train_split_samples=203)
@@ -196,7 +196,7 @@ def test_a_phase_that_limits_cut_short_is_named():
     files, notes = handoff_files(handoff(config=config, **changes))
     assert "--train-samples 400" in files["arguments.txt"].decode().splitlines()
     assert any(
-        "cache of train is for 100 samples, but the run asks for 160" in note for note in notes
+        "cache of train is for 100 samples, but the run requests 160" in note for note in notes
     )
     whole = replace(config, train_split_samples=160)
     assert not any(

@@ -52,15 +52,35 @@ def test_a_whole_one(file):
             "data_parallel_size: 0",
             r":2: data_parallel_size: this value is out of range",
         ),
-        ("global_batch_size: 256\n", "", r":4: rampup_batch_size: the ramp-up is none"),
-        ("[32, 32, 100000]", "[32, 33, 100000]", r":5: rampup_batch_size: the ramp-up is none"),
-        ("[32, 32, 100000]", "[256, 32, 100000]", r":5: rampup_batch_size: the ramp-up is none"),
-        ("[32, 32, 100000]", "[32, 32]", r":5: rampup_batch_size: the ramp-up is none"),
-        ("[1000, 1010]", "[1010, 1000]", r":6: skipped_iterations\[0\]: no steps"),
+        (
+            "global_batch_size: 256\n",
+            "",
+            r":4: rampup_batch_size: Megatron-LM does not accept this ramp-up",
+        ),
+        (
+            "[32, 32, 100000]",
+            "[32, 33, 100000]",
+            r":5: rampup_batch_size: Megatron-LM does not accept this ramp-up",
+        ),
+        (
+            "[32, 32, 100000]",
+            "[256, 32, 100000]",
+            r":5: rampup_batch_size: Megatron-LM does not accept this ramp-up",
+        ),
+        (
+            "[32, 32, 100000]",
+            "[32, 32]",
+            r":5: rampup_batch_size: Megatron-LM does not accept this ramp-up",
+        ),
+        (
+            "[1000, 1010]",
+            "[1010, 1000]",
+            r":6: skipped_iterations\[0\]: this is not a range of steps",
+        ),
         (
             "{iteration: 5000,",
             "{iteration: 6}, {iteration: 5,",
-            r":7: resumes: a run goes on at later",
+            r":7: resumes: the iterations of resumes are not in ascending",
         ),
         (
             "global_batch_size: 256\nrampup_batch_size: [32, 32, 100000]\n",
@@ -138,7 +158,7 @@ ALONE = {
         (
             start(None, **FIRST, **RAMP) + trained((1, 8), (3, 32), (4, 48)),  # main
             {"rampup_batch_size": (8, 8, 32), "skipped_iterations": ((2, 2),)},
-            r"1 of 3 steps in the log differ, the first is step 4: the log says that 48 .* by these numbers it is 56",
+            r"1 of 3 steps in the log differ, the first is step 4: by the log 48 .* by these settings 56",
         ),
         (  # a resume that was trained again from an earlier checkpoint, and one after it
             start(None, **FIRST)

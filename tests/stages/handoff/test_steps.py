@@ -189,5 +189,5 @@ def test_each_trainer_has_its_dealer():
     assert Dealer.of("nanotron-main-bytes", "single", 9, 5) == Dealer(9)
     with pytest.raises(ConfigError, match="this trainer's data loader has no types"):
         Dealer.of("nanotron", "cyclic", 9, 5)
-    with pytest.raises(ConfigError, match="come again each epoch"):
+    with pytest.raises(ConfigError, match="reads each sample in every epoch"):
         Dealer(9, "cyclic").positions(np.arange(3))
