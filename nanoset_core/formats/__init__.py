@@ -1,1 +1,1 @@
-"""File formats of the trainers, as bytes: how to read and write each, and nothing about projects."""
+"""The file formats of the trainers: how to read and write each, independent of projects."""

@@ -346,7 +346,7 @@ add(
 add(
     "tar with holes",
     _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES),
-    refused="does not hold the tokens",
+    refused="does not contain the tokens",
 )
 add("tar of strings", _tar_of("a.json", lambda: _STRINGS), refused="text among the numbers")
 add(
@@ -357,7 +357,7 @@ add(
 add(
     "tar of brackets",
     _tar_of("a.json", lambda: b"[" * 900 + b"]" * 900),
-    refused="does not hold the tokens of a context",
+    refused="does not contain the tokens of a context",
 )
 
 

@@ -276,7 +276,9 @@ def test_shards_that_are_not_whole(dataset, golden_tars):
     path.unlink()
     with pytest.raises(MissingError, match="shard-00000001"):
         list(iterate_shards(dataset))
-    with pytest.raises(FormatError, match="does not hold the tokens"):  # a .json beside each .npy
+    with pytest.raises(
+        FormatError, match="does not contain the tokens"
+    ):  # a .json beside each .npy
         list(iterate_shard(golden_tars / "npy" / "shard-000000.tar"))
 
 

@@ -370,7 +370,8 @@ class _IndexScan:
 
     When Modalities merges files (`join_embedded_stream_data`), it forgets their headers: all
     offsets of the k-th file are 12 (k - 1) bytes too small. The lengths are right, so the offsets
-    can be computed from them. For example, two files with documents of 6 and 4 bytes, and of 8 bytes, give
+    can be computed from them. For example, a file with documents of 6 and 4 bytes, and one with a
+    document of 8 bytes, give
 
         lengths              6    4    8
         correct offsets      0    6   10

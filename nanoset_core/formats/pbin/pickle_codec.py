@@ -458,21 +458,31 @@ def _follow(
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
-    """Return the first number in the pickle that starts at a byte, or None if its first bytes hold
-    none.
+    """Return the first number in a pickle, or None if its first 64 bytes contain no number.
+
+    Args:
+        view: The file.
+        begin: First byte of the pickle.
     """
     try:
         for opcode, argument, _ in pickletools.genops(bytes(view[begin : begin + _PREFIX_BYTES])):
             if opcode.name in _NUMBERS:
                 return int(argument or 0)
-    except ValueError:  # the pickle ends, or these bytes do
-        pass
+    except ValueError:
+        pass  # the pickle is damaged, or goes on after these bytes
     return None
 
 
 def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
-    """Return the entries of a pickled index of any pickler; arguments and errors as for
-    `decode_index`.
+    """Return the entries of an index that any pickler has written.
+
+    All opcodes are checked before the pickle is loaded, so that a hostile pickle runs nothing.
+
+    Args:
+        view, begin, where: As for `decode_index`.
+
+    Raises:
+        FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
     stream = io.BytesIO(view[begin:])
     position = begin  # after the last opcode that is allowed

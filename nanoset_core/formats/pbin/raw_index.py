@@ -159,9 +159,7 @@ def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _json_test() -> Callable[[bytes], bool]:
-    """Return a function that decides whether `json.loads`, with which Modalities reads, accepts a
-    line.
-    """
+    """Return a function that decides whether Modalities, which calls `json.loads`, reads a line."""
     # Imported here, since readers of .pbin files need numpy alone.
     import orjson
 

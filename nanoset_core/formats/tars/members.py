@@ -26,22 +26,33 @@ from nanoset_core.storage.regular_files import array_of
 MemberKind = Literal["json.gz", "npy"]
 """How a context is stored in a tar."""
 _INDEX_DIGITS = 8
+"""Digits of the shard's number, and of the context's number, in a member's name."""
 NPY_HEADER_BYTES = 128
+"""Bytes of a `.npy` before its data."""
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
+"""Bytes of a member's name before its extension."""
 MAX_MEMBER_BYTES = 64 << 20
-"""Most bytes of a member, stored and unpacked: some ten million tokens. A small file could else
-fill the memory.
+"""Largest size of a member, stored and unpacked: some ten million tokens. Without a limit, a small
+compressed file could fill the memory.
 """
 
 
 def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArray[np.uint8]:
-    """Return names `{shard:08d}_{index:08d}.{member}` of indices [start, stop), uint8, shape
-    (indices, bytes).
+    """Return the names of consecutive members, such as `00000003_00000041.npy`.
+
+    Args:
+        shard: Number of the tar.
+        start: Number of the first member in the tar.
+        stop: Number after the last member.
+        member: The extension.
+
+    Returns:
+        ASCII, uint8, shape (stop - start, name_bytes).
     """
     suffix = f".{member}".encode()
     names = np.empty((stop - start, _KEY_BYTES + len(suffix)), dtype=np.uint8)
     names[:, : _INDEX_DIGITS + 1] = np.frombuffer(b"%08d_" % shard, dtype=np.uint8)
-    # (indices, 8) decimal digits of each index
+    # (n_members, 8) decimal digits of each number
     powers = 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1)
     digits = np.arange(start, stop)[:, None] // powers % 10
     names[:, _INDEX_DIGITS + 1 : _KEY_BYTES] = digits + ord("0")
@@ -50,34 +61,38 @@ def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArr
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Return the 128 bytes before the data of a one-dimensional `.npy` of version 1.0, as
-    `numpy.save` writes them.
+    """Return the bytes before the data of a one-dimensional `.npy`, as `numpy.save` writes them.
+
+    Args:
+        dtype: Type of the data, which is stored little endian.
+        length: Number of entries.
     """
     descr = dtype.newbyteorder("<").str
     fields = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}"
-    size = NPY_HEADER_BYTES - 10  # after the magic, the version and this size itself
+    # The size does not include the magic, the version and the size itself, 10 bytes together.
+    size = NPY_HEADER_BYTES - 10
     padded_fields = fields.ljust(size - 1).encode("ascii") + b"\n"
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + padded_fields
 
 
 class NpyRecords:
-    """Tar records of `.npy` members of one length, which are used again and again with other tokens
-    and names.
+    """A buffer of tar records with `.npy` members of one length.
+
+    It is filled again and again with other tokens and names, which is faster than making records.
+
+    Args:
+        rows: Number of records.
+        length: Tokens of each member.
+        dtype: Type of the tokens.
+        name_bytes: Bytes of each member's name.
     """
 
     def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
-        """Make records without names and tokens.
-
-        Args:
-            rows: Number of records.
-            length: Tokens of each member.
-            dtype: Of the tokens.
-            name_bytes: Bytes of each member's name.
-        """
         body_bytes = NPY_HEADER_BYTES + length * dtype.itemsize
         tokens_start = BLOCK_BYTES + NPY_HEADER_BYTES
 
-        # One header without a name serves all records: their names alone differ, and so the sums.
+        # All records have the same header except for the name and the checksum, which are filled in
+        # later.
         no_name = np.zeros((1, name_bytes), dtype=np.uint8)
         sizes = np.array([body_bytes], dtype=np.int64)
         unnamed = headers(no_name, sizes)  # (1, 512)
@@ -86,14 +101,16 @@ class NpyRecords:
         self._records[:, :BLOCK_BYTES] = unnamed
         start_of_npy = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
         self._records[:, BLOCK_BYTES:tokens_start] = start_of_npy
-        # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
+        # View the (rows, length * itemsize) bytes of the bodies as (rows, length) tokens.
         token_bytes = self._records[:, tokens_start : BLOCK_BYTES + body_bytes]
         self.tokens: NDArray[np.integer[Any]] = token_bytes.view(dtype.newbyteorder("<"))
         """The tokens of all records, to be filled, shape (rows, length)."""
 
     def named(self, names: NDArray[np.uint8]) -> memoryview:
-        """Return the bytes of the first records, with these names, uint8, shape (members,
-        name_bytes).
+        """Give names to the first records, and return their bytes.
+
+        Args:
+            names: uint8, shape (n_members, name_bytes).
         """
         records = self._records[: len(names)]
         rename(records, names, self._unnamed_sum)
@@ -105,13 +122,19 @@ def json_gz_records(
     contexts: NDArray[np.integer[Any]],
     compressor: MemberCompressor,
 ) -> bytes:
-    """Return whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
+    """Return tar records whose bodies are contexts as gzipped, compact JSON lists.
+
+    Args:
+        names: Names of the members, uint8, shape (n_members, name_bytes).
+        contexts: Their tokens, shape (n_members, length).
+        compressor: Compresses the lists.
+    """
     bodies: list[bytes] = []
     for tokens in contexts:
         text = orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)
         bodies.append(compressor.compress(text))
     sizes = np.array([len(body) for body in bodies], dtype=np.int64)
-    # Header, body, and zeros up to the next whole block.
+    # Each record is a header, a body, and zeros up to the next whole block.
     pieces: list[bytes] = []
     for header, body in zip(headers(names, sizes), bodies, strict=True):
         pieces += (header.tobytes(), body, bytes(-len(body) % BLOCK_BYTES))
@@ -120,11 +143,11 @@ def json_gz_records(
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """Return what decides the bytes of a `json.gz` member: `isal 1.9.1, isa-l 2.32.1, method 2,
-    probe 0f1e2d3c`.
+    """Return a text that names everything that decides the bytes of `json.gz` members.
 
-    Compressed bytes differ between versions of the library and between processor families; the
-    probe is the CRC-32 of a fixed text compressed here, so that equal identities mean equal shards.
+    For example: "isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c". Compressed bytes differ
+    between versions of the library and between processor families. So the probe is the CRC-32 of a
+    fixed text after compression on this machine: equal texts mean equal tars.
     """
     import isal
 
@@ -134,18 +157,21 @@ def compressor_identity() -> str:
 
 
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
-    """Decode the tokens of one member of an archive by its suffix, shape (length,).
+    """Decode the tokens of one member of an archive.
 
-    `.npy` gives its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, give
-    int64.
+    The extension of its name decides how: `.npy`, `.json.gz`, or lists of numbers as `.json` or
+    `.txt`.
 
     Args:
         archive: Bytes of the tar.
-        member: Where the member is in it.
-        path: Of the tar, for messages.
+        member: The member.
+        path: Path of the tar, for messages.
+
+    Returns:
+        Shape (length,), in the type of a `.npy`, otherwise int64.
 
     Raises:
-        FormatError: The member does not hold a flat list of integers.
+        FormatError: The member does not contain a flat list of integers.
     """
     try:
         if member.size_bytes > MAX_MEMBER_BYTES:
@@ -156,7 +182,7 @@ def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.i
             raise ValueError(f"shape {tokens.shape}, dtype {tokens.dtype}")
     except (ValueError, zlib.error) as error:
         raise FormatError(
-            f"member {member.name!r} does not hold the tokens of a context",
+            f"member {member.name!r} does not contain the tokens of a context",
             where=f"{path}, offset {member.offset}",
             found=str(error),
             expected="a flat list of integers",
@@ -171,9 +197,10 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
         return array_of(body).copy()
     if not name.endswith((".json.gz", ".json", ".txt")):
         raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
-    # A list of numbers as JSON, packed or not.
+    # A list of numbers as JSON, compressed or not.
     text = _unzipped(body) if name.endswith(".gz") else body
-    if b'"' in text:  # numpy would make rows as long as the longest text
+    if b'"' in text:
+        # From texts, numpy would make an array with entries as long as the longest text.
         raise ValueError("text among the numbers")
     return np.array(orjson.loads(text))
 
@@ -190,15 +217,19 @@ def _unzipped(body: bytes) -> bytes:
 
 
 LEVEL = 1
+"""Level of compression."""
 METHOD = 2
-"""Raised when the same library would give other bytes."""
+"""Version of `MemberCompressor`; it is increased when its code changes the bytes."""
 _RAW_WBITS = -15
+"""Value of zlib's `wbits` for a stream without header and checksum."""
 _DEFLATED = 8
+"""The only method of compression in zlib."""
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
-"""No name, no time, unknown system."""
+"""Header of a gzip file without name and time, made on an unknown system."""
 _LAST_BLOCK = b"\x03\x00"
-"""An empty last block."""
+"""An empty block that ends a compressed stream."""
 _WINDOW_BYTES = 1 << 18
+"""Bytes with which a new stream is filled: more than a text can refer back to."""
 _LEAD = bytes(range(200, 208))
 """Compressed before each text.
 
@@ -208,9 +239,10 @@ first loop leaves to the last one.
 
 
 class MemberCompressor:
-    """Compresses texts, each into a gzip file of its own.
+    """Compresses texts into separate gzip files.
 
-    All texts go through one stream, which is flushed after each: no text refers to an earlier one.
+    All texts go through one stream, since a new stream for each would be slow. The stream is
+    flushed after each text, so that no text refers to an earlier one.
     """
 
     __slots__ = ("_crc32", "_flush_block", "_flush_window", "_stream")
@@ -226,9 +258,7 @@ class MemberCompressor:
         self._stream.flush(self._flush_window)
 
     def compress(self, text: bytes) -> bytes:
-        """Return an ASCII text as a whole gzip file, the same for the same text whatever was
-        compressed before.
-        """
+        """Return an ASCII text as a gzip file; its bytes do not depend on earlier texts."""
         self._stream.compress(_LEAD)
         self._stream.flush(self._flush_block)
         body = self._stream.compress(text) + self._stream.flush(self._flush_window)

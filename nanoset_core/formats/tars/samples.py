@@ -1,9 +1,15 @@
 """Group the members of a tar into samples, as webdataset does, and find those that hold tokens.
 
-webdataset (`base_plus_ext` and `group_by_keys`) splits a member's path at the first dot of its last
-part: what is before it is the sample's key, what follows is the extension. Neighbouring members
-with one key are one sample. Members without a key belong to no sample: folders, links, names
-without a dot, and hidden files such as `.DS_Store`.
+webdataset (`base_plus_ext` and `group_by_keys`) splits a member's path at the first dot of its file
+name: the part before it is the sample's key, and the part after it is the extension. Consecutive
+members with the same key are one sample. Folders, links, names without a dot, and hidden files such
+as `.DS_Store` have no key, and belong to no sample. For example:
+
+    member              key        extension
+    text/0001.npy       text/0001  npy
+    text/0001.meta.json text/0001  meta.json
+    text/.DS_Store      none
+    text/0002.npy       text/0002  npy
 """
 
 from __future__ import annotations
@@ -28,13 +34,13 @@ class TarSample:
     """The members of one sample, or one member that belongs to no sample."""
 
     key: str
-    """What their paths have in common; the whole path of a member that belongs to no sample."""
+    """The beginning of their paths; the whole path of a member that belongs to no sample."""
     members: Mapping[str, TarMember]
     """Extension in lower case → member. Empty if the member belongs to no sample."""
 
     @property
     def data_key(self) -> str | None:
-        """The first of `DATA_KEYS` that the sample has, or None."""
+        """The extension of the member with the tokens: the first of `DATA_KEYS`, or None."""
         for data_key in DATA_KEYS:
             if data_key in self.members:
                 return data_key
@@ -42,35 +48,36 @@ class TarSample:
 
     @property
     def member_count(self) -> int:
-        """Number of entries of the archive that this is."""
+        """Number of entries of the archive; 1 for a member that belongs to no sample."""
         return max(len(self.members), 1)
 
     @property
     def name(self) -> str:
-        """A name to show: that of its first member."""
+        """Path of its first member, for messages."""
         for member in self.members.values():
             return member.name
         return self.key
 
 
 def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
-    """Yield the samples of an archive in order, and each entry that belongs to none as a sample
-    without members.
+    """Yield the samples of an archive in order.
+
+    An entry that belongs to no sample is yielded as a sample without members.
 
     Args:
-        archive: its bytes.
-        where: what messages call it.
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
 
     Raises:
-        FormatError: the archive is damaged, or two members of one sample have the same extension.
+        FormatError: The archive is damaged, or two members of one sample have the same extension.
     """
     key = ""
     members: dict[str, TarMember] = {}
     for entry in iterate_entries(archive, where):
         parts = _key_and_extension(entry)
         if parts is None:
-            # Does not end the sample before it: macOS puts `._0.npy` between the members of a
-            # sample.
+            # The current sample continues after it: macOS puts entries such as `._0.npy` between
+            # the members of a sample.
             yield TarSample(entry.name, {})
             continue
         entry_key, extension = parts
@@ -92,13 +99,16 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
 
 
 def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield every member that has one of `DATA_KEYS`, of all samples; pass over the others.
+    """Yield every member whose extension is one of `DATA_KEYS`.
 
-    For tars of ours, which have one such member a sample. A list of numbers is a context whatever
-    its kind.
+    This is for tars that nanoset has written, in which each sample has one such member.
+
+    Args:
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
 
     Raises:
-        FormatError: as `iterate_samples`.
+        FormatError: As for `iterate_samples`.
     """
     for sample in iterate_samples(archive, where):
         for extension, member in sample.members.items():
@@ -107,8 +117,10 @@ def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember
 
 
 def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
-    """Return the key of a member's sample and its extension in lower case; None if it belongs to no
-    sample.
+    """Return the key of a member's sample, and the member's extension in lower case.
+
+    Returns:
+        None if the member belongs to no sample.
     """
     folder, slash, name = entry.name.rpartition("/")
     stem, dot, extension = name.partition(".")

@@ -9,10 +9,10 @@ size, content)::
     116    8  gid     "0000000\\0"               257   6  magic              "ustar\\0"
     124   12  size, octal, NUL                  263   2  version            "00"
 
-Everything else is zero. The checksum is the sum of the header's bytes with its own eight taken as
-spaces. The archive ends in two zero blocks and zeros up to a multiple of 10240. These are the bytes
-that Python's tarfile writes (USTAR_FORMAT, mtime 0), and every reader of plain headers takes them,
-wids's own included.
+Everything else is zero. The checksum is the sum of all bytes of the header, where the eight bytes
+of the checksum count as spaces. The archive ends with two zero blocks, and zeros up to a multiple of
+10,240. These are the bytes that Python's tarfile writes (USTAR_FORMAT, mtime 0). All readers
+understand them, also the simple one of wids.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.storage.regular_files import map_regular
 
 BLOCK_BYTES = 512
+"""Bytes of a header; bodies are filled up to a multiple of it."""
 ARCHIVE_BYTES = 10240
+"""The size of an archive is a multiple of this."""
 _CHUNK_BYTES = 1 << 20
 """Bytes read at once when the end of an archive is checked."""
 
@@ -62,8 +64,11 @@ _WITHOUT_BODY = b"123456"
 _REGULAR = b"0\x007"
 """Types of files."""
 _EXTENDED = b"xXLgK"
-"""Types of extended headers; `g` and `K` say nothing of a file's name and size."""
+"""Types of extended headers. Those of the types `g` and `K` do not affect the name and size of the
+next entry.
+"""
 _SPARSE = b"S"
+"""Type of files that are stored without their ranges of zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,18 @@ class TarMember:
     size_bytes: int
     """Bytes of the body, without the zeros after it."""
     is_file: bool = True
-    """Whether it is a file; False for links, folders, devices and the like."""
+    """Whether it is a file, and not a link, a folder or a device."""
 
 
 def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the headers of members, uint8, shape (members, 512).
+    """Return the headers of members.
 
     Args:
-        names: ASCII, uint8, shape (members, at most 100), shorter names filled with zeros.
-        sizes: bytes of each body, int64, shape (members,).
+        names: ASCII, uint8, shape (n_members, at most 100); shorter names are filled with zeros.
+        sizes: Bytes of each body, int64, shape (n_members,).
+
+    Returns:
+        uint8, shape (n_members, 512).
     """
     block = np.tile(np.frombuffer(_TEMPLATE, dtype=np.uint8), (len(names), 1))
     block[:, : names.shape[1]] = names
@@ -96,12 +104,12 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:
-    """Write new names, and the checksums that follow from them, into records in place.
+    """Write new names and checksums into the headers of records, in place.
 
     Args:
-        records: uint8, shape (members, 512 or more), with headers that differ in their names alone.
-        names: uint8, shape (members, bytes), as long as the names before.
-        unnamed_sum: checksum of such a header without a name.
+        records: uint8, shape (n_members, 512 or more). Their headers differ only in the name.
+        names: uint8, shape (n_members, name_bytes), as long as the old names.
+        unnamed_sum: Checksum of such a header without a name.
     """
     records[:, : names.shape[1]] = names
     checksums = names.sum(axis=1, dtype=np.int64) + unnamed_sum
@@ -109,14 +117,22 @@ def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: in
 
 
 def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-    """Return octal digits in ASCII: int64, shape (values,) → uint8, shape (values, width)."""
+    """Return numbers as octal digits in ASCII.
+
+    Args:
+        values: Numbers, int64, shape (n_values,).
+        width: Digits of each number.
+
+    Returns:
+        uint8, shape (n_values, width).
+    """
     shifts = 3 * np.arange(width - 1, -1, -1)
     digits = values[:, None] >> shifts & 7  # (values, width)
     return (digits + ord("0")).astype(np.uint8)
 
 
 def record_bytes(size_bytes: int) -> int:
-    """Return the bytes of a member's whole record: header, body and zeros."""
+    """Return the size of a member's whole record: header, body, and zeros after it."""
     return BLOCK_BYTES + size_bytes + -size_bytes % BLOCK_BYTES
 
 
@@ -127,7 +143,7 @@ def end_of_archive(written_bytes: int) -> bytes:
 
 
 class FileBytes:
-    """The bytes of an open file, to be sliced without reading or mapping all of it."""
+    """An open file whose bytes can be sliced; only the bytes of a slice are read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = file.fileno()
@@ -142,17 +158,18 @@ class FileBytes:
 
 
 Archive = bytes | mmap.mmap | FileBytes
+"""The bytes of a tar, which can be sliced."""
 
 
 def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield the files of an archive in order; links, folders and the like are passed over.
+    """Yield the files of an archive in order; all other entries are left out.
 
     Args:
-        archive: Its bytes.
-        where: What messages call it.
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
 
     Raises:
-        FormatError: As `iterate_entries`.
+        FormatError: As for `iterate_entries`.
     """
     for entry in iterate_entries(archive, where):
         if entry.is_file:
@@ -160,17 +177,17 @@ def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
 
 
 def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield every entry of an archive in order, also links, folders and the like.
+    """Yield every entry of an archive in order, including links and folders.
 
     Args:
-        archive: Its bytes.
-        where: What messages call it.
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
 
     Raises:
-        FormatError: A damaged header, a body that is cut off, or an archive without its end.
+        FormatError: A header is damaged, a body is cut off, or the end of the archive is missing.
     """
     offset = 0
-    overrides: dict[str, Any] = {}  # what extended headers say of the entry after them
+    overrides: dict[str, Any] = {}  # fields of the next entry, from extended headers before it
     while True:
         header = archive[offset : offset + BLOCK_BYTES]
         if len(header) < BLOCK_BYTES or not header.strip(b"\0"):
@@ -185,7 +202,7 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
             if stored_bytes:
                 stored_bytes = member.size_bytes
 
-        # The body must be complete before anything in it is believed.
+        # Check that the body is complete before anything in it is used.
         offset = member.offset + record_bytes(stored_bytes) - BLOCK_BYTES
         if offset > len(archive):
             what = f"the body of {member.name!r} is cut off"
@@ -203,7 +220,11 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
 
 
 def _check_end(archive: Archive, where: object, offset: int) -> None:
-    """Check that an archive ends in two or more zero blocks and nothing else."""
+    """Check that only zero blocks, two or more, follow an offset of an archive.
+
+    Raises:
+        FormatError: Something else follows, or too little.
+    """
     size = len(archive) - offset
     is_closed = size >= 2 * BLOCK_BYTES and size % BLOCK_BYTES == 0
     for start in range(offset, len(archive), _CHUNK_BYTES):
@@ -220,8 +241,11 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
 
     Args:
         header: 512 bytes.
-        where: What messages call the archive.
-        offset: Of the header within it.
+        where: Name of the archive, for messages.
+        offset: Position of the header in the archive.
+
+    Raises:
+        FormatError: The header is damaged.
     """
     try:
         stored_checksum = int(header[148:156].strip(b" \0"), 8)
@@ -240,10 +264,12 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
 
 def _parse_size(field: bytes) -> int:
     """Read the size field of a header, 12 bytes, as Python's tarfile does."""
-    if field[0] == 0x80:  # GNU's form of sizes above 8 GiB
+    if field[0] == 0x80:
+        # This is how GNU tar writes sizes from 8 GiB on.
         return int.from_bytes(field[1:], "big")
     digits = field.split(b"\0", 1)[0].strip(b" ") or b"0"
-    if not digits.isdigit():  # int() would take signs and underscores
+    if not digits.isdigit():
+        # int() would accept signs and underscores.
         raise ValueError("the size is not a number")
     return int(digits, 8)
 
@@ -257,17 +283,21 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     """Return the fields of `TarMember` that an extended header gives for the entry after it.
 
     Args:
-        kind: One of `_EXTENDED`.
-        body: Its body.
-        where: What messages call the archive.
-        offset: Of the body within it.
+        kind: Type of the extended header, one of `_EXTENDED`.
+        body: Body of the extended header.
+        where: Name of the archive, for messages.
+        offset: Position of the body in the archive.
+
+    Raises:
+        FormatError: The body is damaged.
     """
     if kind == b"L":
         return {"name": _text(body)}
     overrides: dict[str, Any] = {}
     if kind not in b"xX":
         return overrides
-    # pax records: "length key=value\n", where the length counts the whole record
+
+    # pax records are "length key=value\n", where the length is that of the whole record.
     while body.strip(b"\0"):
         record = re.match(rb"([0-9]{1,9}) ([^=]*)=", body)
         stop = 0 if record is None else int(record[1])
@@ -295,10 +325,10 @@ def _malformed(where: object, offset: int, what: str, found: str) -> FormatError
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """Return the bytes of an archive as a read-only map; an empty file as no bytes.
+    """Map an archive into memory; an empty file, which cannot be mapped, gives empty bytes.
 
     Raises:
-        MissingError: There is no such file.
+        MissingError: The file does not exist.
     """
     try:
         return map_regular(path)

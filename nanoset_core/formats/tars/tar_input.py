@@ -170,7 +170,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
     if chosen is None or not contexts:
         members = [f"{count:,} .{extension}" for extension, count in counts.items()]
         raise FormatError(
-            "the tar holds no members with tokens",
+            "the tar has no members with tokens",
             where=f"{path}, offset 0",
             found=", ".join(members) or "no members",
             expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
@@ -204,7 +204,7 @@ def _check_without_tokens(
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
             raise FormatError(
-                "samples hold their tokens in members of different kinds",
+                "samples have their tokens in members of different kinds",
                 where=f"{path}, offset {member.offset}",
                 found=f"{member.name!r}",
                 expected=f"a member ending in .{chosen} in each sample, as in the first",
@@ -274,7 +274,7 @@ def flatten_tars(
         Path of the file of tokens, `folder/tokens.bin`.
 
     Raises:
-        FormatError: A member does not hold the tokens of a context.
+        FormatError: A member does not contain the tokens of a context.
         InputError: Contexts have different lengths, or a token does not fit the vocabulary or the
             dtype.
     """
@@ -335,7 +335,7 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
     """
     if len(tokens) != tar_input.sequence_length:
         raise InputError(
-            "the contexts of the tars must have one length",
+            "all contexts of the tars must have the same length",
             where=where,
             found=f"{len(tokens)} tokens",
             expected=f"{tar_input.sequence_length}, as in the first",

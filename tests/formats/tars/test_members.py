@@ -135,7 +135,7 @@ LISTS_OF_OTHER_THINGS = (
     ],
 )
 def test_bodies_that_are_no_context(name, body):
-    with pytest.raises(FormatError, match="does not hold the tokens") as caught:
+    with pytest.raises(FormatError, match="does not contain the tokens") as caught:
         decoded(name, body)
     assert "shard.tar, offset 512" in str(caught.value)
 

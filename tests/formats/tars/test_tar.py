@@ -200,9 +200,9 @@ def test_finished_tars_are_left_alone(golden_tars, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("members", "error", "message"),
     [
-        ([("1.json", b'{"a": 1}')], FormatError, "does not hold the tokens"),
-        ([("1.txt", b'[1, "<|endoftext|>"]')], FormatError, "does not hold the tokens"),
-        ([("1.json.gz", b"no gzip")], FormatError, "does not hold the tokens"),
+        ([("1.json", b'{"a": 1}')], FormatError, "does not contain the tokens"),
+        ([("1.txt", b'[1, "<|endoftext|>"]')], FormatError, "does not contain the tokens"),
+        ([("1.json.gz", b"no gzip")], FormatError, "does not contain the tokens"),
         ([("1.jpg", b"")], FormatError, "no members with tokens"),
         ([("1.json", b"[1, 2]"), ("2.json", b"[1, 2, 3]")], InputError, "one length"),
         ([("1.json", b"[1, 2]"), ("2.json", b"[1, -2]")], InputError, "does not fit"),
@@ -393,5 +393,5 @@ def test_a_damaged_context_is_not_taken_for_a_description(tmp_path):
     with pytest.raises(FormatError, match="different kinds"):
         survey_tars([path])
     path = write_tar(tmp_path / "b.tar", [("0.json", b"[1, 2"), ("1.json", b"[3, 4]")])
-    with pytest.raises(FormatError, match="does not hold the tokens"):
+    with pytest.raises(FormatError, match="does not contain the tokens"):
         rows_of(survey_tars([path]), tmp_path / "out")
