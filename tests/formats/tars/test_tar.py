@@ -204,7 +204,7 @@ def test_finished_tars_are_left_alone(golden_tars, tmp_path, monkeypatch):
         ([("1.txt", b'[1, "<|endoftext|>"]')], FormatError, "does not contain the tokens"),
         ([("1.json.gz", b"no gzip")], FormatError, "does not contain the tokens"),
         ([("1.jpg", b"")], FormatError, "no members with tokens"),
-        ([("1.json", b"[1, 2]"), ("2.json", b"[1, 2, 3]")], InputError, "one length"),
+        ([("1.json", b"[1, 2]"), ("2.json", b"[1, 2, 3]")], InputError, "the same length"),
         ([("1.json", b"[1, 2]"), ("2.json", b"[1, -2]")], InputError, "does not fit"),
         ([("1.json", b"[1, 2]"), ("2.json", b"[1, 4294967296]")], InputError, "does not fit"),
     ],
