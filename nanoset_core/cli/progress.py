@@ -124,10 +124,10 @@ class _Bars:
         self._width = width
         self._is_unicode = is_unicode
         self._lock = threading.Lock()  # frames are drawn by another thread
-        self._about = ""
-        self._count = ""
-        self._since = time.monotonic()
-        self._works: dict[str, Progress] = {}
+        self._about = ""  # work that has begun, and has not reported progress yet
+        self._count = ""  # number of the step of a build, which precedes labels
+        self._since = time.monotonic()  # when the work or step began
+        self._works: dict[str, Progress] = {}  # label of running work → last report on it
 
     def begin(self, about: str, count: str = "") -> None:
         """Show which work begins; it has no bar until its progress is reported.
@@ -299,10 +299,10 @@ class Lines:
         self.ended = threading.Event()
         self._stream = stream
         self._watch = Watch()
-        self._waiting: dict[str, float] = {}
-        self._works: dict[str, Progress] = {}
-        self._about = ""
-        self._since = 0.0
+        self._waiting: dict[str, float] = {}  # line about a wait → when it was printed last
+        self._works: dict[str, Progress] = {}  # label of running work → last report on it
+        self._about = ""  # work that has begun, and has not reported progress yet
+        self._since = 0.0  # when it began
 
     def listen(self, progress: Progress) -> None:
         """Print a report on progress at once if it is a note or a wait; otherwise remember it."""
@@ -326,7 +326,10 @@ class Lines:
         if progress.done >= progress.total:
             if self._waiting.pop(line, None) is not None:
                 self._print(f"{line}: no longer")
-        elif now - self._waiting.get(line, -_REPEAT_SECONDS) >= _REPEAT_SECONDS:
+            return
+
+        printed_at = self._waiting.get(line)
+        if printed_at is None or now - printed_at >= _REPEAT_SECONDS:
             self._waiting[line] = now
             self._print(
                 f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}"
@@ -334,7 +337,10 @@ class Lines:
 
     def say(self, line: str) -> None:
         """Print a line; see `Say`."""
-        self._begin(line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "")
+        about = ""
+        if line.endswith(GOES_ON):
+            about = line.removesuffix(GOES_ON)
+        self._begin(about)
         self._print(line)
 
     def _begin(self, about: str) -> None:

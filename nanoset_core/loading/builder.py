@@ -124,6 +124,7 @@ class NanosetBuilder:
         folder = self.config.path_to_cache
         if folder is not None and _write_if_possible(blend_set(plan, plan.blend, folder)):
             return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
+        # Without a folder that can be written to, keep the index arrays in memory.
         return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
 
     def _build_member(self, member: MemberPlan) -> Nanoset:
@@ -131,6 +132,7 @@ class NanosetBuilder:
         folder = cache_dir_of(member, self.config)
         if _write_if_possible(member_set(member, self.config, folder)):
             return open_nanoset(member, self.config, folder)
+        # The folder cannot be written to: keep the index arrays in memory.
         dataset = MMapIndexedDataset(member.prefix)
         indices = build_member_indices(member, self.config, dataset.sequence_lengths)
         return Nanoset(dataset, member, self.config, indices)

@@ -218,6 +218,7 @@ class CyclicSampler(_MicroBatchSampler):
             # Ranks also share the micro-batches that do not suffice for all of them.
             n_samples = self.total_samples // self.micro_batch_size * self.micro_batch_size
         n_left = n_samples - self.consumed_samples % self._epoch_samples
+        # The ranks take turns: rank r gets entry r of what is left, and every n-th one after it.
         n_of_rank = _divide_up(n_left - self.data_parallel_rank, self.data_parallel_size)
         return n_of_rank // self.micro_batch_size
 
@@ -233,6 +234,7 @@ class CyclicSampler(_MicroBatchSampler):
             order = randperm(n_shuffled, seed)
             samples = order[consumed // n_ranks :] + rank * n_shuffled
         else:
+            # All ranks share one order, and take turns.
             order = randperm(self.total_samples // size * size, seed)
             samples = order[consumed:][rank::n_ranks]
         for start in range(0, len(samples) - size + 1, size):

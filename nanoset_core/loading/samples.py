@@ -13,7 +13,7 @@ from nanoset_core.loading.boundaries import by_document
 from nanoset_core.sampling.config import NanosetConfig
 
 _NO_TOKEN = -1
-"""Stands for the padding token if there is none: no token has this id."""
+"""The padding token of trainers that have none: no token has this id."""
 _BARE = ("text", "input_ids")
 """Forms of samples that consist of tokens, without labels or a loss mask."""
 Sample = dict[str, NDArray[Any]]
@@ -39,14 +39,17 @@ class SampleForm:
             config: Settings of the nanoset.
             pads: Whether a sample may contain the token that fills short ones.
         """
+        # Which entries a dictionary has.
         self.form = config.rules.sample_form
         self.extra = config.add_extra_token
         self.length = config.sample_tokens if self.form in _BARE else config.sequence_length
 
+        # Padding of short samples.
         pad = config.masked_pad_token
         self.pads = pads
         self.pad = _NO_TOKEN if pad is None else pad
 
+        # What depends on where documents end.
         self.eod = config.eod_token
         self.by_document = config.inter_document_masking
         self.reset_positions = config.reset_position_ids
@@ -55,7 +58,8 @@ class SampleForm:
         self.looks_for_eod = self.reset_positions or self.reset_attention or self.masks_eod
         self.with_attention = config.create_attention_mask and not self.by_document
 
-        self._causal: NDArray[np.bool_] | None = None  # the mask without documents, made when used
+        # Values that all samples share. The causal mask is large, so compute it when it is needed.
+        self._causal: NDArray[np.bool_] | None = None
         self._ones = np.ones(self.length, np.float32)
         self._range = np.arange(self.length, dtype=np.int64)
 

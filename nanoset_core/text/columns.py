@@ -310,11 +310,13 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
             texts = to_strings(array)
 
     # Otherwise look at each row that has no text yet.
+    n_bytes = pc.sum(lengths).as_py() or 0
     problems: dict[int, RowProblem] = {}
     remaining_rows = [row for row, text in enumerate(texts) if text is None]
-    if remaining_rows:
-        structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
-        levels = [*structs, array]
+    if not remaining_rows:
+        return ColumnTexts(texts, problems, n_bytes)
+    structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
+    levels = [*structs, array]
     for row in remaining_rows:
         null_depth = _depth_of_null(levels, row)
         if null_depth is not None:
@@ -328,7 +330,7 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
         else:
             texts[row] = text
 
-    return ColumnTexts(texts, problems, n_bytes=pc.sum(lengths).as_py() or 0)
+    return ColumnTexts(texts, problems, n_bytes)
 
 
 def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:

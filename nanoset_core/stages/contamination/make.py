@@ -66,7 +66,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         if existing is not None:
             return outputs.make_current(existing)
 
-    # Search the shards that have not been searched for these texts.
+    # Search the shards that have not been searched for these texts yet.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
     shard_digests = make_per_shard(

@@ -54,21 +54,24 @@ def _check_policy(
     report.figures["contaminated"] = matches.contaminated
 
     readers = unclean_names(project.config, section, corpus)
-    is_blocking = project.config.contamination[section].policy == "block"
-    if not (is_blocking and readers and manifest.facts["contaminated"]):
+    has_blocking_policy = project.config.contamination[section].policy == "block"
+    is_contaminated = manifest.facts["contaminated"] > 0
+    blocks_training = has_blocking_policy and is_contaminated and bool(readers)
+    if not blocks_training:
         for warning in contamination_warnings(project, manifest):
-            report.warn(warning, manifest.url(MATCHES))
+            report.warn(warning, where=manifest.url(MATCHES))
         return
 
+    # Show a match that is not boilerplate, if there is one.
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
     report.error(
         _blocking_text(section, matches),
-        f"{project.config.corpus_folder(corpus)}/{passage.document}",
-        passage.text,
-        f"less than {threshold:.0%} of any text",
-        f"read a view with clean_of: [{section}] instead of {', '.join(readers)}; "
+        where=f"{project.config.corpus_folder(corpus)}/{passage.document}",
+        found=passage.text,
+        expected=f"less than {threshold:.0%} of any text",
+        remedy=f"read a view with clean_of: [{section}] instead of {', '.join(readers)}; "
         f"all places are listed in {manifest.url(MATCHES)}",
     )
 

@@ -249,12 +249,14 @@ def _finish(view: _ViewInProgress, sieve: Sieve, times_path: Path) -> Selection:
         sieve: What the leading filters kept.
         times_path: A file that is created, for the number of copies of each candidate.
     """
+    # Count what the leading filters left of the corpus.
     rule = view.rule
-    step_counts = []
-    steps = [("", "all"), *((step.view, step.text) for step in rule.leading_filters)]
-    for (name, text), counts in zip(steps, sieve.counts(view.number), strict=True):
-        step_counts.append(StepCount(name, text, counts.documents, counts.tokens))
+    corpus_counts, *filter_counts = sieve.counts(view.number)
+    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
+    for step, counts in zip(rule.leading_filters, filter_counts, strict=True):
+        step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
 
+    # Apply the other steps to the candidates.
     candidate_numbers = partial(sieve.chunks, view.number)
     hashes = np.empty(0, np.uint64)
     times = None

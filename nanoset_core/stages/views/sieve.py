@@ -128,8 +128,8 @@ class Sieve:
         """
         self._tree = FilterTree(rules)
         comparisons = []
-        for _, condition, _ in self._tree.conditions:
-            comparisons += condition.comparisons
+        for numbered in self._tree.conditions:
+            comparisons += numbered.condition.comparisons
         self._comparisons = list(dict.fromkeys(comparisons))
 
         # Documents and tokens that each node keeps, shape (n_nodes, 2), without those that are
@@ -176,9 +176,10 @@ class Sieve:
         # Read only the columns of conditions that may be true for a document, by the statistics of
         # the file.
         columns: frozenset[str] = frozenset()
-        for _, condition, needed in self._tree.conditions:
-            if not needed <= columns and condition.may_hold(reader.statistics):
-                columns |= needed
+        for numbered in self._tree.conditions:
+            is_known = numbered.columns <= columns  # other conditions need these columns anyway
+            if not is_known and numbered.condition.may_hold(reader.statistics):
+                columns |= numbered.columns
         rows = reader.table(columns | {"tokens"})  # an Arrow table needs a column to have rows
         rows = rows.select([name for name in rows.schema.names if name in columns])
 
@@ -192,11 +193,11 @@ class Sieve:
         examples = rows.take(classes.examples())
         results: dict[object, Any] = {}
         answers = np.ones((self._tree.n_filters, classes.count), np.bool_)
-        for number, condition, needed in self._tree.conditions:
-            if needed <= columns:
-                answers[number] = condition.mask(examples, results)
-            else:
-                answers[number] = False
+        for numbered in self._tree.conditions:
+            if numbered.columns <= columns:
+                answers[numbered.number] = numbered.condition.mask(examples, results)
+            else:  # by the statistics, the condition is true for no document
+                answers[numbered.number] = False
         self._condition_table = _ClassTable.of(self._tree, classes, answers)
         return self._condition_table
 
