@@ -59,7 +59,7 @@ class ExportFormat(ABC):
             raise self.refused(
                 dataset,
                 "no end tokens",
-                "an end token behind each document, by which it finds where documents end",
+                "an end token after each document, by which it finds where documents end",
                 "set tokenization.append_eod: true",
             )
         self._check_dtype(dataset)

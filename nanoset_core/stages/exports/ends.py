@@ -28,7 +28,7 @@ They are enough for hundreds of full stops, if the token is one.
 """
 _MAX_READS = 4096
 """About this many documents of a dataset in a bucket are checked, since each takes a request."""
-_EXPECTED = "the end token behind each document, by which it finds where documents end"
+_EXPECTED = "the end token after each document, by which it finds where documents end"
 """What readers need, for messages."""
 _REMEDY = "tokenize again with --append-eod (in nanoset.yaml: tokenization.append_eod: true)"
 

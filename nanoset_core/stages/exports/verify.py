@@ -210,6 +210,6 @@ def _check_tokens(
             "a reader that looks for end tokens splits these documents",
             manifest.url(tokens_file),
             None,
-            "one behind each document",
+            "one after each document",
             "let the reader take the ends of documents from the file next to the tokens",
         )

@@ -124,7 +124,7 @@ class ContextTable:
 
         Args:
             sources: Name and token count of each source, in the order that numbers the contexts.
-            settings: Of the plan.
+            settings: Settings of the plan.
 
         Raises:
             ConfigError: Two sources have one name, or the streams of a source have more or fewer
@@ -289,7 +289,7 @@ def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSetti
 
     Args:
         lengths_by_source: Tokens of each stream of each source.
-        settings: Of the plan.
+        settings: Settings of the plan.
     """
     if settings.tail == "carry":
         source_tokens = [sum(lengths) for lengths in lengths_by_source]
@@ -355,7 +355,7 @@ def _counts_of(
         name: Name of the source.
         tokens: Its tokens.
         streams: The rows of its streams.
-        settings: Of the plan.
+        settings: Settings of the plan.
     """
     frequencies = settings.frequencies or {}
     frequency = frequencies.get(name, 1.0)

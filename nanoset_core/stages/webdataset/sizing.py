@@ -89,7 +89,7 @@ def choose_engine(
     source_tokens = sum(source.tokens for source in plan.table.sources)
     source_bytes = source_tokens * np.dtype(plan.dtype).itemsize
     cache_bytes = int(available_memory * _CACHE_SHARE)
-    reason = "as asked"
+    reason = "as requested"
 
     # Mapped sources are in the system's cache, and do not count as memory of the workers.
     if engine == "mmap" or (engine == "auto" and source_bytes <= cache_bytes):

@@ -264,7 +264,7 @@ NEEDS_ENDS = [kind for kind, one in FORMATS.items() if one.needs_end]
     ],
 )
 def test_a_dataset_of_which_documents_lack_the_end_token_is_refused(tmp_path, kind, documents):
-    with pytest.raises(ConfigError, match="end token behind each document") as caught:
+    with pytest.raises(ConfigError, match="end token after each document") as caught:
         export_pair(pair_of(tmp_path, documents), tmp_path / "out", ExportOptions(format=kind))
     assert "--append-eod" in str(caught.value)
     assert not list((tmp_path / "out").glob("*.*"))

@@ -254,7 +254,7 @@ def test_a_plan_writes_nothing(raw, pairs, tmp_path, tokenizer_file):
     assert f"{plan['contexts']:,} of {LENGTH} tokens" in exact
     assert f"{plan['shards']} of 16 contexts" in exact
     assert format_bytes(size) in exact
-    assert "buckets: as asked" in exact
+    assert "buckets: as requested" in exact
     assert f"about {plan['shards']}" in estimated
     survey = call("--input", out, *settings).output
     assert f"{plan['contexts']:,} of {LENGTH} tokens" in survey
@@ -463,7 +463,7 @@ def test_settings_that_cannot_be(raw, pairs, tmp_path):
     for inputs, arguments, message in (
         (pairs, ["--tail", "pad"], "pad token"),
         (pairs, ["--context-bos", "<s>"], "needs its tokenizer"),
-        (pairs, ["--preset", "tokshuf"], "each file of text"),
+        (pairs, ["--preset", "tokshuf"], "each text file"),
         ([raw / "web"], [], "text needs a tokenizer"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -47,25 +47,39 @@ class ShuffleOptions(RejectOptions):
     sequence_length: int | None = None
     """Tokens in a context. None: 2049, or the length of the contexts in tars."""
     samples_per_shard: int = DEFAULT_SHARD_SIZE
+    """Contexts in a tar."""
     seed: int = DEFAULT_SHUFFLE_SEED
+    """Seed of the shuffle, and of the choice of contexts if only some are used."""
     member: MemberKind = "json.gz"
+    """Format of a context in a tar."""
     preset: ShufflePreset = "default"
+    """`tokshuf` writes the contexts of tokshuf-rust."""
     tail: ContextTail = "drop"
+    """What happens to tokens after the last full context of a source."""
     even: bool = False
+    """Whether all tars have the same number of contexts."""
     tokenizer: TokenizerPath | None = None
     """File of the tokenizer, which is needed for text and for padding."""
     eod: str | None = None
+    """Token that is added after each document of text."""
     bos: str | None = None
+    """Token that is added before each document of text."""
     context_bos: str | None = None
+    """Token that every context begins with."""
     pad: str | None = None
+    """Token that contexts are padded with."""
     text_key: str = "text"
+    """Key of the text in each line's JSON object."""
     data_key: str | None = None
     """Extension of the members to read from tars."""
     tokenizer_engine: EngineName = "auto"
+    """Engine of the tokenizer; does not change the tars."""
     engine: ShuffleEngine = "auto"
+    """How the tars are written; does not change them."""
     memory_bytes: int | None = None
     """Memory for writing, for all workers together; does not change the tars."""
     workers: int | None = None
+    """Number of processes. None: one for each processor."""
 
     @property
     def processes(self) -> int:
@@ -78,30 +92,46 @@ class ShuffleOptions(RejectOptions):
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
         """
+        found = f"input {kind}, tail {self.tail}"
         has_tokenizer = self.tokenizer is not None
-        cuts_otherwise = self.tail != "drop" or bool(self.context_bos)
-        drop_cuts = "leave --tail and --context-bos out"
         if kind == "text" and not has_tokenizer:
-            raise self._error(
-                kind, "text needs a tokenizer", "--tokenizer", "name its file, or its folder"
+            raise ConfigError(
+                "text needs a tokenizer",
+                where="--tokenizer",
+                found=found,
+                remedy="name its file, or its folder",
             )
         if self.tail == "pad" and (self.pad is None or not has_tokenizer):
-            remedy = 'name --tokenizer and --pad "<|padding|>", or use --tail drop'
-            raise self._error(kind, "padding needs a pad token", "--tail pad", remedy)
-        if self.preset == "tokshuf" and (kind != "text" or cuts_otherwise):
-            what = "the preset tokshuf cuts each file of text on its own and pads it"
-            raise self._error(kind, what, "--preset", f"{drop_cuts}, or use the default preset")
-        if kind == "tars" and cuts_otherwise:
-            raise self._error(kind, "the contexts of tars cannot be changed", "--input", drop_cuts)
-        if self.context_bos and not has_tokenizer:
-            what = "a token needs its tokenizer"
-            raise self._error(kind, what, "--context-bos", "name it with --tokenizer")
+            raise ConfigError(
+                "padding needs a pad token",
+                where="--tail pad",
+                found=found,
+                remedy='name --tokenizer and --pad "<|padding|>", or use --tail drop',
+            )
 
-    def _error(self, kind: InputKind, what: str, where: str, remedy: str) -> ConfigError:
-        """Return an error that shows the kind of input and the tail."""
-        return ConfigError(
-            what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy
-        )
+        # The preset, and existing tars, determine how the tokens are cut into contexts.
+        changes_contexts = self.tail != "drop" or bool(self.context_bos)
+        if self.preset == "tokshuf" and (kind != "text" or changes_contexts):
+            raise ConfigError(
+                "the preset tokshuf cuts each text file separately and pads it",
+                where="--preset",
+                found=found,
+                remedy="leave --tail and --context-bos out, or use the default preset",
+            )
+        if kind == "tars" and changes_contexts:
+            raise ConfigError(
+                "the contexts of tars cannot be changed",
+                where="--input",
+                found=found,
+                remedy="leave --tail and --context-bos out",
+            )
+        if self.context_bos and not has_tokenizer:
+            raise ConfigError(
+                "a token needs its tokenizer",
+                where="--context-bos",
+                found=found,
+                remedy="name it with --tokenizer",
+            )
 
 
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
@@ -112,9 +142,11 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """
     if options.tokenizer is None:  # `check` has refused this
         raise ValueError("text needs a tokenizer")
-    # tokshuf-rust ends every document with its token 0, and cuts each file on its own.
+    # tokshuf-rust ends every document with token 0, and cuts each file separately.
     is_tokshuf = options.preset == "tokshuf"
-    eod = tokshuf_tokens(options.tokenizer).eot if is_tokshuf else options.eod
+    eod = options.eod
+    if is_tokshuf:
+        eod = tokshuf_tokens(options.tokenizer).eot
     return PreprocessOptions(
         tokenizer=options.tokenizer,
         keys=(options.text_key,),

@@ -98,7 +98,9 @@ def load_sampling(path: Path) -> Sampling:
         check_corpus_name(name, f"{path}: sources")
     unknown = [name for name in sampling.sampling_frequencies if name not in names]
     if unknown or len(set(names)) != len(names):
-        found = f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}"
+        found = f"sources {', '.join(names)}"
+        if unknown:
+            found = f"frequency of {', '.join(unknown)}"
         raise ConfigError(
             "sources and frequencies do not go together",
             where=path,
