@@ -1,7 +1,13 @@
-"""Check the tokens of a .bin where it is stored, in ranges that any machine can read.
+"""Check the tokens of a .bin, in ranges that different machines can check independently.
 
-Each id must be in the vocabulary, each sequence begin and end with the special tokens that are put
-around documents, the bytes be those that were written, and few documents repeat others.
+Four things are checked:
+
+- every id is in the vocabulary;
+- every sequence begins and ends with the special tokens that are added to documents;
+- the bytes have not changed since they were written;
+- few documents repeat others.
+
+`TokenCheck.look` checks one range, and `TokenCheck.conclude` reports on all ranges.
 """
 
 from __future__ import annotations
@@ -30,16 +36,18 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import THREADS, PieceCheck, Store
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
+"""Remedy for a dataset with wrong tokens."""
 AT_ONCE = min(2 * available_processors(), THREADS)
-"""Ranges that one process checks at the same time."""
+"""Number of ranges that one process checks at the same time."""
 _READ_BYTES = 8 << 20
+"""Bytes of tokens that are read together."""
 _BLOCK_SEQUENCES = 1 << 18
-"""Sequences whose lengths are in memory at once."""
+"""Number of sequences whose lengths are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a dataset's tokens must be like; None for what is not known."""
+    """The properties that the tokens of a dataset must have; None for unknown ones."""
 
     max_id: int | None = None
     """Greatest id of the vocabulary."""
@@ -50,19 +58,26 @@ class Expected:
     after: tuple[int, ...] = ()
     """Ids at the end of every sequence, such as the end-of-document token."""
     documents: int | None = None
+    """Number of documents."""
     sequences: int | None = None
+    """Number of sequences."""
     tokens: int | None = None
+    """Number of tokens."""
     duplicates: float = 1.0
-    """Share of documents that may repeat others."""
+    """Largest share of documents that may repeat others."""
     duplicates_key: str = ""
-    """Key of nanoset.yaml that sets this share; "" for none."""
+    """Key of nanoset.yaml that sets this share; "" if no key does."""
 
     @staticmethod
     def of(
         options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None
     ) -> Expected:
-        """Return what the options of a recipe, and the facts of what was written, say about a
-        dataset.
+        """Return what is expected of a dataset by its recipe and manifest.
+
+        Args:
+            options: Options of the recipe.
+            facts: Facts in the manifest.
+            max_id: Greatest id of the vocabulary, if it is known.
         """
         framing = options.get("framing", {})
         return Expected(
@@ -77,12 +92,12 @@ class Expected:
 
     @property
     def min_length(self) -> int:
-        """Tokens that every sequence has at least."""
+        """Smallest number of tokens of a sequence: that of its first and last special tokens."""
         return len(self.before) + len(self.after)
 
     @property
     def ends(self) -> str:
-        """First and last ids of a sequence, for messages."""
+        """The first and last ids of a sequence, for messages."""
         return f"{list(self.before)} … {list(self.after)}"
 
 
@@ -92,32 +107,35 @@ class TokenFault(NamedTuple):
     byte: int
     """Position in the .bin."""
     sequence: int
+    """Number of the sequence."""
     found: str
+    """The wrong tokens, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeFacts:
-    """What one or more ranges contain."""
+    """The outcome of checking one or more ranges."""
 
     tokens: int
+    """Number of tokens."""
     max_id: int
     """Greatest id; -1 if there are no tokens."""
     foreign: TokenFault | None
     """The first token that is not in the vocabulary."""
     unframed: TokenFault | None
-    """The first sequence that does not begin and end with the tokens that it should."""
+    """The first sequence that does not begin and end with the expected tokens."""
     unframed_sequences: int
-    """How many such sequences there are."""
+    """Number of such sequences."""
     hashes: NDArray[np.uint64]
     """Distinct hashes of sequences up to the limit, ascending."""
     hashed: int
-    """How many hashes there are with repetitions."""
+    """Number of sequences that have these hashes."""
     altered: tuple[str, ...] = ()
-    """How the bytes differ from their digests, for each range that does."""
+    """A clause for each range whose bytes differ from their digest."""
 
 
 def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
-    """Return the first fault of consecutive ranges."""
+    """Return the first fault in the results of consecutive ranges, or None."""
     for fault in faults:
         if fault is not None:
             return fault
@@ -125,7 +143,7 @@ def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
 
 
 def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
-    """Return what consecutive ranges contain together."""
+    """Combine the results of consecutive ranges."""
     no_hashes = np.empty(0, np.uint64)
     hashes = np.concatenate([no_hashes, *(part.hashes for part in parts)])
     altered: list[str] = []
@@ -145,28 +163,32 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """Numbers that are back to back in a file, read from its store."""
+    """A one-dimensional array in a file, of which ranges are read."""
 
     store: Store
+    """Contains the file."""
     name: str
     """Name of the file in the store."""
     dtype: np.dtype
+    """Type of the numbers."""
     begin: int = 0
-    """Byte of the first number."""
+    """Byte of the file at which the array begins."""
     mark: str | None = None
-    """Version of the file, so that no other one is read in its place; None if readers may see
-    another mark.
+    """Version of the file, to notice if it is replaced.
+
+    None for files on a disk, whose marks may differ between machines.
     """
 
     @property
     def url(self) -> str:
+        """Path or address of the file."""
         return self.store.url(self.name)
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Read numbers [start, stop).
+        """Read the numbers [start, stop).
 
         Raises:
-            SourceChangedError: The file has another mark, or ends before `stop`.
+            SourceChangedError: The file was replaced, or ends before `stop`.
             MissingError: The file was deleted.
         """
         data = b""
@@ -175,7 +197,7 @@ class StoredArray:
         return np.frombuffer(data, self.dtype)
 
     def byte(self, number: int) -> int:
-        """Return the byte at which a number begins."""
+        """Return the byte of the file at which a number of the array begins."""
         return self.begin + number * self.dtype.itemsize
 
 
@@ -184,22 +206,23 @@ class TokenCheck:
     """Checks the tokens of one dataset, range by range; it pickles."""
 
     tokens: StoredArray
-    """All of the .bin, of an integer type."""
+    """All tokens of the .bin, integers."""
     lengths: StoredArray
-    """Tokens of each sequence: int32."""
+    """Number of tokens of each sequence, int32."""
     expected: Expected
+    """The properties that the tokens must have."""
     hash_limit: int
     """Greatest hash of a sequence that is kept; 0 if duplicates are not counted."""
 
     @staticmethod
     def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
-        """Return the check of an open dataset, whose index is sound.
+        """Return the check of a dataset.
 
         Args:
-            dataset: The dataset.
-            expected: What its tokens must be like.
-            deep: Read the stored files. Otherwise copies on this machine are read if it has them,
-                and always the index.
+            dataset: The dataset. Its index must be valid.
+            expected: The properties that its tokens must have.
+            deep: Read the files in the bucket, which other machines can also do. Otherwise the
+                local copy of the index is read, and that of the tokens if it exists.
         """
         store, prefix = dataset.stored(as_copies=not deep)
         mark = None
@@ -221,7 +244,10 @@ class TokenCheck:
         return TokenCheck(tokens, lengths, expected, limit)
 
     def look(self, token_range: TokenRange) -> RangeFacts:
-        """Check one range, some sequences at a time.
+        """Check one range, a block of sequences at a time.
+
+        Args:
+            token_range: The range.
 
         Raises:
             SourceChangedError, MissingError: A file was replaced or deleted.
@@ -251,11 +277,11 @@ class TokenCheck:
         """Check sequences whose lengths are in memory, a chunk of tokens at a time.
 
         Args:
-            block: The sequences, or tokens within one sequence, for which `lengths` is empty.
+            block: The sequences; or tokens within one sequence, for which `lengths` is empty.
             lengths: Tokens of each sequence, shape (n_sequences,).
-            pieces: Is given all bytes.
+            pieces: Compares all bytes with the digests of pieces; None if these are not known.
         """
-        # (n_sequences,) end of each in the block, in tokens
+        # (n_sequences,) end of each sequence, in tokens from the start of the block
         stops = np.cumsum(lengths, dtype=np.int64)
         hashes = SequenceHashes(lengths if self.hash_limit else lengths[:0], self.hash_limit)
         framing = _FramingCheck(lengths, stops, self.expected)
@@ -272,6 +298,7 @@ class TokenCheck:
             hashes.add(chunk)
             n_tokens += len(chunk)
 
+        # Read the first sequence with other ends again, to show them.
         unframed_sequences = framing.unframed()
         unframed: TokenFault | None = None
         if len(unframed_sequences):
@@ -279,19 +306,19 @@ class TokenCheck:
             length = int(lengths[sequence])
             start = block.begin // self.tokens.dtype.itemsize + int(stops[sequence]) - length
             unframed = self._read_ends(block.first + sequence, start, length)
-        distinct_hashes, n_hashed = hashes.kept()
+        kept_hashes = hashes.kept()
         return RangeFacts(
             tokens=n_tokens,
             max_id=max_id,
             foreign=foreign,
             unframed=unframed,
             unframed_sequences=len(unframed_sequences),
-            hashes=distinct_hashes,
-            hashed=n_hashed,
+            hashes=kept_hashes.distinct,
+            hashed=kept_hashes.n_sequences,
         )
 
     def _is_in_vocabulary(self, low: int, high: int) -> bool:
-        """Return whether all ids from `low` to `high` may be in the vocabulary."""
+        """Return whether the vocabulary contains all ids from `low` to `high`."""
         return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
 
     def _foreign_token(
@@ -300,10 +327,11 @@ class TokenCheck:
         """Return the first token of a chunk that is not in the vocabulary.
 
         Args:
-            chunk: Tokens, shape (chunk,).
-            offset: Position of the first of them in the block.
+            chunk: Tokens of the block, shape (n_tokens,).
+            offset: Position of the first of these tokens in the block.
             block: The block.
-            stops: End of each sequence in the block, in tokens, shape (n_sequences,).
+            stops: End of each sequence, in tokens from the start of the block; shape
+                (n_sequences,).
         """
         is_foreign = chunk < 0
         if self.expected.max_id is not None:
@@ -315,7 +343,7 @@ class TokenCheck:
         )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Yield the tokens of a block in chunks, and give their bytes to `pieces`."""
+        """Yield the tokens of a block in chunks, and add their bytes to `pieces`."""
         itemsize = self.tokens.dtype.itemsize
         step = _READ_BYTES // itemsize
         stop = block.end // itemsize
@@ -327,8 +355,12 @@ class TokenCheck:
                 yield tokens[chunk_start : chunk_start + CHUNK_TOKENS]
 
     def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
-        """Read the first and last tokens of a sequence, given its first token in the .bin and its
-        length.
+        """Read the first and last tokens of a sequence, and describe them as a fault.
+
+        Args:
+            sequence: Number of the sequence.
+            start: Position of its first token in the .bin.
+            length: Number of its tokens.
         """
         stop = start + length
         head = self.tokens.read(start, min(start + len(self.expected.before), stop)).tolist()
@@ -336,10 +368,11 @@ class TokenCheck:
         return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
 
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
-        """Check the first and last tokens of 256 evenly spread sequences; in a bucket of the first
-        and the last one.
+        """Check the first and last tokens of 256 evenly spread sequences.
 
-        A dataset whose ranges were sampled may have long sequences, of which no sample has an end.
+        It complements a check of samples: samples of a dataset with long sequences may contain no
+        end of a sequence. In a bucket, only the first and the last sequence are read, since each
+        sequence takes two requests.
         """
         n_sequences = QUICK_PLACES if dataset.is_here else 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
@@ -351,7 +384,12 @@ class TokenCheck:
                 return
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
-        """Report figures and faults of all ranges, which are given in order."""
+        """Report the figures and faults of all ranges.
+
+        Args:
+            report: Report to add to.
+            outcomes: Result of each range, in order.
+        """
         facts = _combined(outcomes)
         report.figures["tokens_read"] = facts.tokens
         report.figures["greatest_id"] = facts.max_id
@@ -362,8 +400,8 @@ class TokenCheck:
                 "a file has other bytes than when it was written",
                 self.tokens.url,
                 facts.altered[0] + _and_more(len(facts.altered)),
-                "the digests of the pieces that it was joined of",
-                "delete the manifest.json beside it, and run `nanoset build`",
+                "the digests of the pieces that it was joined from",
+                "delete the manifest.json next to it, and run `nanoset build`",
             )
         if facts.foreign is not None:
             max_id = self.expected.max_id
@@ -378,7 +416,7 @@ class TokenCheck:
             self._report_unframed(report, facts.unframed, facts.unframed_sequences)
 
     def _report_duplicates(self, report: Report, facts: RangeFacts) -> None:
-        """Report the share of documents that repeat others, and warn if it is too large."""
+        """Report which share of documents repeats others, and warn if it is too large."""
         share = 0.0
         if facts.hashed:
             share = 1.0 - len(facts.hashes) / facts.hashed
@@ -388,6 +426,7 @@ class TokenCheck:
             report.warn(text, self.tokens.url, None, None, LOOK)
 
     def _report_unframed(self, report: Report, first: TokenFault, count: int) -> None:
+        """Report sequences with unexpected ends: the first of them, and their number."""
         report.error(
             "a sequence does not begin and end with the tokens that it should",
             f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence}{_and_more(count)})",
@@ -402,20 +441,21 @@ class _ExpectedToken:
     """A token that every sequence must have at a fixed distance from its start or its end."""
 
     anchors: NDArray[np.int64]
-    """Start or end of each sequence, in tokens, shape (n_long_enough,)."""
+    """Start or end of each sequence, in tokens from the start of the block; ascending."""
     offset: int
-    """From the anchor: 0 for the first token of a sequence, -1 for the last."""
+    """Distance of the token from the anchor: 0 for the first token, -1 for the last one."""
     token: int
+    """The id that must be there."""
 
 
 class _FramingCheck:
-    """Finds the sequences that do not begin and end with the expected tokens.
+    """Finds the sequences of a block that do not begin and end with the expected tokens.
 
-    The tokens are added chunk by chunk.
+    The tokens are added chunk by chunk, and a sequence may be in several chunks.
 
     Args:
         lengths: Tokens of each sequence, shape (n_sequences,).
-        stops: End of each sequence, in tokens, shape (n_sequences,).
+        stops: End of each sequence, in tokens from the start of the block; shape (n_sequences,).
         expected: The expected first and last tokens.
     """
 
@@ -435,8 +475,14 @@ class _FramingCheck:
             self._tokens.append(_ExpectedToken(long_stops, offset, token))
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
-        """Look at a chunk, whose first token has the position `chunk_start`."""
+        """Compare a chunk of tokens with what is expected.
+
+        Args:
+            chunk: Tokens, shape (n_tokens,).
+            chunk_start: Position of the first of them in the block.
+        """
         for expected in self._tokens:
+            # The sequences that have this token within the chunk.
             first_anchor = chunk_start - expected.offset
             bounds = np.searchsorted(expected.anchors, [first_anchor, first_anchor + len(chunk)])
             in_chunk = slice(*bounds)
@@ -445,10 +491,10 @@ class _FramingCheck:
             self._unframed.append(self._sequences[in_chunk][is_other])
 
     def unframed(self) -> NDArray[np.int64]:
-        """Return the numbers of the sequences with other tokens, int64, ascending."""
+        """Return the numbers of the sequences with unexpected ends, int64, ascending."""
         return np.unique(np.concatenate(self._unframed))
 
 
 def _and_more(count: int) -> str:
-    """Return words for the things that are not named after the first of several."""
+    """Return the end of a message that names only the first of several things."""
     return f", and {count - 1:,} more" if count > 1 else ""

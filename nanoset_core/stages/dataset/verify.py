@@ -1,6 +1,4 @@
-"""Verify the dataset of a corpus: whole, as its shards say, and made of the text that is in the raw
-folder.
-"""
+"""Verify the dataset of a corpus: its files, and that it agrees with its shards and raw text."""
 
 from __future__ import annotations
 
@@ -50,16 +48,15 @@ from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.engines.engine import EncodingError
 
 SAMPLED_DOCUMENTS = 64
-"""Documents that are tokenized again."""
+"""Number of documents that are tokenized again."""
 MAX_DRIFT = 1.5
-"""Factor by which the mean length of documents may change from one version to the next without a
-warning.
-"""
+"""Factor by which the mean length of documents may change between versions without a warning."""
 _MAX_COMPARED_TOKENS = 1 << 20
-"""Longer documents are not tokenized again."""
+"""Length of the longest documents that are tokenized again."""
 _QUICK_SKIPPED_BYTES = 16 << 20
-"""Bytes of a compressed file that a quick check decompresses to reach a document."""
+"""Most bytes of a compressed file that a quick check decompresses to reach a document."""
 _COUNTS = ("documents", "sequences", "tokens")
+"""Facts that a dataset and its shards have in common."""
 
 
 def verify_corpus_dataset(
@@ -67,16 +64,16 @@ def verify_corpus_dataset(
 ) -> Report:
     """Check the current dataset of a corpus.
 
-    Its counts, .idx and tokens are checked as `verify_pair` does. Then it is compared with the
-    shards and settings as they are now, some documents are tokenized again and compared, and what
-    was lost on the way from the text to the dataset is reported.
+    First, `verify_pair` checks its counts, .idx and tokens. Then the dataset is compared with the
+    present shards and settings, and some documents are tokenized again and compared. At last, lost
+    text is reported.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
         deep: Read all tokens and compare checksums, and compare the length of every document with
             its shard.
-        run: Has the ranges of tokens checked, here or elsewhere.
+        run: Has ranges of tokens checked, in this process or on other machines.
     """
     report = Report(f"{DATASET.layout.folder}/{corpus}")
     with report.catching(BUILD):
@@ -107,8 +104,10 @@ def verify_corpus_dataset(
 
 
 def _expected(project: Project, dataset: Manifest) -> Expected:
-    """Return what a dataset's tokens must be like, by its manifest and the present settings."""
+    """Return the properties that the tokens of a dataset must have."""
     options = dataset.recipe["options"]
+
+    # The vocabulary is only known if the tokenizer is the one that made the tokens.
     max_id = None
     if options["tokenizer"] == project.tokenizer.fingerprint:
         max_id = project.tokenizer.max_id
@@ -120,7 +119,7 @@ def _expected(project: Project, dataset: Manifest) -> Expected:
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
-    """Warn if documents became much longer or shorter than in the version before."""
+    """Warn if documents are much longer or shorter than in the previous version."""
     previous = outputs.previous(dataset)
     if previous is None or not previous.facts["documents"] or not dataset.facts["documents"]:
         return
@@ -130,16 +129,17 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
     report.figures["tokens_per_document_before"] = round(length_before, 1)
     if length_before and not 1 / MAX_DRIFT <= length / length_before <= MAX_DRIFT:
         report.warn(
-            "documents have another length than in the version before",
+            "documents have another length than in the previous version",
             dataset.folder,
             f"{length:,.1f} tokens a document, {length_before:,.1f} before ({previous.digest})",
             f"a change by less than a factor of {MAX_DRIFT:g}",
-            f"look at what changed with `nanoset diff {dataset.name}`; nothing is to be done if it was meant",
+            f"look at the changes with `nanoset diff {dataset.name}`; if they are intended, ignore "
+            "this warning",
         )
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that the dataset is what the present shards and settings give."""
+    """Check that a dataset agrees with the present shards and settings."""
     try:
         tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:
@@ -154,8 +154,9 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check that documents are as long in the dataset as the tables of their shards say; report the
-    first one.
+    """Check the length of each document, which the tables of the shards also record.
+
+    Only the first difference is reported.
     """
     for shard, table in lineage.tables(range(len(lineage.shards))):
         for first_row, expected_lengths in table.lengths():
@@ -177,7 +178,7 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
 
 @dataclass(frozen=True, slots=True)
 class _TextDifference:
-    """A document whose text does not give its tokens."""
+    """A document whose text does not give its tokens; the fields are those of a finding."""
 
     severity: Severity
     what: str
@@ -190,9 +191,9 @@ class _TextDifference:
 def _check_round_trip(
     report: Report, project: Project, lineage: Lineage, dataset: MMapIndexedDataset, *, deep: bool
 ) -> None:
-    """Tokenize the source lines of 64 evenly spread documents again, and compare.
+    """Tokenize the source lines of 64 evenly spread documents again, and compare the tokens.
 
-    Other tokens are an error, or a warning if the file was changed or deleted since. Very long
+    Other tokens are an error, or a warning if the file has been changed or deleted since. Very long
     documents are left out. So are documents far inside compressed files, unless the check is deep.
     """
     options = lineage.dataset.recipe["options"]
@@ -200,15 +201,14 @@ def _check_round_trip(
     tokenizer = retokenizer(tokenizer_file, options)
     if tokenizer is None:
         report.warn(
-            "the tokenizer is not the one that made the tokens: documents were not compared with their source",
-            tokenizer_file,
-            None,
-            None,
-            "run `nanoset build`: it tokenizes the corpus anew",
+            "the tokenizer is not the one that made the tokens: documents were not compared with "
+            "their source",
+            where=tokenizer_file,
+            remedy="run `nanoset build`: it tokenizes the corpus again",
         )
         return
 
-    # Where the documents come from, and what they are in the dataset.
+    # The origins of the documents, their present text, and their tokens in the dataset.
     n_documents = len(dataset.document_indices) - 1
     sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
@@ -254,7 +254,7 @@ def _check_round_trip(
 def _report_differences(
     report: Report, differences: Sequence[_TextDifference], n_sampled: int
 ) -> None:
-    """Report the first error and the first warning, with the number of documents that are like it."""
+    """Report the first error and the first warning, each with the number of similar documents."""
     severities: tuple[Severity, ...] = ("error", "warning")
     for severity in severities:
         alike = [difference for difference in differences if difference.severity == severity]
@@ -268,8 +268,9 @@ def _report_differences(
 
 
 class _FileStates:
-    """Tells whether a document differs because its file changed; reads what that takes only if a
-    document differs.
+    """Finds out whether a document differs because its file has changed.
+
+    The inventory and the stored digests are read only if a document differs.
     """
 
     def __init__(self, project: Project, lineage: Lineage) -> None:
@@ -298,9 +299,9 @@ class _FileStates:
         if state == "changed":
             found = "the file was changed since"
         elif state == "gone":
-            found = "the file is gone"
+            found = "the file was deleted"
         return _TextDifference(
-            "warning", what, where, found, expected, f"{BUILD}: it reads the files anew"
+            "warning", what, where, found, expected, f"{BUILD}: it reads the files again"
         )
 
 

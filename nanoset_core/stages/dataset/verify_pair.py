@@ -1,4 +1,4 @@
-"""Verify any .bin/.idx pair: is it whole, and are its tokens what was expected?"""
+"""Verify a .bin/.idx pair: check its index, and that its tokens have the expected properties."""
 
 from __future__ import annotations
 
@@ -43,20 +43,19 @@ def verify_pair(
 ) -> Report:
     """Check a .bin/.idx pair.
 
-    The .idx is read whole. The .bin is read whole, in ranges, if it has no more than 16 Mi tokens,
-    or with `deep`. Otherwise the sequences in 256 evenly spread places are read (of longer
-    sequences a part), and the ends of 256 sequences, or of two in a bucket. It takes some 40 MiB of
-    memory for each of at most eight ranges, whatever their size, and 64 MiB for counting
-    duplicates.
+    All of the .idx is read. All of the .bin is read, in ranges, if it has at most 16 Mi tokens or
+    the check is deep. Otherwise 256 evenly spread chunks are read, and the ends of 256 sequences
+    (two in a bucket). The check takes about 40 MiB of memory for each of at most eight ranges,
+    whatever their size, and 64 MiB to count duplicates.
 
     Args:
         prefix: Prefix of the pair.
-        expected: What its tokens must be like.
-        deep: Read the .bin whole, where it is stored, and compare it with `pieces`.
+        expected: The properties that its tokens must have.
+        deep: Read all of the .bin, in the bucket if it is there, and compare it with `pieces`.
         report: Report to add to; None for a new one.
         access: Reaches the files if they are below an output root.
-        pieces: Digests of the pieces that the .bin was joined from, if they are known.
-        run: Has the ranges checked, here or elsewhere.
+        pieces: Digests of the pieces that the .bin was joined from, if it was.
+        run: Has ranges checked, in this process or on other machines.
     """
     if report is None:
         report = Report(os.fspath(prefix))
@@ -93,7 +92,11 @@ def verify_pair(
 
 
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
-    """Check the .idx; return whether it says where the integers of each sequence are."""
+    """Check the .idx, and that the .bin fits it.
+
+    Returns:
+        Whether the tokens of each sequence can be read.
+    """
     index_path = idx_path(dataset.prefix)
     dtype = dataset.dtype
     n_tokens = 0
@@ -124,14 +127,14 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
             report.compare(what, index_path, count, expected_count, REMEDY)
 
     report.compare(
-        "the tokens have another type than the tokenizer asks for",
+        "the tokens have another type than the tokenizer requires",
         f"{index_path}, byte 17",
         dtype.name,
         expected.dtype or dtype.name,
         REMEDY,
     )
-    # Sequences do not overlap, as was checked at opening. So if they are as long as the .bin, there
-    # is no gap either.
+    # Sequences do not overlap, which was checked when the dataset was opened. So if they are as
+    # long as the .bin, there are no gaps either.
     is_filled = report.compare(
         "the .bin is not as long as its sequences",
         bin_path(dataset.prefix),
@@ -143,7 +146,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         return False
     if dtype.kind not in "iu":
         report.error(
-            "the tokens are no integers", index_path, dtype.name, "an integer type", REMEDY
+            "the tokens are not integers", index_path, dtype.name, "an integer type", REMEDY
         )
         return False
     return True
@@ -156,14 +159,14 @@ def verify_prefix(
     *,
     deep: bool = False,
 ) -> Report:
-    """Check a pair by itself, and what `<prefix>.manifest.json` says, if `nanoset tokenize` made
-    the pair.
+    """Check a pair that is not an output of a project.
 
-    The .idx of a pair in a bucket is downloaded, and of its tokens what is read.
+    If `nanoset tokenize` made the pair, it is also compared with `<prefix>.manifest.json`. Of a
+    pair in a bucket, the .idx is downloaded, and the tokens that are read.
 
     Args:
         prefix: Prefix of the pair.
-        tokenizer: Ids must be in its vocabulary.
+        tokenizer: Tokenizer whose vocabulary must contain all ids.
         eod: Token of this tokenizer that must end every sequence.
         deep: Read all tokens, and compare checksums.
     """
@@ -196,13 +199,14 @@ def verify_prefix(
                     remedy,
                 )
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error("lines are not accounted for", f"{prefix}{RECORD_ENDING}", None, None, remedy)
+        report.error("lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=remedy)
     return report
 
 
 def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
-    """Return what `nanoset tokenize` recorded about a pair; an empty mapping if another tool made
-    it.
+    """Return the record that `nanoset tokenize` wrote next to a pair.
+
+    It is empty if another tool made the pair.
     """
     record = read_record(prefix.with_name(prefix.name + RECORD_ENDING)) or {}
     is_ours = record.get("nanoset") == 1 and "facts" in record

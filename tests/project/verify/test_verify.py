@@ -534,6 +534,6 @@ def test_documents_of_another_length_than_before_are_a_warning(copy):
     report = verify_at(project, "datasets/code")
     assert report.passed
     assert problems(report, "warning") == [
-        "documents have another length than in the version before"
+        "documents have another length than in the previous version"
     ]
     assert "nanoset diff code" in report.findings[0].remedy

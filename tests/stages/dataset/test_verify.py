@@ -125,7 +125,7 @@ def test_a_wrong_dtype_and_wrong_counts(prefix):
     found = {
         f.what: f for f in verify_pair(prefix, expected=Expected(dtype="int32", tokens=61)).findings
     }
-    assert found["the tokens have another type than the tokenizer asks for"].found == "uint16"
+    assert found["the tokens have another type than the tokenizer requires"].found == "uint16"
     assert found["the .idx has another number of tokens than its manifest"].expected == "61"
 
 
