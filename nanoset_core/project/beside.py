@@ -1,4 +1,4 @@
-"""Text that is in a project's folder but not in its raw folder, where no build would read it."""
+"""Find text in a project's folder that no build would read, because it is outside of `raw`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from nanoset_core.text.endings import is_text
 
 RAW = "raw"
+"""The default folder of raw text."""
 _OUTPUTS = "data"
+"""The default folder of outputs."""
 _MOST_ENTRIES = 10_000
-"""Entries of the project's folder that are looked at."""
+"""The search ends after about this many files and folders."""
 _DEPTH = 2
-"""Levels of folders that are looked into."""
+"""How many levels of folders below the project's folder are searched."""
 _SETTINGS = re.compile(
     r".*(token|vocab|merges|config|schema|special|package|template).*\.json", re.IGNORECASE
 )
@@ -21,12 +23,13 @@ _SETTINGS = re.compile(
 
 
 def text_beside(folder: Path) -> list[str]:
-    """Return the text files in a project's folder that are outside of `raw`, sorted.
+    """Return the text files in a project's folder that are outside of `raw`.
 
-    Paths are relative to the project's folder.
+    They are recognised by their names, in up to two levels of folders. In `data`, which is for
+    outputs, subfolders are not searched, because tables in them may be outputs.
 
-    Only names are looked at, in up to two levels of folders. Of `data`, which is for outputs, only
-    the files right in it count: tables below it may be outputs.
+    Returns:
+        Paths relative to the project's folder, sorted.
     """
     files = []
     waiting = [(folder, 0)]
@@ -35,7 +38,8 @@ def text_beside(folder: Path) -> list[str]:
         current, depth = waiting.pop()
         try:
             entries = list(os.scandir(current))
-        except OSError:  # another user's folder: nothing in it was meant for this project
+        except OSError:
+            # A folder that cannot be read is another user's, and not meant for this project.
             continue
         n_entries += len(entries)
         for entry in entries:

@@ -1,4 +1,4 @@
-"""`nanoset gc --copies`: files on this machine that are copies of what the outputs' bucket holds."""
+"""`nanoset gc --copies`: remove local copies of files that are in the bucket of the outputs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 
 
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
-    """Return the local copies of what is in the bucket: path → size in bytes.
+    """Return the local copies of files in the bucket, and remove them if requested.
 
     Copies of outputs that a build is working on are left out.
 
     Args:
         project: The project.
         remove: Whether to remove them.
+
+    Returns:
+        Path of each copy → size in bytes.
 
     Raises:
         ConfigError: The outputs are not in a bucket.
@@ -49,9 +52,14 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
-    """Return the local files that have the name and size of an object in the bucket.
+    """Find the local files that have the name and size of an object in the bucket.
 
-    Path → size in bytes.
+    Args:
+        access: Access to the root.
+        leases: Names of outputs that builds have leases on. Their copies are left out.
+
+    Returns:
+        Path → size in bytes.
     """
     copies: dict[Path, int] = {}
     if not access.folder.is_dir():

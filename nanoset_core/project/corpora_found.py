@@ -1,4 +1,4 @@
-"""The corpora that `nanoset init` finds in a raw folder: their splits and their text keys."""
+"""Find the corpora in a raw folder for `nanoset init`, with their splits and their text keys."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ class FoundCorpus:
     """A corpus: a folder of text, or some of its files."""
 
     name: str
-    """That of the folder; with `_valid` or `_test` appended if these files are only a part of it."""
+    """Name of the folder; with `_valid` or `_test` appended if it has only some of its files."""
     folder: str
     """Name of the folder below raw."""
     contents: Contents
     """Its files."""
     split: SplitName
-    """The split that it is for."""
+    """The split that its files are for, judging by their names."""
     choice: FileChoice = field(default_factory=FileChoice)
-    """Which files of the folder it is made of."""
+    """Which files of the folder it is made from."""
     keys: LineKeys = field(default_factory=LineKeys)
     """The keys of its first lines."""
     text_key: str | None = None
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return the corpus's section of `corpora`: only what differs from the defaults given."""
+        """Return the section of this corpus in `corpora` of nanoset.yaml.
+
+        Args:
+            text_key: The key of the text in most corpora. The section has only what differs.
+            id_key: The key of the id in most corpora.
+        """
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
@@ -45,9 +50,8 @@ class FoundCorpus:
             values["text_key"] = Noted(self.text_key, f"Its first lines have {self.keys}.")
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
-        amount = (
-            f"{format_count(len(self.contents.texts), 'file')}, {format_bytes(self.contents.size)}"
-        )
+        n_files = format_count(len(self.contents.texts), "file")
+        amount = f"{n_files}, {format_bytes(self.contents.size)}"
         if self.choice.files is not None:
             values["files"] = Noted(
                 list(self.choice.files), f"By their names {self.split} data: {amount}."
@@ -60,11 +64,9 @@ class FoundCorpus:
 
 
 def divided(text: RawText) -> list[FoundCorpus]:
-    """Return the corpora of the raw folder, with files for validation and test separated.
+    """Return the corpora of the raw folder, with files for validation and test as separate corpora.
 
-    Such files are recognised by their names, and become corpora of their own.
-
-    If there is nothing else, such files are for training.
+    Such files are recognised by their names. If there are no other files, they are for training.
     """
     corpora: list[FoundCorpus] = []
     for name, contents in text.corpora.items():
@@ -83,10 +85,11 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         folder_names: Names of all folders, which no other corpus may have.
     """
     for split in SPLITS[1:]:
-        if held_out(name) == (split, f"{name}*"):  # the folder's own name ends in that of the split
+        # The name of the folder itself ends in that of the split, such as `web_valid`.
+        if held_out(name) == (split, f"{name}*"):
             return [FoundCorpus(name, name, contents, split)]
 
-    # Patterns of names for each split, such as `valid*`; train is everything else.
+    # Find the patterns of names for each split, such as `valid*`. Train has all other files.
     held_out_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
@@ -99,7 +102,7 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         if split_patterns:
             choices[split] = FileChoice(tuple(split_patterns))
 
-    # The first split with text gets the folder's name, and everything that no other split has.
+    # The first split with text gets the folder's name, and all files that no other split has.
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
     corpora = []
     for split in splits:
@@ -114,7 +117,7 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
 
 
 def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
-    """Return the name patterns of files for validation or test, as (split, pattern).
+    """Return the split and the name pattern of files for validation or test.
 
     Each pattern is returned once, in the order of the files.
     """
@@ -173,10 +176,16 @@ def _with_keys(
         chosen = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
     if chosen is None and (keys.texts or keys.others):
         raise ConfigError(
-            "no key is surely that of the text",
+            "it is not clear which key is that of the text",
             where=raw / corpus.folder / corpus.contents.ordered[0].path,
             found=f"the keys {keys}",
-            expected="a key named text or content, or one string alone, in nine lines of ten at least",
-            remedy="name it with --text-key; of a chat, or a question and its answer, write one text first",
+            expected=(
+                "a key named text or content, or a single key with a string, "
+                "in at least nine of ten lines"
+            ),
+            remedy=(
+                "name it with --text-key; join the messages of a chat, "
+                "or a question and its answer, to one text first"
+            ),
         )
     return replace(corpus, keys=keys, text_key=chosen)

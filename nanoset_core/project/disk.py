@@ -1,4 +1,4 @@
-"""Estimate how much disk space a build takes, before it starts, and refuse it if it does not fit."""
+"""Estimate how much disk space a build takes, and refuse it if there is too little."""
 
 from __future__ import annotations
 

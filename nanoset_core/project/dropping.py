@@ -1,9 +1,8 @@
-"""Remove tokens of shards that the dataset contains as well, for `storage.shards: drop`.
+"""Remove the tokens of shards that the dataset contains as well, for `storage.shards: drop`.
 
-`nanoset gc` does so.
-
-This is the only thing that `nanoset gc` does inside versions, and it names two stages: the shards
-of a corpus, and the dataset that is made by concatenating them.
+A dataset is made by concatenating its shards, so all tokens are stored twice. With this setting,
+`nanoset gc` compares the tokens of each shard with their range of the dataset, removes the file of
+the shard, and lets the shard's manifest refer to the range instead.
 """
 
 from __future__ import annotations
@@ -27,44 +26,49 @@ from nanoset_core.storage.leases import collecting
 from nanoset_core.storage.store import Stored
 
 _BATCH_BYTES = 16 << 30
-"""Tokens that are compared, while builds may begin, before their shards drop them."""
+"""How many bytes of tokens are compared before their shards drop them. Builds may begin while
+tokens are compared, but have to wait while shards are updated.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateTokens:
-    """A shard whose tokens are a range of the current dataset as well."""
+    """A shard whose tokens are also a range of the current dataset."""
 
     corpus: str
+    """Name of the corpus."""
     folder: Path
     """Folder of the shard."""
     recorded: FileFact
-    """Its tokens, as its manifest records them."""
+    """Where its tokens are, according to its manifest."""
     in_dataset: FileFact
-    """The same tokens, as a range of the dataset."""
+    """The range of the dataset with the same tokens."""
     size: int
-    """Bytes of its own .bin; 0 if its tokens are already a range of another dataset."""
+    """Size of its .bin in bytes; 0 if it dropped it already, and refers to an older dataset."""
     why_not: str | None = None
-    """Why it keeps its tokens, or None."""
+    """Why it keeps its tokens; None if it drops them."""
 
     @property
     def output(self) -> str:
-        """Folder of the stage, and name of the output."""
+        """The output that the shard belongs to: folder of the stage, and name."""
         return f"{SHARDS}/{self.corpus}"
 
     @property
     def tokens_path(self) -> Path:
-        """The file of its own tokens."""
+        """Path of its .bin."""
         return self.folder / BIN
 
 
 @dataclass(frozen=True, slots=True)
 class _ShardFile:
-    """The file of a shard's tokens."""
+    """The file with a shard's tokens."""
 
     folder: Path
+    """Folder of the shard."""
     recorded: FileFact
+    """Where its tokens are, according to its manifest."""
     size: int
-    """Its size as it is stored; 0 if the shard has no file of its own."""
+    """Size of its .bin in bytes; 0 if it has none."""
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
@@ -75,9 +79,9 @@ class _ShardFile:
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard whose tokens could be dropped, corpus by corpus.
+    """Yield every shard whose tokens can be dropped, corpus by corpus.
 
-    Nothing is yielded unless `storage.shards` is `drop`.
+    There are none unless `storage.shards` is `drop`.
     """
     if project.config.storage.shards != "drop":
         return
@@ -88,7 +92,7 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
         if not name.startswith(".")
     ]
     for corpus in sorted(corpora):
-        # it is damaged, and a build makes it again
+        # Skip a damaged corpus: a build will repair it.
         with contextlib.suppress(FormatError, MissingError):
             yield from _duplicates_of(project, corpus)
 
@@ -104,7 +108,7 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     digests = tokenized.facts[SHARDS]
     shard_files = each_shard(project, corpus, digests, _ShardFile.of)
 
-    # A dataset is its shards, concatenated: each begins where the one before ends.
+    # The dataset is its shards, concatenated: each begins where the one before it ends.
     bin_name = f"{dataset.facts['prefix']}.bin"
     within = outputs.access.name(dataset.folder / bin_name)
     start = 0
@@ -124,12 +128,13 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Remove the .bin of shards after comparing it with its range of the dataset.
+    """Remove the .bin of each shard if its range of the dataset has the same sha256.
 
-    Yields the shards, including those that keep their tokens.
+    Each range is read once, while builds may begin. Shards of a corpus that a build works on keep
+    their tokens.
 
-    Each range is read once, for its sha256, before anything is removed. Builds wait only while
-    shards of up to 16 GiB are updated. What a build works on stays.
+    Yields:
+        The shards, including those that keep their tokens, which have a reason for it.
     """
     for batch in _batches(find_duplicate_tokens(project)):
         yield from _drop_batch(project, batch)
@@ -151,7 +156,7 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 
 
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
-    """Let the shards of a batch drop their tokens; yield them, and those that stay with the reason."""
+    """Let the shards of a batch drop their tokens, and yield them; see `drop_duplicate_tokens`."""
     access = project.outputs.access
 
     # Compare while builds may begin: this reads the tokens, and takes long.
@@ -182,7 +187,13 @@ def _drop(
 ) -> DuplicateTokens | None:
     """Remove a shard's tokens, unless the shard or the dataset was replaced in the meantime.
 
-    In that case the result is None.
+    Args:
+        outputs: The root.
+        duplicate: The shard.
+        stored: The file of the dataset, as it was when its range was read.
+
+    Returns:
+        The shard; with a reason if it keeps its tokens, or None if something was replaced.
     """
     shard = outputs.manifest_at(duplicate.folder)
     dataset_file = outputs.access.store.stat(stored.name)
@@ -192,7 +203,8 @@ def _drop(
         return None
     try:
         point_into(shard, duplicate.in_dataset)
-    except OSError as error:  # a full disk: other garbage makes room
+    except OSError as error:
+        # The disk may be full. Removing other garbage makes room for the manifest.
         why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
         return replace(duplicate, why_not=why_not)
     return duplicate

@@ -1,4 +1,4 @@
-"""What `nanoset build` would do: steps, text and disk, without building or writing."""
+"""Plan a build without building or writing anything: its steps, its text, and its disk space."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class PlannedRow:
     kind: str
     """Corpus, nanoset, webdataset and so on."""
     name: str
-    """Of the corpus, nanoset or webdataset."""
+    """Name of the corpus, nanoset or webdataset."""
     part: str | None
-    """Of a nanoset: a split, or handoff."""
+    """A split of a nanoset, or its handoff; None for subjects with one row."""
     state: str
-    """Missing, stale, or failing if the steps would fail or cannot be taken; up to date if they are
-    forced.
+    """`missing` or `stale`; `failing` if the steps would fail or cannot be taken; `up to date` if
+    they are only forced.
     """
     why: tuple[str, ...]
     """Why the steps would be taken, or why they would fail."""
@@ -57,13 +57,13 @@ class DryRun:
     """What a build would do."""
 
     rows: tuple[PlannedRow, ...]
-    """What would be made, or would be but for an error, in the order of the build."""
+    """The rows with outputs that would be made, or cannot be made, in the order of the build."""
     text_bytes: Mapping[str, int]
-    """Corpus → bytes of its text as stored, of the corpora that would be worked on."""
+    """Corpus that would be worked on → stored size of its text in bytes."""
     disk_bytes: Mapping[str, int]
-    """What would be made → bytes that it would take, by estimate."""
+    """Name of what would be made, such as shards → estimated size in bytes."""
     free_bytes: int | None
-    """Free bytes of the disk of the outputs; None in a bucket."""
+    """How many bytes of the outputs' disk are free; None if they are in a bucket."""
     place: str
     """Where the outputs are: a folder, or a URL of a bucket."""
 
@@ -95,14 +95,13 @@ def plan(
 ) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
-    Checks that failed in Dagster's history are not known here; a build makes such outputs again,
-    too.
+    A build also rebuilds outputs whose last check failed in Dagster. These are not known here.
 
     Args:
         survey: The project's outputs.
         selected: The outputs that are to be built.
-        label_of: What a step is called.
-        force: Whether they are made again even if they are up to date.
+        label_of: Returns the label of a step.
+        force: Whether to rebuild the selected outputs even if they are up to date.
     """
     graph = survey.graph
     project = graph.project
@@ -135,7 +134,7 @@ def _planned_rows(
         survey: The project's outputs.
         due: The outputs that are to be made.
         blocked: Those of them that cannot be made, because a corpus cannot be read.
-        label_of: What a step is called.
+        label_of: Returns the label of a step.
     """
     graph = survey.graph
     planning = ReadingBudget(PLANNED_BYTES)
@@ -159,7 +158,7 @@ def _planned_rows(
 
 
 def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs with everything they need, directly or not, that is missing or stale."""
+    """Return outputs, and everything that they need, directly or not, and that is stale."""
     due = set(nodes)
     waiting = list(nodes)
     while waiting:
@@ -171,7 +170,7 @@ def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
 
 
 def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
-    """Return whether an output is, or is made from, a corpus that cannot be read."""
+    """Return whether an output belongs to, or is made from, a corpus that cannot be read."""
     unreadable = {inventory_node(corpus) for corpus in failures}
     seen = {node}
     waiting = [node]
@@ -186,6 +185,6 @@ def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
 
 
 def _place(project: Project) -> str:
-    """Return where the outputs are, as people are shown it."""
+    """Return the folder or URL of the outputs, for messages."""
     place = project.config.root_place
     return str(project.config.root_folder) if place is None else place.url()

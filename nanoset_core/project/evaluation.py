@@ -1,4 +1,4 @@
-"""Warnings about evaluations that a trainer would be asked for and could not make."""
+"""Warn about evaluations that a trainer is asked for, but has no samples for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def evaluation_warnings(spec: NanosetSpec) -> Iterator[str]:
-    """Yield a warning if `eval_iters` asks for samples of valid, which gets none by the settings.
+    """Yield a warning if `eval_iters` requests samples of the valid split, which gets none.
 
-    The trainer leaves such evaluations out without a word. That test gets no sample is usual, and
-    no reason to warn.
+    The trainer skips such evaluations without a message. There is no warning about the test split,
+    which is often left empty on purpose.
     """
     schedule = spec.schedule
-    # which has no splits
+    # Trainers that read in windows have no splits.
     if schedule is None or not schedule.eval_iters or get_preset(spec.preset).windows:
         return
     if spec.blend_per_split:
@@ -36,6 +36,7 @@ def evaluation_warnings(spec: NanosetSpec) -> Iterator[str]:
         return
     samples = schedule.samples()["valid"]
     yield (
-        f"eval_iters: {schedule.eval_iters:,} asks for {samples:,} samples of valid, which {reason}, so that the "
-        f"trainer evaluates nothing: {remedy}, or set eval_iters to 0"
+        f"eval_iters: {schedule.eval_iters:,} asks for {samples:,} samples of valid, "
+        f"which {reason}, so that the trainer evaluates nothing: "
+        f"{remedy}, or set eval_iters to 0"
     )

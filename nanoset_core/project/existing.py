@@ -1,4 +1,8 @@
-"""Which outputs exist below a root, found by the names of folders alone."""
+"""Find the outputs that exist below a root, by the names of folders alone.
+
+`nanoset gc` and `nanoset purge` have to find every version, also of outputs that nanoset.yaml does
+not request any more.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from nanoset_core.stages.stage import SharesFiles, is_of_corpora
 from nanoset_core.storage.access import FileAccess
 
 _CURRENT_LINK = "current"
-"""Link to the current version, for people, next to the versions."""
+"""Name of the symbolic link to the current version, which is for users, next to the versions."""
 _MAX_NAME_DEPTH = 4
-"""Folders below that of a stage in which versions are looked for."""
+"""How many levels of folders below that of a stage are searched for versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +28,9 @@ class StoredOutput:
     """All stored versions of one output."""
 
     stage_folder: str
-    """Folder of its stage, below the root."""
+    """Name of its stage's folder below the root."""
     name: str
-    """Where its versions are, below that folder."""
+    """Its name, which is the path of its folder below that of the stage."""
     folder: Path
     """Folder of its versions."""
     versions: frozenset[str]
@@ -47,12 +51,12 @@ def stage_folders() -> list[str]:
 
 
 def shared_folders() -> dict[str, str]:
-    """Return folder of a stage → name of the folder in which all versions of a subject share files."""
-    return {
-        stage.layout.folder: stage.shared_folder
-        for stage in stages()
-        if isinstance(stage, SharesFiles)
-    }
+    """Return folder of a stage → name of the folder in which versions of a subject share files."""
+    folders: dict[str, str] = {}
+    for stage in stages():
+        if isinstance(stage, SharesFiles):
+            folders[stage.layout.folder] = stage.shared_folder
+    return folders
 
 
 def all_outputs(listing: FileAccess) -> list[StoredOutput]:
@@ -77,16 +81,19 @@ def _outputs_below(
     Args:
         listing: Access to the root.
         stage_folder: Folder of the stage.
-        name: Name of the folder below it; empty for the folder itself.
-        shared_folder: Name of the folder, in that of a subject, that holds shared files and no
-            outputs; or None.
+        name: Path of a folder below it; empty for the folder itself.
+        shared_folder: Name of the folder with shared files in the folder of each subject, which has
+            no outputs; None if the stage has no shared files.
+
+    Raises:
+        StorageError: A current version was deleted, or the pointer to it cannot be read.
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
     has_pointer = any(entry.name == CURRENT for entry in entries)
 
-    # Directly below a stage, names are those of corpora and the like: there, `current` is not the
-    # link to a version, and what looks like a digest is not a version.
+    # Directly below a stage, names are those of corpora, nanosets and so on. There, `current` is
+    # not a link to a version, and a name that looks like a digest is not a version.
     is_below_stage = name == ""
     folder_names = [entry.name for entry in entries if entry.is_folder]
     versions: frozenset[str] = frozenset()
@@ -97,7 +104,7 @@ def _outputs_below(
     if versions or has_pointer:
         current = _pointed_version(listing, folder) if has_pointer else None
         if current is not None and current not in versions:
-            raise unreadable(folder / current, "this is the current version, but it is gone")
+            raise unreadable(folder / current, "this is the current version, but it was deleted")
         yield StoredOutput(stage_folder, name, folder, versions, current)
 
     for folder_name in folder_names:
@@ -111,7 +118,11 @@ def _outputs_below(
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
-    """Return the digest of the current version of an output, or raise StorageError."""
+    """Return the digest of the current version of an output.
+
+    Raises:
+        StorageError: The pointer to it cannot be read.
+    """
     try:
         return read_current(folder, listing)
     except FormatError as error:
@@ -119,10 +130,11 @@ def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
 
 
 def unreadable(place: Path, why: str) -> StorageError:
-    """Return the error for a version that has to stay and cannot be read."""
+    """Return the error for a version that has to stay, but cannot be read."""
     return StorageError(
-        "a version that is current, is kept, or that another one needs, cannot be read, so nothing is removed",
+        "a version that is current, is kept, or that another one needs, cannot be read, "
+        "so nothing is removed",
         where=place,
         found=why,
-        remedy=f"run `nanoset build`, which makes it again, or delete {place} if you do not need it",
+        remedy=f"run `nanoset build`, which rebuilds it, or delete {place} if you do not need it",
     )

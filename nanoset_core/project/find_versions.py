@@ -16,18 +16,20 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.views.stage import VIEW
 
 _COMPARABLE = (DATASET, VIEW)
-"""Stages whose versions hold documents in order, each once or more: those that `nanoset diff` can
-compare.
-"""
+"""Stages whose versions `nanoset diff` can compare."""
 _DIGEST_PREFIX = re.compile(r"[0-9a-f]{4,20}")
+"""The first digits of a digest, or all of them."""
 _MAX_LISTED = 10
+"""How many versions an error lists."""
 
 
 class VersionPair(NamedTuple):
     """Two versions of the dataset of one corpus, or of one view."""
 
     old: Manifest
+    """Manifest of the old version."""
     new: Manifest
+    """Manifest of the new version."""
 
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
@@ -35,14 +37,16 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
     Args:
         project: The project.
-        first: A digest or the name of a dataset. For a packed dataset, the versions of the
-            dataset that it was packed from are compared.
-        second: A digest; None if `first` is a name.
+        first: Without `second`, the name of a corpus, view or packs, of which the last two versions
+            are returned; for packs, those of the dataset that was packed. With `second`, the first
+            digits of the old version's digest.
+        second: The first digits of the new version's digest, or None.
 
     Raises:
-        ConfigError: There are no such versions, or several, or they are of two corpora.
+        ConfigError: There is no such version, there are several, or the two are of different
+            corpora.
         MissingError: There is no previous version, or a purge erased it.
-        FormatError: The manifest of one cannot be read.
+        FormatError: A manifest cannot be read.
     """
     outputs = project.outputs
     if second is None:
@@ -122,9 +126,9 @@ def _no_version(
 
     Args:
         outputs: The root.
-        digest: What was named.
+        digest: The digits that the user gave.
         stored: Folders of all versions.
-        matching: Folders of those whose digests begin like it.
+        matching: Folders of those whose digests begin with these digits.
         erasure: The purge that erased such a version, or None.
     """
     where = outputs.access.url(outputs.folder / DATASET.layout.folder)

@@ -90,7 +90,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files in an unfinished version that nanoset wrote, or None if that is not clear."""
+    """Return the files of an unfinished version that nanoset wrote; None if that is not clear."""
     stage = stage_of(output.stage_folder, output.name)
     if stage is None:
         return None

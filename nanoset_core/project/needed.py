@@ -32,7 +32,9 @@ class Needed:
     digests: set[str] = field(default_factory=set)
     """Digests of versions, including those that a build may be making right now."""
     shared_files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """Folder of a stage, subject → names of files that needed versions share, such as index files."""
+    """Folder of a stage, subject → names of the files, such as index files, that needed versions
+    share.
+    """
 
 
 def find_needed(

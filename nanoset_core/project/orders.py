@@ -1,6 +1,7 @@
-"""Warn of orders of views that never reach the model.
+"""Warn about sorted views whose order has no effect on training.
 
-The settings are valid, but rarely what their author means.
+The settings are valid, but rarely what their author means: the trainer may shuffle the samples, or
+`split` may cut off the documents at the end of the order.
 """
 
 from __future__ import annotations
@@ -13,39 +14,43 @@ from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
 from nanoset_core.stages.views.settings import ViewOrderSpec, ViewSpec, chain_of
 
 _CUT = (
-    "the view {view} is sorted by {column}, and `split: {split}` cuts it at the end of that order: {held_out} would be "
-    "the documents with the {extreme} {column}, and train has none of them. Choose both by a hash instead: "
-    "two views of {view}, one with `split: {{by: id, keep: [0.01, 1]}}` for train and one with "
+    "the view {view} is sorted by {column}, and `split: {split}` cuts it at the end of that order: "
+    "{held_out} would be the documents with the {extreme} {column}, and train has none of them. "
+    "Choose both by a hash instead: two views of {view}, one with "
+    "`split: {{by: id, keep: [0.01, 1]}}` for train and one with "
     "`split: {{by: id, keep: [0, 0.01]}}` for {held_out}, named in `blend_per_split`"
 )
 _SHUFFLED = (
-    "the view {view} is sorted by {column}, but the trainer shuffles the samples, so this order has no effect. Remove "
-    "`order`, or train with a reader that keeps it (see docs/choosing.md, Readers that keep an order)"
+    "the view {view} is sorted by {column}, but the trainer shuffles the samples, "
+    "so this order has no effect. Remove `order`, or train with a reader that keeps it "
+    "(see docs/choosing.md, Readers that keep an order)"
 )
 _REORDERED = (
     "the view {view} is sorted by {column}, but {what}, so this order has no effect: remove `order`"
 )
 _BUDGET = (
-    "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: {key} is applied before "
-    "the order. To keep the documents with the {best} {column}, choose them by a condition, such as "
-    '`where: "{column} {sign} …"`; `nanoset view {view}` shows how many documents and tokens a condition leaves'
+    "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: "
+    "{key} is applied before the order. To keep the documents with the {best} {column}, "
+    'choose them by a condition, such as `where: "{column} {sign} …"`; '
+    "`nanoset view {view}` shows how many documents and tokens a condition leaves"
 )
 
 
 def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None:
-    """Return the order by a column in which a trainer finds the documents of a dataset.
+    """Return the column, and the direction, by which the documents of a dataset are sorted.
 
     Args:
         views: Name → settings of each view.
         name: Name of the dataset.
 
     Returns:
-        The order, or None: the dataset is no view, or its documents are in the order of the raw
-        text or shuffled by a seed.
+        None if the dataset is not a view, or if its documents are in the order of the raw text or
+        shuffled by a seed.
     """
     if name not in views:
         return None
 
+    # The last view of the chain that has an order decides.
     order: ViewOrderSpec | None = None
     for view in chain_of(views, name):
         spec = views[view].order
@@ -57,7 +62,7 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 
 
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> Iterator[str]:
-    """Yield a warning for each sorted view whose order spoils splits or is lost in training.
+    """Yield a warning for each sorted view whose order spoils the splits, or is lost in training.
 
     Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has
     cut the dataset.
@@ -69,8 +74,7 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> 
 
         held_out = _held_out_splits(spec, view)
         if held_out:
-            # The documents at the end of the order: those that come last in an ascending one are
-            # the greatest.
+            # The documents at the end of an ascending order have the highest values.
             extreme = "lowest" if order.descending else "highest"
             yield _CUT.format(
                 view=view,
@@ -124,7 +128,7 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
 
 
 def _held_out_splits(spec: NanosetSpec, corpus: str) -> list[SplitName]:
-    """Return the splits beside train for which `split` takes the end of a corpus."""
+    """Return the splits for which `split` takes documents from the end of a corpus."""
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []
     train, *others = parse_split(spec.shares)

@@ -1,4 +1,4 @@
-"""A project: its configuration, its outputs, and where its progress is reported."""
+"""A project: the settings, the outputs and the tokenizer that every stage works with."""
 
 from __future__ import annotations
 
@@ -30,23 +30,26 @@ if TYPE_CHECKING:
     from nanoset_core.execution.dask_connection import DaskCluster
 
 _ATTEMPTS = 8
+"""How many times work is tried whose working copies are removed."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What every stage of the pipeline works on."""
+    """A project: what every stage gets to make its outputs."""
 
     config: ProjectConfig
+    """The settings of nanoset.yaml."""
     listener: ProgressCallback = silent
-    """Called with how far long work has come."""
+    """Is called with the progress of long work."""
     rebuild: bool = False
-    """Make outputs again even where they are complete."""
+    """Whether to rebuild outputs even if they are complete."""
     seen: Seen | None = None
-    """Recently looked up current versions, where several steps of a run share them."""
+    """Current versions that were looked up recently, if several steps of a run share them."""
 
     _access: FileAccess | None = field(default=None, init=False, compare=False, repr=False)
+    """How the outputs are reached; set when it is first needed."""
 
     @staticmethod
     def open(
@@ -55,35 +58,54 @@ class Project:
         *,
         rebuild: bool = False,
     ) -> Project:
-        """Read nanoset.yaml; see load_config for what it raises."""
+        """Open the project of a nanoset.yaml.
+
+        Args:
+            config_file: The file, or its folder.
+            listener: Is called with the progress of long work.
+            rebuild: Whether to rebuild outputs even if they are complete.
+
+        Raises:
+            MissingError, ConfigError: See `load_config`.
+        """
         return Project(load_config(config_file), listener, rebuild)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[Project]:
-        """Yield the same project for one task.
+        """Yield the project for one task, which may run on a worker of a cluster.
 
-        A worker of a cluster has its own tokenizer and working copies.
+        Such a worker has its own copies of the tokenizer and of files from buckets.
         """
         with task_folder() as folder:
             yield self if folder is None else replace(self, config=self.config.below(folder))
 
     @property
     def outputs(self) -> OutputRoot:
+        """The root with all outputs."""
         access = self._access
         if access is None:
+            # Symbolic links in its path are resolved only once.
             access = self.config.root_access
-            object.__setattr__(self, "_access", access)  # links of its path are resolved once
+            object.__setattr__(self, "_access", access)
         return OutputRoot(access, self.rebuild, self.seen)
 
     def with_listing(self, folder: str) -> Project:
-        """Return the same project with one cached listing of its outputs, if they are in a bucket."""
-        listed, access = replace(self), self.outputs.access
+        """Return the same project with a cached listing of a folder, if outputs are in a bucket.
+
+        Args:
+            folder: Path of the folder below the root.
+        """
+        access = self.outputs.access
+        listed = replace(self)
         object.__setattr__(listed, "_access", access.with_listing(access.folder / folder))
         return listed
 
     @property
     def executor(self) -> Executor | None:
-        """Where tasks run, or None for processes of this machine; no output depends on it."""
+        """The cluster on which tasks run, or None for processes of this machine.
+
+        No output depends on it.
+        """
         spec, where = chosen_executor(self.config.file, self.config.executor)
         if spec.kind == "processes":
             return None
@@ -94,18 +116,24 @@ class Project:
 
     @property
     def slurm_folder(self) -> Path:
-        """Beside nanoset.yaml: logs of Slurm jobs, and keys as long as these run."""
+        """The folder for the logs of Slurm jobs and, while these run, for their keys."""
         return self.config.file.parent / ".nanoset" / "slurm"
 
     @property
     def tokenizer(self) -> TokenizerFacts:
-        """What the tokenizer is; raises as `tokenizer_facts`."""
-        if not self.config.tokenizer_file.is_file():
-            spec, file = self.config.tokenizer, self.config.tokenizer_file
+        """Vocabulary, fingerprint and special tokens of the tokenizer.
+
+        Raises:
+            MissingError: There is no tokenizer file; or see `tokenizer_facts`.
+        """
+        file = self.config.tokenizer_file
+        if not file.is_file():
             raise missing_tokenizer(
-                as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path"
+                as_source(file).path,
+                name=self.config.tokenizer.path,
+                where=f"{self.config.file}: tokenizer.path",
             )
-        return tokenizer_facts(self.config.tokenizer_file)
+        return tokenizer_facts(file)
 
     def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
         """Return the id of a special token, or None if nanoset.yaml does not name one."""
@@ -115,17 +143,27 @@ class Project:
         return token_id(self.config.tokenizer_file, token, f"{self.config.file}: tokenizer.{key}")
 
     def nanoset(self, name: str) -> NanosetSpec:
-        """Return a nanoset's settings; ConfigError when there is none of that name."""
+        """Return the settings of a nanoset.
+
+        Raises:
+            ConfigError: There is none with this name.
+        """
         return self._named("nanosets", self.config.nanosets, name)
 
     def webdataset(self, name: str) -> WebdatasetSpec:
-        """Return a webdataset's settings; ConfigError when there is none of that name."""
+        """Return the settings of a webdataset.
+
+        Raises:
+            ConfigError: There is none with this name.
+        """
         return self._named("webdatasets", self.config.webdatasets, name)
 
     def _cluster(self, spec: ExecutorSpec, where: str) -> DaskCluster:
-        """Return the settings of a cluster with absolute paths.
+        """Return the cluster that the settings describe.
 
-        Relative ones start at the folder of nanoset.yaml.
+        Args:
+            spec: The settings. Relative paths start in the folder of nanoset.yaml.
+            where: The setting that chose the executor, for errors.
         """
         if spec.kind == "slurm":
             from nanoset_core.execution.slurm import SlurmJobs
@@ -145,12 +183,18 @@ class Project:
             )
         from nanoset_core.execution.dask_scheduler import DaskScheduler
 
-        base, file = self.config.file.parent, spec.scheduler_file
-        at = None if file is None else local_path(file, base=base, where=where)
-        return DaskScheduler(spec.address, at, spec.wait_seconds, where)
+        scheduler_file: Path | None = None
+        if spec.scheduler_file is not None:
+            base = self.config.file.parent
+            scheduler_file = local_path(spec.scheduler_file, base=base, where=where)
+        return DaskScheduler(spec.address, scheduler_file, spec.wait_seconds, where)
 
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
-        """Return the settings with a name in a section of nanoset.yaml, or raise ConfigError."""
+        """Return the settings with a name in a section of nanoset.yaml.
+
+        Raises:
+            ConfigError: There are none with this name.
+        """
         if name not in specs:
             raise ConfigError(
                 "no such name",
@@ -165,15 +209,19 @@ class Project:
 def holding(
     stage: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Decorate a function so that it holds a lease on its second argument while it runs.
+    """Decorate a function so that it holds a lease on an output while it runs.
 
-    The second argument is a corpus, a nanoset or a webdataset.
+    The lease keeps `nanoset gc` from the output and from what it is made from. If working copies of
+    files in a bucket are removed while the function runs, it is called again; what it had finished
+    is kept.
 
-    Where working copies are removed meanwhile, it begins again: what it had finished is kept.
+    Args:
+        stage: A function whose second argument is a corpus, a nanoset or a webdataset.
     """
 
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Call the function while a lease is held."""
         with leased(project.outputs.access, names_of(project, name), name):
             return despite_lost_copies(
                 project.outputs.access, lambda: stage(project, name, *args, **kwargs)
@@ -183,27 +231,35 @@ def holding(
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """Return the result of `work`, called again if working copies were removed meanwhile.
+    """Do some work, and do it again if working copies were removed in the meantime.
 
-    Copies are removed to make room on the disk.
+    Another process may remove copies of files from a bucket to make room on the disk. Then files
+    below the root are missing, and are downloaded again at the next attempt.
+
+    Args:
+        access: How the outputs are reached.
+        work: The work.
+
+    Returns:
+        The result of `work`.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
-            named = (
-                [error.where]
-                if isinstance(error, MissingError)
-                else [*error.args, error.filename, error.filename2]
-            )
-            ours = (str(access.folder), access.store.url())
-            if not (access.has_copies and any(str(name).startswith(ours) for name in named)):
+            if isinstance(error, MissingError):
+                missing_paths = [error.where]
+            else:
+                missing_paths = [*error.args, error.filename, error.filename2]
+            roots = (str(access.folder), access.store.url())
+            is_below_root = any(str(path).startswith(roots) for path in missing_paths)
+            if not access.has_copies or not is_below_root:
                 raise
     return work()
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return a name, and the names of all datasets that the output with that name is made from."""
+    """Return the name of an output, and of all datasets and corpora that it is made from."""
     config = project.config
     names = {name}
     if name in config.nanosets:

@@ -1,7 +1,7 @@
 """Find what a purge has to erase: the documents with some ids, and all versions made from them.
 
 All shards below the root are searched for the documents, not only the current ones. A version is
-*tainted* if it is a shard with such a document, or was made from a tainted version, directly or not.
+*tainted* if it is a shard with such a document, or was made from a tainted version.
 """
 
 from __future__ import annotations

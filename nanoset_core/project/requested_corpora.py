@@ -1,4 +1,4 @@
-"""The corpora that nanoset.yaml names, and the check that the raw folder has them."""
+"""List the corpora that nanoset.yaml names, and check that the raw folder has them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that all corpora in nanoset.yaml exist, and that no derived dataset has the name of one.
+    """Check that the corpora in nanoset.yaml exist, and that no view or packs has the name of one.
 
     Args:
         config: The configuration.
         known: The corpora of the raw folder.
 
     Raises:
-        ConfigError: A corpus does not exist, or shares its name with a derived dataset.
+        ConfigError: A corpus does not exist, or shares its name with a view or packs.
     """
     for name in config.derived:
         if name in known:
@@ -44,7 +44,7 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 
 
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
-    """Yield every place that names a corpus: its own settings, and outputs that are made from it."""
+    """Yield every place that names a corpus: its settings, and outputs that are made from it."""
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)
     for node in requested_nodes(config):
@@ -54,7 +54,7 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
-    """Return the error for a derived dataset with the name of a corpus."""
+    """Return the error for a view or packs with the name of a corpus."""
     section = config.section_of(name)
     return ConfigError(
         f"a corpus and an entry of `{section}` share a name",

@@ -1,4 +1,4 @@
-"""Settings of runs: executor, environment variables, automation, names in Dagster."""
+"""The settings of runs: executor, environment variables, automation, and names in Dagster."""
 
 from __future__ import annotations
 
@@ -18,22 +18,33 @@ ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
 WAIT_VARIABLE = "NANOSET_DASK_WAIT"
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}")
+"""Address of a Dask scheduler; IPv6 addresses are in brackets."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+"""A number and a unit, such as 30m."""
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""Unit of a duration → its seconds."""
 _LONGEST_WAIT = 366 * 86_400
+"""In seconds; also the longest time limit of a Slurm job."""
 _SHORTEST_JOB = 120
+"""The shortest time limit of a Slurm job, in seconds."""
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?(M|G|T)i?B")
+"""A size of memory, such as 8GB."""
 _SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+=/-]*")
+"""A name that a shell reads as one word without special characters."""
 _DIRECTIVE = re.compile(r"-\S(.*\S)?")
+"""An option of sbatch."""
 _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
-"""The shape of a cron line; whether its numbers can be is known to the scheduler."""
+"""The five fields of a cron line. The scheduler checks whether their numbers are possible."""
 LEAST_SETTLE_SECONDS = 2
-"""A file written later than that could change again without a trace in its times."""
+"""A file that was written less than this many seconds ago could change again, and still have the
+same times.
+"""
 _TEXTS = {
     "twice": ("the Dask scheduler is named twice", "remove the other one", "one of them"),
     "address": (
         "this is not the address of a Dask scheduler",
-        "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes",
+        "copy it from the scheduler's output, or name its scheduler_file, "
+        "or set executor.kind to processes",
         "tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
     ),
     "wait": (
@@ -61,7 +72,8 @@ _TEXTS = {
     "cron": (
         "this is not a cron line",
         'write five fields in quotes, such as "0 3 * * *"',
-        'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
+        'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; '
+        "or null",
     ),
     "timezone": (
         "this timezone is not known",
@@ -69,13 +81,13 @@ _TEXTS = {
         "a name of the IANA database, such as UTC or Europe/Vienna",
     ),
 }
-"""Rule of runs → what is wrong, the remedy, and what is expected; see `broken`."""
+"""Name of a rule → what is wrong, the remedy, and what is expected; see `broken`."""
 _KEYS = {
     "processes": (),
     "dask": ("address", "scheduler_file", "wait"),
     "slurm": ("wait", "jobs", "partition", "account", "time", "cpus", "memory", "directives"),
 }
-"""Kind → its keys."""
+"""Kind of executor → the keys that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,9 @@ class ExecutorSpec:
     account: str | None = None
     """Slurm: account that is charged; absent = the user's default."""
     time: str | None = None
-    """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
+    """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent =
+    1h.
+    """
     cpus: Annotated[int, Range(1, 1_024)] | None = None
     """Slurm: processors of a job, and worker processes in it; absent = 1."""
     memory: str | None = None
@@ -111,7 +125,7 @@ class ExecutorSpec:
 
     @property
     def wait_seconds(self) -> float:
-        """`wait` in seconds."""
+        """How long a build waits for scheduler and workers, in seconds."""
         if self.wait is not None:
             seconds = _seconds(self.wait)
             if seconds is not None:
@@ -147,7 +161,7 @@ class AutomationSpec:
 
 @dataclass(frozen=True, slots=True)
 class DagsterSpec:
-    """Names of the project in Dagster, so that they differ from those of other projects and assets."""
+    """Names of the project in Dagster, which set it apart from other projects and assets."""
 
     key_prefix: tuple[str, ...] = ()
     """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""
@@ -158,19 +172,21 @@ class DagsterSpec:
 def chosen_executor(
     file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
-    """Return the executor, and which setting chose it.
+    """Return the settings of the executor, after environment variables have overridden some.
 
-    The environment takes precedence over nanoset.yaml.
+    NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE replaces kind, address and scheduler_file;
+    NANOSET_DASK_WAIT replaces wait. An empty variable counts as absent.
 
     Args:
-        file: nanoset.yaml, for messages.
+        file: Path of nanoset.yaml, for messages.
         spec: Its section `executor`.
-        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current
-            folder) replace kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an
-            empty one counts as absent.
+        environment: The environment variables.
+
+    Returns:
+        The settings, and the name of the setting that chose the executor, for messages.
 
     Raises:
-        ConfigError: The environment names both, or something invalid.
+        ConfigError: A variable is invalid, or both an address and a file are given.
     """
     address = environment.get(ADDRESS_VARIABLE) or None
     scheduler_file = environment.get(FILE_VARIABLE) or None
@@ -179,6 +195,7 @@ def chosen_executor(
     where = f"{file}: executor{_named_by(spec)}"
     errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _wait_rule(wait, "")))
     if address is not None or scheduler_file is not None:
+        # The file is relative to the current folder.
         variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
         where = f"{variable} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
@@ -190,11 +207,17 @@ def chosen_executor(
 
 
 def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
-    """Yield an error for each missing or foreign key, and for invalid environment variables."""
+    """Yield an error for each mistake in the section `executor` or in environment variables.
+
+    Args:
+        file: Path of nanoset.yaml, for messages.
+        spec: The section.
+    """
+    # Keys of another kind of executor.
     where = f"{file}: executor"
-    lacks = (
-        f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
-    )
+    lacks = f"the executor {spec.kind} has no"
+    if spec.kind == "processes":
+        lacks = "processes have no"
     for key, value in asdict(spec).items():
         if key == "kind" or key in _KEYS[spec.kind] or value is None:
             continue
@@ -229,7 +252,7 @@ def _slurm_rules(spec: ExecutorSpec) -> Iterator[Rule]:
 
 
 def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
-    """Yield a rule for each text that becomes part of a line of a job's script, which a shell runs."""
+    """Yield a rule for each text that becomes part of a job's script, which a shell runs."""
     for key, value in (("partition", spec.partition), ("account", spec.account)):
         is_broken = value is not None and not _SLURM_NAME.fullmatch(value)
         yield is_broken, "name", f".{key}", repr(value)
@@ -272,7 +295,7 @@ def _seconds(text: str | float) -> float | None:
 
 
 def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:
-    """Yield an error for a cron line, and for a time zone, that is none."""
+    """Yield an error for an invalid cron line, and for an unknown time zone."""
     if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
         yield no_cron_line(file, spec.reconcile)
     if spec.timezone != "UTC":
@@ -287,5 +310,5 @@ def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:
-    """Return the error for a `reconcile` that is no cron line."""
+    """Return the error for a `reconcile` that is not a cron line."""
     return next(broken(f"{file}: automation", _TEXTS, (True, "cron", ".reconcile", repr(found))))

@@ -1,4 +1,4 @@
-"""Which steps can run now, and in which runs: for builds, sensors and the schedule."""
+"""Decide which steps can run now, and in which runs, for builds, sensors and the schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nanoset_core.stages.stage import Node
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """Every step of a project at one moment, with what the history of runs knows of it."""
+    """Every step of a project at one moment, with what Dagster's history says about its output."""
 
     steps: Mapping[Node, Step]
     """Output → its step; each step comes after those that it needs."""
@@ -71,7 +71,7 @@ def runnable(
 
 
 def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs with everything they need, directly or not, that is not fresh."""
+    """Return outputs, and everything that they need, directly or not, and that is not fresh."""
     needed = set(nodes)
     waiting = list(nodes)
     while waiting:

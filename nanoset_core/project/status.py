@@ -1,4 +1,7 @@
-"""`nanoset status`: what is fresh, stale, missing or failing, without reading any text."""
+"""`nanoset status`: report which outputs are up to date, stale, missing or failing.
+
+Raw text is not read, except for a few files that were written again; see `project/survey.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from nanoset_core.text.notices import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
 PLANNED_BYTES = 64 << 20
-"""Outputs that are not built are planned, to learn whether they can be, until this many bytes of
-.idx were read.
+"""Outputs that are not built are planned, to find out whether they can be built. Planning ends once
+this many bytes of .idx were read.
 """
 
 
@@ -39,8 +42,8 @@ class StatusRow:
     """The state of the outputs that are shown together, or of a folder that is no corpus."""
 
     kind: str
-    """What the stage calls its outputs: corpus, nanoset, webdataset …; `folder` for what is not
-    read.
+    """What the stage calls its outputs: corpus, nanoset, webdataset …; `folder` for a folder that
+    is not read.
     """
     name: str
     """Name of the corpus, nanoset or webdataset."""
@@ -49,8 +52,8 @@ class StatusRow:
     state: State
     """What a build would find."""
     why: tuple[str, ...]
-    """What changed, or has to change; empty if up to date. For a folder that is not read: what it
-    is.
+    """Why it is in this state: what changed, or what has to change; empty if it is up to date. For
+    a folder that is not read, what it is.
     """
     figures: Mapping[str, int] = field(default_factory=dict)
     """Counts of the current version by name: files, documents, tokens, rejected, samples, shards,
@@ -59,11 +62,11 @@ class StatusRow:
     made_at: float | None = None
     """When the current version was made, in seconds since 1970."""
     busy: Work | None = None
-    """What a running build makes of it now."""
+    """The work on it of a running build, or None."""
     rejects: tuple[str, ...] = ()
     """Files that list rejected lines."""
     warnings: tuple[str, ...] = ()
-    """Faults that the settings allow: clauses that name the files."""
+    """Faults that the settings tolerate, as clauses that name the files."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Column → text that only tables show, such as epochs and tokens dropped."""
     notices: tuple[Notice, ...] = ()
@@ -98,10 +101,8 @@ class StatusRow:
 def project_status(project: Project) -> Iterator[StatusRow]:
     """Yield the state of every requested output, row by row, as soon as it is known.
 
-    What is not up to date here, `nanoset build` would make. Its history of runs is not looked at.
-
-    Files are known by size, time and inode from earlier surveys. Files of the current inventory
-    that were written since then are read if they are small (8 MiB in all).
+    `nanoset build` would make what is not up to date. In contrast to a build, Dagster's history of
+    failed checks is not considered.
 
     Raises:
         ConfigError: nanoset.yaml or the raw folder is not valid.
@@ -127,7 +128,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield the same rows for a graph that already knows its inventories, as after a build.
+    """Yield the rows of `project_status` for a graph that knows its inventories, as after a build.
 
     No raw file is read.
 
@@ -141,7 +142,8 @@ def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
         notices: Sequence[Notice] = ()
         corpus = _corpus_of(nodes)
         if corpus is not None:
-            with suppress(NanosetError, OSError):  # the corpus was removed since the build
+            # The corpus may have been removed since the build.
+            with suppress(NanosetError, OSError):
                 notices = corpus_notices(graph.project_of(inventory_node(corpus)), corpus)
         yield status_row(graph, nodes, planning, CorpusFindings(notices=tuple(notices)))
 
@@ -159,7 +161,7 @@ def _corpus_of(nodes: Sequence[Node]) -> str | None:
 
 
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
-    """Return a row with what a running build makes of it."""
+    """Return a row with the work on it of a running build."""
     if row.state not in ("missing", "stale"):
         return replace(row, busy=work)
     return replace(row, busy=work, state="being built", why=(str(work),))
@@ -173,8 +175,8 @@ def status_row(
     Args:
         graph: The graph.
         nodes: The outputs, in the order in which they are made.
-        planning: Bytes that may be read to learn whether stale outputs can be made.
-        findings: What was found out of the corpus's files, if it is the row of a corpus.
+        planning: How many bytes may be read to find out whether stale outputs can be made.
+        findings: The result of looking at the corpus's files, if it is the row of a corpus.
     """
     last_version = graph.current(nodes[-1])
     failure = findings.failure
@@ -188,7 +190,7 @@ def status_row(
     else:
         state = "missing"
 
-    # A row that would fail says so, instead of why it is stale.
+    # If a build would fail, say why, instead of why the row is stale.
     if failure is None and why:
         failure = _first_refusal(graph, nodes, planning)
     if failure is not None:
@@ -219,9 +221,10 @@ def status_row(
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
-    """Return what the current versions of a row show.
+    """Combine what the current versions of a row's outputs show.
 
-    Figures of later outputs replace earlier ones, and sizes add up.
+    Figures of later outputs replace those of earlier ones with the same name, but sizes are added
+    up.
     """
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
@@ -233,10 +236,11 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
             continue
         try:
             summary = node.stage.show(graph.project, manifest)
-        except NanosetError as error:  # versions that it needs, such as its shards, cannot be read
+        except NanosetError as error:
+            # Versions that it needs, such as its shards, cannot be read.
             summary = Summary(warnings=[one_line(error)])
 
-        # `bytes` moves behind the figures that this output adds: tables and JSON show it last.
+        # Keep `bytes` at the end, where tables and JSON show it.
         earlier_bytes = figures.get("bytes", 0)
         has_bytes = "bytes" in summary.figures
         if has_bytes:
@@ -254,7 +258,7 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
 
 
 def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
-    """Return why the first output of a row that cannot be made would fail, or None."""
+    """Return why making an output of a row would fail, for the first such output, or None."""
     for node in nodes:
         recipe = graph.recipe(node)
         if recipe is not None and isinstance(node.stage, Planned):
@@ -265,9 +269,10 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
 
 def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why a row is not up to date, leaving out what follows from an earlier reason.
+    """Return why a row is not up to date.
 
-    If only parts of the last output are missing, the reason is how many are written.
+    What follows from an earlier reason is left out: if the shards of a corpus are stale, so is its
+    dataset. If only parts of the last output are missing, the reason is how many are written.
     """
     parts = [node for node in nodes if isinstance(node.stage, InParts)]
     is_complete = not graph.stale_reasons(nodes[-1])
@@ -284,10 +289,11 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
         inputs = graph.inputs(node)
         for reason in reasons:
             if node in parts:
-                is_told = can_write_parts and reason != InParts.NOT_WRITTEN
+                # Missing parts are counted below.
+                is_reported = can_write_parts and reason != InParts.NOT_WRITTEN
             else:
-                is_told = reason.input is None or inputs.get(reason.input) not in stale
-            if is_told:
+                is_reported = reason.input is None or inputs.get(reason.input) not in stale
+            if is_reported:
                 why.append(reason.text)
 
     if stale and parts and can_write_parts:

@@ -1,4 +1,9 @@
-"""`nanoset diff` of a view: which documents it gained and lost, and by which rule."""
+"""`nanoset diff` of a view: which documents a new version gained and lost, and which rules changed.
+
+A view may repeat documents, so versions are compared by how many times each has a document. If the
+corpus changed as well, its documents have other numbers: then they are recognised by their ids, or
+by file and line if they have none.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,18 @@ from nanoset_core.stages.views.tables import document_groups
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanges:
-    """Documents that one version has and the other has not, or has fewer times."""
+    """Documents that one version has, and the other one does not have, or has fewer times."""
 
     documents: int
-    """How many, each counted as many times as it was added or removed."""
+    """How many there are. A document that was added or removed several times counts that many
+    times.
+    """
     tokens: int
-    """Their tokens, and those by which documents whose text changed became longer or shorter."""
+    """How many tokens they have, with those by which documents whose text changed became longer or
+    shorter.
+    """
     first: list[DocumentOrigin]
-    """The first of them."""
+    """The first few of them."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -41,14 +50,18 @@ class DocumentChanges:
 
 @dataclass(frozen=True, slots=True)
 class ViewDiff:
-    """Two versions of a view, compared."""
+    """The differences between two versions of a view."""
 
     old: Manifest
+    """Manifest of the old version."""
     new: Manifest
+    """Manifest of the new version."""
     settings: list[str]
     """Rules, contents of lists of ids, and inputs that differ, as `name: before → after`."""
     gained: DocumentChanges
+    """Documents that the new version has more often."""
     lost: DocumentChanges
+    """Documents that the old version had more often."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -63,6 +76,7 @@ class ViewDiff:
 
 
 def _version_to_json(view: Manifest) -> dict[str, Any]:
+    """Return a version of a view as plain values."""
     return {
         "digest": view.digest,
         "made_at": view.written_ns / 1e9,
@@ -73,47 +87,45 @@ def _version_to_json(view: Manifest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _ViewDocuments:
-    """The documents of one version of a view. All arrays have the shape (n_documents,)."""
+    """The documents of one version of a view; all arrays have the shape (n_documents,)."""
 
     view: Manifest
+    """Manifest of the version."""
     documents: NDArray[np.int64]
     """Number of each document in the corpus, ascending."""
     times: NDArray[np.int64]
-    """How many times the view has it."""
+    """How many times the view has each document."""
     tokens: NDArray[np.int64]
-    """Its tokens, all times together."""
+    """How many tokens each document has, all times together."""
     keys: NDArray[Any]
-    """What identifies it in both versions: its number, or a hash of its id or place."""
+    """What identifies each document in both versions: its number, or a hash of its id or place."""
 
 
 def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> ViewDiff:
-    """Compare two versions of a view; takes some 100 bytes of memory for each document.
-
-    If the corpus changed between them, documents with the same id are the same; those without an id
-    are the same if their file and line are.
+    """Compare two versions of a view, which takes some 100 bytes of memory for each document.
 
     Args:
         project: The project.
-        old: A version of the view.
-        new: Another version of it.
+        old: The old version of the view.
+        new: The new version of it.
         show: How many documents to name.
 
     Raises:
-        MissingError: The dataset that one was chosen from was deleted, or its shards were.
+        MissingError: The dataset that a version was chosen from, or one of its shards, was deleted.
     """
     has_same_corpus = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=has_same_corpus)
     after = _documents_of(project, new, by_number=has_same_corpus)
 
-    # Give each document of either version an index: equal keys, equal index.
+    # Give each document an index, so that equal documents of both versions have the same one.
     all_keys = np.concatenate([before.keys, after.keys])
     _, index = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
     index_before = index[: len(before.keys)]
     index_after = index[len(before.keys) :]
     n_different = int(index.max(initial=-1)) + 1
 
-    # What the new version has more of each document than the old one; negative if less. Shape
-    # (n_different,).
+    # How many times, and with how many tokens, the new version has each document more than the old
+    # one; negative if it has it fewer times. Shape (n_different,).
     more_times = np.zeros(n_different, np.int64)
     np.add.at(more_times, index_after, after.times)
     np.subtract.at(more_times, index_before, before.times)
@@ -138,14 +150,15 @@ def _changes(
     more_tokens: NDArray[np.int64],
     show: int,
 ) -> DocumentChanges:
-    """Return the documents that a version has more times than the other one.
+    """Return the documents that one version has more times than the other one.
 
     Args:
         project: The project.
         documents: The documents of the version.
-        index: Index of each of them, shape (n_documents,).
-        more_times: How many times more it has the document with each index, shape (n_different,).
-        more_tokens: How many more tokens that are, shape (n_different,).
+        index: Index of each document, shape (n_documents,).
+        more_times: How many times more the version has the document with each index, shape
+            (n_different,).
+        more_tokens: How many tokens more it has of this document, shape (n_different,).
         show: How many documents to name.
     """
     positions = np.flatnonzero(more_times[index] > 0)[:show]
@@ -162,12 +175,12 @@ def _changes(
 
 
 def _settings(view: Manifest) -> dict[str, Any]:
-    """Return the rules and inputs of a version of a view."""
+    """Return the rules and the inputs that a version of a view was made by."""
     return {**view.recipe["parents"], **view.recipe["options"]}
 
 
 def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
-    """Return the documents of a version of a view.
+    """Read which documents of the corpus a version of a view has, and how many times.
 
     Args:
         project: The project.
@@ -178,8 +191,7 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus
 
-    # The numbers, in the corpus, of the documents of the view: ascending, with how many times each
-    # occurs.
+    # Numbers in the corpus of the view's documents, ascending, and how many times each occurs.
     numbers = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, times = np.unique(np.concatenate(numbers), return_counts=True)
 

@@ -223,8 +223,8 @@ def test_a_folder_stands_for_its_nanoset_yaml(tmp_path):
     [
         (b"raw: \xff", "not UTF-8", "0xff"),
         ("raw: [", "not YAML", "line 1"),
-        ("raw: a\nraw: b", "not YAML", "the key 'raw' stands twice"),
-        (nanoset().replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' stands twice"),
+        ("raw: a\nraw: b", "not YAML", "the key 'raw' occurs twice"),
+        (nanoset().replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' occurs twice"),
         ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
         ("- raw", "wrong type", "['raw']"),
         (nanoset(tokenizer_identifiers="&a {b: *a}"), "a value holds itself", ""),
