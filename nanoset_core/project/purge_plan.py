@@ -293,20 +293,10 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             elif _is_orphan(root, output, digest, needs, corpora):
                 orphans.append(digest)
 
-    # Add what was made from these, and what was made from that, until nothing is added.
-    order = [*reversed(stored_shards), *orphans]
-    tainted.update(order)
-    while True:
-        added = [
-            digest
-            for digest, needs in needs_by_digest.items()
-            if digest not in tainted and tainted & needs
-        ]
-        if not added:
-            break
-        order += added
-        tainted.update(added)
-
+    # Order all tainted versions so that each is before what was made from it, and yield them in the
+    # opposite order.
+    roots = [*reversed(stored_shards), *orphans]
+    order = [*roots, *_made_from({*tainted, *roots}, needs_by_digest)]
     current = {output.current for output in outputs}
     for digest in reversed(order):
         manifest = root.manifest_at(folder_by_digest[digest])
@@ -317,6 +307,30 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
                 is_current=digest in current,
                 files=own_files(manifest),
             )
+
+
+def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) -> list[str]:
+    """Return the versions that were made from some versions, directly or not.
+
+    Args:
+        roots: Digests of versions, which are not returned themselves.
+        needs_by_digest: Version → the versions that it was made from or refers to.
+
+    Returns:
+        Their digests, each after those that it was made from.
+    """
+    descendants: list[str] = []
+    tainted = set(roots)
+    # Add what was made from these, and what was made from that, until nothing is added.
+    while True:
+        added: list[str] = []
+        for digest, needs in needs_by_digest.items():
+            if digest not in tainted and not tainted.isdisjoint(needs):
+                added.append(digest)
+        if not added:
+            return descendants
+        descendants += added
+        tainted.update(added)
 
 
 def _is_orphan(

@@ -1,4 +1,10 @@
-"""Read nanoset.yaml into frozen dataclasses, and check it."""
+"""Read nanoset.yaml into frozen dataclasses, and check it.
+
+`ProjectConfig` has a field for each key of nanoset.yaml; sections of stages are declared in the
+`settings.py` of the stage. A configuration is checked in two steps: each value on its own, by its
+type and range, and then values together, by the rules that are defined next to their keys. All
+mistakes are reported at once, each with its line.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +73,12 @@ _TEXTS = {
         "names that differ in more than '-' and '_'",
     ),
 }
-"""Rule of places and names → what is wrong, and the remedy; see `broken`."""
+"""Name of a rule → what is wrong, the remedy, and what is expected; see `broken`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfig:
-    """All of nanoset.yaml."""
+    """The settings of a project: the content of nanoset.yaml."""
 
     raw: str = field(metadata={"example": "raw"})
     """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or
@@ -85,8 +91,8 @@ class ProjectConfig:
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     """How lines become documents."""
     corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
-    """Name → how a corpus differs from the others; a second corpus of a folder has a name and a
-    text key of its own.
+    """Name → how a corpus differs from the others; a second corpus of the same folder has another
+    name and text key.
     """
     attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
     """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or
@@ -101,15 +107,16 @@ class ProjectConfig:
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
     """Name → a set of shuffled tar shards."""
     views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
-    """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus
-    stands.
+    """Name → a dataset of documents that are chosen from a corpus; it can be named wherever a
+    corpus can.
     """
     packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
-    """Name → the documents of a corpus or view, laid whole into packs of one length; it may stand
-    wherever a corpus stands whose samples are as long. The key `packing` of a nanoset or webdataset
-    makes them."""
+    """Name → the documents of a corpus or view, put unbroken into packs of one length; it can be
+    named wherever a corpus can, if samples are as long. The key `packing` of a nanoset or
+    webdataset makes them.
+    """
     contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
-    """Name → evaluation files whose texts are looked for in the corpora."""
+    """Name → evaluation files whose texts are searched for in the corpora."""
     exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
     """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
     pbin: tuple[str, ...] = ()
@@ -123,15 +130,15 @@ class ProjectConfig:
     automation: AutomationSpec = field(default_factory=AutomationSpec)
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
-    """How buckets are reached, where raw or root is s3://…"""
+    """How buckets are reached, if raw or root is s3://…"""
     dagster: DagsterSpec = field(default_factory=DagsterSpec)
     """What the project is called in Dagster."""
     history: str = ".dagster"
-    """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set,
-    it comes first.
+    """Folder of Dagster's history, which needs a disk with file locks; DAGSTER_HOME takes
+    precedence.
     """
     file: Path = field(default=Path(CONFIG_FILE), kw_only=True, metadata=NOT_A_KEY)
-    """Where it was read from, or would be; relative paths start in its folder."""
+    """Path of the nanoset.yaml. Relative paths in it start in its folder."""
 
     @property
     def raw_folder(self) -> Path | RemoteFolder:
@@ -153,7 +160,7 @@ class ProjectConfig:
         return self.raw_folder / self.folder_name(corpus)
 
     def choice_of(self, corpus: str) -> FileChoice:
-        """Return which files of its folder a corpus is made of."""
+        """Return which files of its folder a corpus is made from."""
         return self._corpus_spec(corpus).choice
 
     def _corpus_spec(self, corpus: str) -> CorpusSpec:
@@ -161,14 +168,27 @@ class ProjectConfig:
         return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether training reads a corpus, as far as the settings tell."""
-        names = {corpus} | {name for name in self.derived if base_of(self.derived, name) == corpus}
-        outputs_of = [*self.pbin, *(export.of for export in self.exports.values())]
+        """Return whether an output for training reads a corpus, or a view or packs of it.
+
+        These outputs are webdatasets, exports, .pbin files, and the train splits of nanosets.
+        """
+        # The corpus, and the views and packs that are made from it.
+        names = {corpus}
+        for name in self.derived:
+            if base_of(self.derived, name) == corpus:
+                names.add(name)
+
+        sources = [*self.pbin]
+        sources += [export.of for export in self.exports.values()]
         for webdataset in self.webdatasets.values():
-            outputs_of += webdataset.corpora
-        if not names.isdisjoint(outputs_of):
+            sources += webdataset.corpora
+        if not names.isdisjoint(sources):
             return True
-        return any(nanoset.trains_on(name) for nanoset in self.nanosets.values() for name in names)
+        for nanoset in self.nanosets.values():
+            for name in names:
+                if nanoset.trains_on(name):
+                    return True
+        return False
 
     def repeats(self, name: str) -> bool:
         """Return whether a name is that of a view which repeats documents."""
@@ -177,44 +197,52 @@ class ProjectConfig:
 
     @property
     def derived(self) -> Mapping[str, Derived]:
-        """The views and packed datasets by name.
+        """The views and packs by name.
 
         They are made from the dataset of a corpus, and can be named wherever a corpus can.
         """
-        return {**self.views, **self.packs} if self.packs else self.views
+        if not self.packs:
+            return self.views
+        return {**self.views, **self.packs}
 
     def section_of(self, name: str) -> str:
-        """Return the key of nanoset.yaml under which a derived dataset is configured."""
+        """Return the section of nanoset.yaml in which a view or packs is configured."""
         return "packs" if self.is_packed(name) else "views"
 
     def is_packed(self, name: str) -> bool:
-        """Return whether a name is that of a packed dataset."""
+        """Return whether a name is that of packs."""
         return name in self.packs
 
     def unpacked_name(self, name: str) -> str:
-        """Return the name of what a packed dataset was packed from, or any other name itself."""
-        return self.packs[name].of if self.is_packed(name) else name
+        """Return the name of the dataset that packs are made from; other names are returned."""
+        if self.is_packed(name):
+            return self.packs[name].of
+        return name
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
-        """Return how a corpus's lines become documents; keys of its own take precedence."""
+        """Return how a corpus's lines become documents.
+
+        Keys in the corpus's own section override those in `documents`.
+        """
         spec = self._corpus_spec(corpus)
         overrides: dict[str, Any] = {
             "text_key": spec.text_key,
             "id_key": spec.id_key,
             "columns": spec.columns,
         }
-        return replace(
-            self.documents, **{key: value for key, value in overrides.items() if value is not None}
-        )
+        given = {key: value for key, value in overrides.items() if value is not None}
+        return replace(self.documents, **given)
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
         """Return which tables are joined to a corpus's documents, or None."""
         spec = self.attributes.get(corpus)
-        return AttributesSpec(spec) if isinstance(spec, str) else spec
+        if isinstance(spec, str):
+            return AttributesSpec(spec)
+        return spec
 
     @property
     def root_folder(self) -> Path:
-        """The folder of outputs; if they are in a bucket, the folder of their working copies."""
+        """The folder of outputs; if they are in a bucket, the folder with local copies of them."""
         place = self.root_place
         if place is not None:
             return copies_folder(place, self._mirror)
@@ -222,7 +250,7 @@ class ProjectConfig:
 
     @property
     def root_access(self) -> FileAccess:
-        """How the outputs are reached."""
+        """Access to the files of the outputs, on a disk or in a bucket."""
         place = self.root_place
         if place is None:
             return FileAccess(self.root_folder)
@@ -230,8 +258,10 @@ class ProjectConfig:
 
     @property
     def root_place(self) -> Store | None:
-        """The location of the outputs in a bucket, or None if they are local."""
-        return self._remote(self.root, "root").place if is_remote(self.root) else None
+        """The location of the outputs in a bucket, or None if they are on a disk."""
+        if not is_remote(self.root):
+            return None
+        return self._remote(self.root, "root").place
 
     @property
     def history_folder(self) -> Path:
@@ -257,9 +287,11 @@ class ProjectConfig:
         return source if source.settings else source.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
-        """Return the local path of a tokenizer file.
+        """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
 
-        From a bucket, an up-to-date copy is fetched.
+        Args:
+            location: Path or URL of the file.
+            key: The key below `tokenizer` that names it, for errors.
         """
         if not is_remote(location):
             return self.local(location, f"tokenizer.{key}")
@@ -268,32 +300,43 @@ class ProjectConfig:
         return tokenizer_here(self._remote(location, f"tokenizer.{key}"), self._mirror)
 
     def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemoteFolder:
-        """Return the location in a bucket that a key holds."""
+        """Return the location in a bucket that a key names.
+
+        Args:
+            url: The value of the key.
+            key: The key, for errors.
+            only_read: Whether nothing will be written there.
+        """
         return remote_location(
             url, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read
         )
 
     @property
     def _mirror(self) -> Path:
-        """The folder of working copies."""
+        """The folder for local copies of files in buckets."""
         return self.local(self.storage.mirror or ".nanoset/mirror", "storage.mirror")
 
     def local(self, path: str, key: str) -> Path:
-        """Return the absolute path on this machine of a path that a key holds.
+        """Return the absolute path on this machine that a key names.
+
+        Args:
+            path: The value of the key.
+            key: The key, for errors.
 
         Raises:
-            ConfigError: It is none.
+            ConfigError: It is not a path.
         """
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def with_copies_in(self, folder: Path) -> ProjectConfig:
-        """Return the same settings with another folder for working copies of a bucket."""
+        """Return the same settings with another folder for local copies of files in buckets."""
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def below(self, folder: Path) -> ProjectConfig:
-        """Return the settings for a worker of a cluster.
+        """Return the settings for a worker of a cluster, which cannot see this machine's files.
 
-        It has a folder of its own for copies, and the tokenizer that it received.
+        Args:
+            folder: The worker's folder for local copies. The tokenizer was sent to the worker.
         """
         config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
@@ -306,7 +349,7 @@ class ProjectConfig:
 
     @property
     def workers(self) -> int:
-        """Number of worker processes: as configured, or one for each available processor."""
+        """How many worker processes there are; by default one for each available processor."""
         return self.tokenization.workers or available_processors()
 
 
@@ -316,14 +359,18 @@ def config_file(path: Path) -> Path:
 
 
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
-    """Read and check a nanoset.yaml. The result is immutable, with every mapping and list in it.
+    """Read and check a nanoset.yaml.
 
     Args:
-        path: The file, or the folder of a project, whose nanoset.yaml is read.
+        path: The file, or the folder that contains it.
+
+    Returns:
+        The settings. They are immutable, as are all mappings and sequences in them.
 
     Raises:
         MissingError: There is no such file.
-        ConfigError: It is not YAML, or has mistakes; all of them, each with its line.
+        ConfigError: It is not YAML, or has mistakes. The error lists all of them, each with its
+            line.
     """
     file = config_file(expanded(path, "the configuration")).resolve()
     check_utf_8(file)
@@ -346,15 +393,15 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
 
 def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
-    """Return the configuration that plain values describe.
+    """Return the configuration that the plain values of a nanoset.yaml describe.
 
     Args:
-        value: Content of a nanoset.yaml.
-        file: Where it is, or would be; relative paths start in its folder.
-        text: The text of the file, to name the lines of mistakes.
+        value: The content of the file.
+        file: Its path. Relative paths in it start in its folder.
+        text: Its text, from which errors take the lines of mistakes; None if there is no file.
 
     Raises:
-        ConfigError: All mistakes in it.
+        ConfigError: There are mistakes. The error lists all of them.
     """
     config, errors = check_config(value, file)
     if config is not None:
@@ -365,7 +412,12 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Return the configuration described by plain values, or None and all mistakes in them."""
+    """Return the configuration that plain values describe, or None and all mistakes in them.
+
+    Args:
+        value: The content of a nanoset.yaml.
+        file: Its path.
+    """
     if value is None:
         error = ConfigError(
             "the configuration is empty",
@@ -375,15 +427,15 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         )
         return None, [error]
 
-    # Each value on its own: its type, its range, its choices.
+    # Check each value on its own: its type, its range, its choices.
     parser = Parser(file)
     parsed = parser.read(ProjectConfig, value, "")
     if parser.errors:
         return None, parser.errors
     config: ProjectConfig = replace(parsed, file=file)
 
-    # Values together. Rules look at what nanoset.yaml says, before phases and packing are put into
-    # effect.
+    # Check values together. The rules are about what nanoset.yaml says, so they come before phases
+    # and `packing` are expanded to nanosets and packs.
     errors = _distinct(_broken_rules(config))
     if errors:
         return None, errors
@@ -394,7 +446,7 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         return None, [error]
     config = replace(config, **packing._asdict())
 
-    # The packs that `packing` added have rules, too.
+    # Check the packs that `packing` added, too.
     errors = _distinct(_broken_rules_of_packs(config))
     if errors:
         return None, errors
@@ -406,15 +458,12 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
 
 
 def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:
-    """Return errors without repetitions: a rule may be asked for several names."""
+    """Return errors without repetitions, since a rule may be broken once for several names."""
     return list({str(error): error for error in errors}.values())
 
 
 def _broken_rules(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting that is impossible or contradicts another one.
-
-    The rules are defined next to their keys.
-    """
+    """Yield an error for each setting that is impossible or contradicts another one."""
     file = config.file
     tokenizer = config.tokenizer
     tokenization = config.tokenization
@@ -460,7 +509,7 @@ def _broken_rules_of_packs(config: ProjectConfig) -> Iterator[ConfigError]:
 
 
 def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each location that is none, and for outputs inside the raw text."""
+    """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
     tokenizer = config.tokenizer
     for key, location in (("path", tokenizer.path), ("merges", tokenizer.merges)):
         if location is not None:
@@ -488,10 +537,10 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
 
 
 def _check_location(config: ProjectConfig, location: str, key: str) -> None:
-    """Check that a key holds a path or a URL.
+    """Check that the value of a key is a path or a URL.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It is neither.
     """
     if is_remote(location):
         remote_location(location, where=f"{config.file}: {key}", storage=config.storage)
@@ -500,10 +549,10 @@ def _check_location(config: ProjectConfig, location: str, key: str) -> None:
 
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each name that another thing has as well.
+    """Yield an error for each name that is used twice.
 
-    Names of nanosets and so on become those of jobs and groups of assets, for which '-' and '_' are
-    the same.
+    Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of assets, in
+    which '-' is replaced by '_'.
     """
     first_by_name: dict[str, str] = {}  # name as Dagster compares it → the first key with that name
     for path in _named_things(config):

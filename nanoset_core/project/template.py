@@ -21,20 +21,20 @@ SCHEMA_FILE = "nanoset.schema.json"
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A value with a sentence on the reason for it, or one that is written as a comment."""
+    """A value for a key of nanoset.yaml, with the reason for it; or a key that is commented out."""
 
     value: Any
-    """What the key holds, or would hold."""
+    """The value of the key."""
     note: str | None = None
-    """The reason; None writes the key as a comment."""
+    """A sentence on the reason; None to write the key as a comment."""
 
 
 def config_text(values: Mapping[str, Any]) -> str:
-    """Return a nanoset.yaml with the help of every key above it.
+    """Return the text of a nanoset.yaml, with the help of each key in a comment above it.
 
     Args:
-        values: Key → plain value, or mapping of the keys within it, or `Noted`; in the order to
-            write.
+        values: Key → plain value, mapping of the keys in its section, or `Noted`; in the order in
+            which they are written.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
     lines += _section_lines(ProjectConfig, values)
@@ -50,7 +50,13 @@ def schema_text() -> str:
 def _section_lines(
     section: type[DataclassInstance], values: Mapping[str, Any], indent: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of a section: for each key its help, the reason for its value, and it."""
+    """Yield the lines of a section: each key, with its help and the reason for its value above it.
+
+    Args:
+        section: The dataclass that declares the keys.
+        values: See `config_text`.
+        indent: Spaces in front of each line.
+    """
     for key, value in values.items():
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
@@ -66,7 +72,13 @@ def _section_lines(
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """Yield the lines of one key: its value on the same line, or the sections within it."""
+    """Yield the lines of one key: its value on the same line, or its section below it.
+
+    Args:
+        hint: Declared type of the key.
+        key: The key.
+        value: Its value.
+    """
     inner, suffix = next(inner_sections(hint), (None, ""))
     if inner is None:
         yield f"{key}: {_in_yaml(value)}"
