@@ -133,20 +133,24 @@ def samples_taken(
 
 
 class OccurrenceCounter:
-    """Numbers the entries of a sequence, which is given in parts, by how often their value occurred
-    before.
+    """Counts, for each entry of a sequence, how often its value occurred before.
 
-    The sequence 2, 0, 2, 2 gets the numbers 0, 0, 1, 2.
+    For example, the sequence 2, 0, 2, 2 gives 0, 0, 1, 2. A long sequence is passed in parts.
+
+    Args:
+        n_values: Number of different values; they are 0 to n_values - 1.
     """
 
     def __init__(self, n_values: int) -> None:
-        """Count entries from 0 to n_values - 1."""
         self.counts = np.zeros(n_values, np.int64)
         """How often each value occurred so far."""
 
     def number(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
-        """Number the next part of the sequence; `out`, of the shape of `part`, is filled with the
-        numbers.
+        """Count the entries of the next part of the sequence.
+
+        Args:
+            part: The values, shape (n_entries,).
+            out: Filled with the counts, shape (n_entries,).
         """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
@@ -166,6 +170,8 @@ class OccurrenceCounter:
 
 
 class _Blend(NamedTuple):
+    """The samples of a blend."""
+
     dataset_index: NDArray[np.int16]
     """Dataset of each sample, shape (size,)."""
     dataset_sample_index: NDArray[np.int64]

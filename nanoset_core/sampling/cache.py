@@ -189,7 +189,7 @@ def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Index files that belong together."""
+    """The index files of one dataset or blend, which are built and checked together."""
 
     folder: Path
     """Folder that contains them."""
@@ -200,16 +200,18 @@ class FileSet:
     description: str
     """Text of the part `description`."""
     made_from: Mapping[str, Any]
-    """Everything that decides their bytes, as JSON."""
+    """Everything that decides the bytes of the files, as JSON."""
     build: Callable[[], MemberIndices | BlendIndices]
-    """Builds the arrays."""
+    """Function that builds the arrays."""
 
     def complete(self, *, deep: bool) -> dict[str, str] | None:
-        """Return {file name: sha256} if all files exist and were made from what the set is made
-        from, else None.
+        """Return the digests of the files, if all of them exist and are those of this set.
 
         Args:
             deep: Check the digests of the files, and not only their sizes.
+
+        Returns:
+            File name → sha256; None if a file is missing or belongs to another set.
         """
         try:
             notes = self.notes_in(read_regular(self.folder / self.sidecar))
@@ -226,8 +228,14 @@ class FileSet:
             return None
 
     def notes_in(self, sidecar: bytes | None) -> dict[str, dict[str, Any]] | None:
-        """Return {file name: {"bytes", "sha256"}} from the bytes of a sidecar, or None if it is not
-        of this set.
+        """Return what a sidecar says about the files of this set.
+
+        Args:
+            sidecar: Bytes of the sidecar; None if it does not exist.
+
+        Returns:
+            File name → {"bytes": size, "sha256": digest}; None if the sidecar belongs to another
+            set.
         """
         try:
             content = json.loads(sidecar or b"")
@@ -238,7 +246,11 @@ class FileSet:
             return None
 
     def note(self, files: Mapping[str, Mapping[str, Any]]) -> bytes:
-        """Return the bytes of the sidecar; `files` maps each file name to {"bytes", "sha256"}."""
+        """Return the bytes of the sidecar.
+
+        Args:
+            files: File name → {"bytes": size, "sha256": digest}.
+        """
         content = {"version": _VERSION, "made_from": self.made_from, "files": files}
         return json.dumps(content, indent=1, sort_keys=True).encode()
 
@@ -350,6 +362,7 @@ def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
 
 
 def _write(path: Path, pieces: list[memoryview]) -> None:
+    """Write a file, which appears once it is complete."""
     with atomic_file(path, sync=False) as file:
         file.writelines(pieces)
 
@@ -360,8 +373,20 @@ def _open_arrays(
     folder: Path,
     access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
-    """Map index files into memory, and return part → array; `shapes` maps each part to the shape
-    that was planned.
+    """Map index files into memory, and check their shapes.
+
+    Args:
+        files: Part → file name.
+        shapes: Part → shape that was planned.
+        folder: Folder of the files.
+        access: Fetches the files if they are in a store; None reads them from this machine.
+
+    Returns:
+        Part → array.
+
+    Raises:
+        MissingError: A file is missing.
+        StaleError: A file is not the one that was planned.
     """
     arrays = {}
     for part, shape in shapes.items():
@@ -372,7 +397,7 @@ def _open_arrays(
             array = array_of(map_file(local_path))
         except MissingError as error:
             raise MissingError(
-                "an index file is not there",
+                "an index file is missing",
                 where=url,
                 remedy="build the nanoset again",
             ) from error

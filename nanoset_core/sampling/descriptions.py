@@ -133,10 +133,14 @@ def blend_names(
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Return the values of these keys as the trainer writes them; frozen mappings become plain
-    ones.
+    """Return some values as JSON, byte for byte as the trainer writes them.
+
+    Args:
+        keys: Keys of the values that belong to the description, in order.
+        values: Key → value.
     """
     described = {key: values[key] for key in keys}
+    # `default` converts frozen mappings to plain ones.
     return json.dumps(described, indent=4, default=dict)
 
 

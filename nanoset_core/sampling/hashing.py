@@ -108,8 +108,14 @@ def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
 
 
 def _words_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the 8 bytes from each start on, with zeros after the end of the data, shape
-    (len(starts),).
+    """Return the 8 bytes from each start on as a number.
+
+    Args:
+        data: Bytes; zeros are taken to follow.
+        starts: First byte of each number, shape (n_words,).
+
+    Returns:
+        Little-endian numbers, shape (n_words,).
     """
     padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
     padded[: len(data)] = data

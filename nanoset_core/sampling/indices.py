@@ -1,5 +1,6 @@
-"""Build the index arrays of a plan: document, sample and shuffle index of each dataset, and the
-blend.
+"""Build the index arrays of a plan.
+
+These are the document, sample and shuffle index of each dataset, and the two arrays of the blend.
 
 **The sample index.** The documents of a split, read in the order of the document index, form one
 stream of tokens, which is cut every `sequence_length` tokens. Row j of the sample index says where

@@ -178,7 +178,9 @@ def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> 
 
 
 def _folder_of_versions(prefix: str) -> str:
-    """Return the folder of all versions of a dataset, whose prefix ends in the version and the file
-    name.
+    """Return the folder that contains all versions of a dataset.
+
+    Args:
+        prefix: Prefix of one version, which ends with the version's name and the file name.
     """
     return prefix.rsplit("/", 2)[0]

@@ -298,19 +298,22 @@ def fill_shares_together(
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Free shares that grow together, from 0 at level 0 to what is left for them at level
-    `_SHARE_UNITS`.
+    """Shares that grow together in proportion, until one of them reaches a limit.
+
+    At level 0 they are 0, and at level `_SHARE_UNITS` they and the fixed shares add up to 1.
     """
 
     fixed: Shares
     """Shares that do not grow any more."""
     full_shares: Shares
-    """The free shares, fully grown."""
+    """The growing shares at level `_SHARE_UNITS`."""
     max_shares: Shares
+    """Largest share of each dataset."""
     rooms: Sequence[_SharedRoom]
+    """The limits that several datasets keep together."""
 
     def over_limit(self, level: int) -> set[str]:
-        """Return the datasets with a free share whose limits are broken at a level."""
+        """Return the datasets with a growing share that exceed a limit at a level."""
         scale = (level + 0.5) / _SHARE_UNITS
         grown = {prefix: share * scale for prefix, share in self.full_shares.items()}
         over = _above(grown, self.max_shares)

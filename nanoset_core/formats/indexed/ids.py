@@ -90,8 +90,12 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
 def _document_and_offset(
     dataset: MMapIndexedDataset, stream: Stream | None, position: int
 ) -> tuple[int, int]:
-    """Return (document, position within it) of a token, given its position among the dataset's
-    tokens.
+    """Return the document of a token, and the token's position in the document.
+
+    Args:
+        dataset: The dataset.
+        stream: Its stream, if the .bin is not the stream; None if it is.
+        position: Position of the token in the stream.
     """
     # `document_spans` leaves out documents without tokens, so the document's number follows from
     # its sequence.

@@ -10,8 +10,8 @@ size, content)::
     124   12  size, octal, NUL                  263   2  version            "00"
 
 Everything else is zero. The checksum is the sum of all bytes of the header, where the eight bytes
-of the checksum count as spaces. The archive ends with two zero blocks, and zeros up to a multiple of
-10,240. These are the bytes that Python's tarfile writes (USTAR_FORMAT, mtime 0). All readers
+of the checksum count as spaces. The archive ends with two zero blocks, and zeros up to a multiple
+of 10,240. These are the bytes that Python's tarfile writes (USTAR_FORMAT, mtime 0). All readers
 understand them, also the simple one of wids.
 """
 

@@ -113,11 +113,10 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 
 
 def assign(lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int) -> Iterator[Pieces]:
-    """Yield all packs of a plan in order, some hundred thousand pieces at a time, with the
-    documents they hold.
+    """Yield all packs of a plan in order, with their documents.
 
-    Takes 4 bytes of memory for each document (8 if there are more than 2**32), and some hundred
-    MiB.
+    Each item that is yielded has some hundred thousand pieces. It takes 4 bytes of memory for each
+    document, or 8 if there are more than 2**32 documents, and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
@@ -256,8 +255,15 @@ class _RemainderQueue:
     def _advance(
         self, next_positions: NDArray[np.int64], ascending: NDArray[np.uint64]
     ) -> NDArray[np.int64]:
-        """Return the next position of each of some lengths, ascending, and advance `next_positions`
-        past them.
+        """Take the next document of each of some lengths.
+
+        Args:
+            next_positions: Position of the next document of each length, which is advanced.
+            ascending: The lengths, ascending; a length that occurs several times takes as many
+                documents. Shape (n_pieces,).
+
+        Returns:
+            Positions of the documents, shape (n_pieces,).
         """
         counts = np.bincount(ascending.view(np.int64), minlength=self._n_lengths)
         present = np.flatnonzero(counts)
@@ -282,8 +288,11 @@ class _FullPieceQueue:
     def _read_chunks(
         lengths: NDArray[Any], rule: PieceRule
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (documents with full pieces, running count of their full pieces) of each chunk of
-        documents.
+        """Yield the documents that have full pieces, a chunk of documents at a time.
+
+        Yields:
+            The documents, and the running count of their full pieces, int64, both of the shape
+            (n_documents,).
         """
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             counts = rule.full_pieces(lengths[start : start + _CHUNK_DOCUMENTS])
@@ -291,8 +300,11 @@ class _FullPieceQueue:
             yield rows + start, np.cumsum(counts[rows])
 
     def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (document, position of the first token in it) of the next pieces; int64, shape
-        (count,) each.
+        """Take the next pieces.
+
+        Returns:
+            The document of each piece, and the position of the piece's first token in it, int64,
+            shape (count,) each.
         """
         documents = np.empty(count, np.int64)
         firsts = np.empty(count, np.int64)
@@ -316,11 +328,10 @@ class _FullPieceQueue:
 
 
 def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
-    """Yield packs without room between them: those with room become one stream, which is cut where
-    packs end.
+    """Fill the room in packs, so that all packs except the last one are full.
 
-    A pack that the stream completes takes the place of the pack whose tokens completed it. The last
-    pack of all may have room.
+    The pieces of all packs that have room are concatenated to one stream, which is cut into full
+    packs. Such a pack takes the place of the pack whose tokens completed it.
 
     Args:
         windows: Packs as `assign` yields them.
@@ -399,10 +410,13 @@ class _PieceStream:
         )
 
     def cut(self, length: int) -> tuple[_PieceStream, NDArray[np.int64]]:
-        """Cut the stream into packs; return (the pieces after the cuts, the pack of each, counted
-        from 0).
+        """Cut the stream into packs of a length.
 
-        A piece is cut once at most, since each is shorter than a pack.
+        A piece is cut once at most, since it is shorter than a pack.
+
+        Returns:
+            The pieces after the cuts, and the number of the pack of each, from 0 on, shape
+            (n_pieces,).
         """
         stops = np.cumsum(self.lengths)
         starts = stops - self.lengths

@@ -43,9 +43,7 @@ longer documents.
 
 @dataclass(frozen=True, slots=True)
 class PieceRule:
-    """How documents are divided into pieces: full ones, as long as a pack, and at most one shorter
-    remainder.
-    """
+    """Divides documents into pieces: full ones, as long as a pack, and at most one remainder."""
 
     length: int
     """Tokens of a pack."""
@@ -212,8 +210,14 @@ class _GrowingClasses:
         """The keys of `batches_by_room`, ascending: the best fit is found by bisection."""
 
     def add(self, room: int, packs: int, parent: int, length: int, times: int) -> None:
-        """Add a class of `packs` packs, which have `room` left after `times` pieces were added to
-        those of `parent`.
+        """Add a class of packs: packs of another class, to which pieces of one length were added.
+
+        Args:
+            room: Tokens for which a pack of the new class still has room.
+            packs: Number of packs.
+            parent: Number of the other class.
+            length: Tokens of each piece that was added.
+            times: Number of these pieces in each pack.
         """
         if packs == 0:
             return
@@ -226,8 +230,15 @@ class _GrowingClasses:
         self.batches_by_room[room].append(_PackBatch(packs, len(self.parents) - 1))
 
     def place(self, length: int, count: int, room: int) -> int:
-        """Place up to `count` pieces of a length into the packs with this room; return how many did
-        not fit.
+        """Place pieces of one length into the packs that have a certain room.
+
+        Args:
+            length: Tokens of a piece.
+            count: Number of pieces.
+            room: Tokens for which these packs have room.
+
+        Returns:
+            Number of pieces for which no pack was left.
         """
         pieces_per_pack = room // length
         batches = self.batches_by_room[room]
