@@ -45,12 +45,14 @@ class _Commands(click.Group):
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
         names = {entry.name for entry in entry_points(group=PLUGINS)}
         for module in _command_modules():
             names.add(module.replace("_", "-"))
         return sorted(names)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import and return a command of this package or else of a plugin, or None."""
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
             module = importlib.import_module(f"{commands.__name__}.{module_name}")

@@ -37,6 +37,7 @@ class LocationType(click.Path):
         self._anywhere = anywhere
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path or location that a user gave; fail if it is not allowed."""
         if value == "":
             self.fail("the path is empty.", param, ctx)
         if not isinstance(value, str) or not is_remote(value):
@@ -53,6 +54,7 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        """Return the number that a user gave; fail if it is not finite or out of bounds."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -252,6 +254,8 @@ class ManyValued(click.Command):
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Repeat the flag before each of its values, and parse the result as click does."""
+        # Besides `--…`, only the command's own flags count: a value may be a negative number.
         options: set[str] = set()
         for parameter in self.params:
             options.update(name for name in parameter.opts if name.startswith("-"))

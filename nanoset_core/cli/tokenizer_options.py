@@ -90,6 +90,7 @@ def tokenizer_options(
     def decorate(command: Decorated) -> Decorated:
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
+            # Replace the parameters of all these options by the one parameter `tokenizer`.
             values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
             flags = _TokenizerFlags(**values)
             if own_vocab_size:

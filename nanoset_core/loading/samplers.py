@@ -143,6 +143,7 @@ class PretrainingSampler(_MicroBatchSampler):
         return _divide_up(n_left, self._step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
+        """Yield the samples of each micro-batch of this rank."""
         step = self._step
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # in each step
 
@@ -223,6 +224,7 @@ class CyclicSampler(_MicroBatchSampler):
         return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
+        """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
         epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
         rank = self.data_parallel_rank
         n_ranks = self.data_parallel_size

@@ -29,6 +29,7 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the steps that a user gave as a range."""
         if not isinstance(value, str):
             return value
         match = re.fullmatch(r"([1-9][0-9]{0,11})(?:\.\.([1-9][0-9]{0,11}))?", value)

@@ -62,6 +62,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         print_json({"removed": yes, **_to_json(collection)})
     else:
         _print_collection(collection, is_removed=yes)
+    # Something that should have been removed could not be.
     if any(item.refused for item in collection.left_alone):
         sys.exit(1)
 

@@ -56,12 +56,14 @@ class PbinGroup(click.Group):
     """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Insert `write` unless the arguments begin with a command or ask for help."""
         if args and args[0] not in self.commands and args[0] not in context.help_option_names:
             args = ["write", *args]
         return super().parse_args(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of this file
+        """Return the names of the commands in the order of this file."""
+        return list(self.commands)
 
 
 @click.group("pbin", cls=PbinGroup, short_help="Write and work on Modalities' .pbin files.")

@@ -169,6 +169,7 @@ def state_counts(rows: Sequence[StatusRow]) -> str:
 
 def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
     """Print the table of the outputs of one kind."""
+    # Leave out outputs that are not built yet if there are many of them.
     listed = rows
     built = [row for row in rows if row.figures or row.made_at is not None]
     if len(rows) - len(built) > _MAX_UNBUILT:

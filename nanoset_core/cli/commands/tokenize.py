@@ -95,6 +95,7 @@ def command(
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
+    # Find out by which tokens documents begin and end.
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
     end: EndToken | None = None
     if append_eod:
@@ -108,6 +109,7 @@ def command(
     )
     jobs = by_file(input_files, output_prefix) if per_file else [(input_files, output_prefix)]
 
+    # Choose the engine now, and print which one and why, before there are progress bars.
     with progress_reported_to(lambda progress: echo(progress.name, err=True)):
         engine_choice(tokenizer, settings.engine)
     if end is not None:

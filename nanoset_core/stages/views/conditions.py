@@ -223,6 +223,7 @@ class Condition:
         return pc.take(is_true, column.indices) if is_dictionary else is_true
 
     def _not_computable(self, what: str, found: str, expected: str) -> ConfigError:
+        """Return the error for a condition that does not fit the columns."""
         return ConfigError(
             f"the condition cannot be computed: {what}",
             where=self.where,
@@ -353,6 +354,7 @@ def _operation_of(expression: Any) -> _Operation:
 
 
 def _comparison_of(kind: str, column: Any, value: Any) -> _Operation:
+    """Return the comparison of a column with a literal, both given as expressions of sqlglot."""
     return _Operation(kind, column=_column_name(column), values=(_literal_value(value),))
 
 

@@ -50,6 +50,7 @@ class ViewDataset(Dataset):
         return places_upto(corpus.document_indices, corpus_sequences)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
+        """Return the numbers in the view of all copies of a document; none if it has no tokens."""
         corpus = self.corpus.layout
         first_sequence, stop_sequence = corpus.document_indices[document : document + 2].tolist()
         lengths = corpus.sequence_lengths[first_sequence:stop_sequence]

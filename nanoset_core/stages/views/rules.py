@@ -100,11 +100,13 @@ class GroupReader:
         return self._hashes[column]
 
     def _compute_hashes(self, column: str) -> NDArray[np.uint64]:
+        """Compute what `hashes` returns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         values = self.strings(column)
         hashes = hash_texts(values)
+        # Documents without a value are identified by their place instead.
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             rows = np.flatnonzero(is_null)

@@ -218,6 +218,7 @@ class DerivedStage(Stage):
     """
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        """Return the key of each dataset that the section of nanoset.yaml names."""
         section = self.layout.folder
         return [
             Key(base_of(config.derived, name), name, requested_at=f"{section}.{name}.of")
@@ -277,6 +278,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return view_order_warnings(config.views, self.layout.name_of(key))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
+        """Return the counts of a view, and warnings on unknown ids, budgets and empty views."""
         warnings = []
         for key, count in manifest.facts[MISSING_IDS].items():
             warnings.append(f"{count:,} ids of {key} match no document")

@@ -39,6 +39,7 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
     """
 
     def look(report: Report, view: Manifest, is_fresh: bool) -> None:
+        # If files are damaged, further checks would only fail in other words.
         if not report.passed:
             return
         base = dataset_of(project.outputs, view).corpus.manifest
@@ -85,6 +86,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
 
 
 def _index_of(dataset: Manifest) -> Index:
+    """Return the content of a dataset's .idx."""
     return read_idx(dataset.path(f"{dataset.facts['prefix']}.idx"))
 
 
