@@ -1,8 +1,9 @@
-"""The files below a folder: they are there, or live in a store of which the folder holds working
-copies.
+"""Read and write the files of outputs, which are in a local folder or in a store.
 
-Readers and writers of files are given such an object, and ask it. It pickles, so that other
-processes reach the files in the same way.
+A store is a bucket, or anything else that stores files by their names. Then the folder contains
+working copies: files are downloaded to it before they are read, and files that were written there
+are uploaded. `FileAccess` hides the difference from readers and writers. It can be pickled, so that
+other processes access the files in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.storage.atomic import UNFINISHED, withdrawn, write_atomic
@@ -29,79 +30,88 @@ from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
 
 T = TypeVar("T")
 R = TypeVar("R")
-_ASKED_ONE_BY_ONE = 8
-"""Files that are sent, or folders that are looked into, without listing first what is there."""
-_ENTRIES_TOLD = 1000
-"""Objects that one request tells of."""
-_FOLDERS_AT_ONCE = 1024
-"""Folders of which the listing is in memory."""
+_MAX_SINGLE_REQUESTS = 8
+"""So many files or folders are looked up one by one; more than these are listed together."""
+_OBJECTS_PER_REQUEST = 1000
+"""Objects in the answer to one request for a listing."""
+_FOLDERS_IN_MEMORY = 1024
+"""Folders whose listing is in memory at any time."""
 _SMALL_BLOCK = 4 << 10
-"""Of a file of which blocks are read, where these are few, or room is scarce."""
-ROOM = "room for working copies: storage.mirror names their folder, storage.scratch_mib says how much they may take"
+"""Bytes of a block, for files of which little is read, and if disk space is limited."""
+ROOM = (
+    "room for working copies: storage.mirror names their folder, "
+    "storage.scratch_mib says how much they may take"
+)
+"""What errors say was expected if the disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileAccess:
-    """Files of a local folder, by their absolute paths; or of a store, with working copies in the
-    folder.
+    """Access to the files of a local folder, or to those of a store with copies in a local folder.
 
-    The store is the truth: an output is there when its manifest is, and the manifest goes up last.
-    Work is done on the copies; what a process that was killed had finished there is sent by the
-    next one. Copies may be removed at any time. `fetch` and `open_bytes` take paths outside of the
-    folder, too, such as those of cached index files.
+    Files are addressed by their absolute paths in the folder. The store alone decides what exists:
+    an output exists if its manifest does, and the manifest is uploaded last. If a process was killed
+    after it finished an output in the folder, the next one uploads it. Copies may be removed at any
+    time.
+
+    `fetch` and `open_bytes` also take paths outside of the folder, such as those of cached index
+    files.
     """
 
     folder: Path
-    """Absolute: where the files are, or their copies, in the same layout."""
+    """Absolute path of the files, or of their copies, which have the same names."""
     origin: Store | None = None
-    """Where they live; None = in the folder."""
+    """The store; None if the files are in the folder."""
     capacity: int | None = field(default=None, kw_only=True)
-    """Bytes that may be taken of the disk, a quarter by files without names; None where all copies
-    stay.
+    """Bytes of disk space that may be used, or None if all copies are kept.
+
+    A quarter of them is for blocks of large files, which are not copied as a whole.
     """
     snapshot: Snapshot | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """What a listing of the store said: it is believed instead of asking again."""
+    """A listing of the store, or of a folder in it, that is used instead of asking again."""
     is_sampled: bool = field(default=False, kw_only=True, compare=False, repr=False)
-    """Of large files little is read, here and there: no more than that is fetched."""
+    """Whether only a few places of large files will be read, so that small blocks are fetched."""
     asked: dict[str, int | None] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
-    """Name → bytes of what lies outside of the listing and was asked for; None: it is asked for
-    each time.
+    """Answers of the store to requests for sizes: name → bytes, or None if there is no such file.
+
+    If this is None itself, the store is asked each time.
     """
 
     @property
     def store(self) -> Store:
-        """Where the files live."""
+        """The store of the files; a local folder is one, too."""
         return LocalStore(self.folder) if self.origin is None else self.origin
 
     @property
     def has_copies(self) -> bool:
-        """Whether the folder holds copies of what lives elsewhere."""
+        """Whether the folder contains copies of files that are in a store."""
         return self.origin is not None
 
     def with_copies_in(self, folder: Path) -> FileAccess:
-        """Return access to the same files with copies in another folder, which go once they were
-        sent.
+        """Return access to the same files with copies in another folder.
+
+        Copies in that folder are removed once they have been uploaded.
         """
-        return (
-            self
-            if self.origin is None
-            else FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
-        )
+        if self.origin is None:
+            return self
+        return FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
 
     def name(self, path: Path) -> str:
-        """Return a file's name in the store; "" for the folder itself."""
+        """Return the name of a file in the store, or "" for the folder itself."""
         name = path.relative_to(self.folder).as_posix()
         return "" if name == "." else name
 
     def url(self, path: Path) -> str:
-        """Return where a file lives, for messages."""
-        return self.store.url(self.name(path)) if path.is_relative_to(self.folder) else str(path)
+        """Return where a file is stored, for messages."""
+        if path.is_relative_to(self.folder):
+            return self.store.url(self.name(path))
+        return str(path)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Let errors that leave the block name what is stored, where they name copies of it."""
+        """Replace paths of copies by addresses in the store, in errors that leave the block."""
         try:
             yield
         except NanosetError as error:
@@ -117,65 +127,94 @@ class FileAccess:
         sha256: str | None = None,
         pieces: Path | None = None,
     ) -> Path:
-        """Make a file readable at its path, where it exists at all; return the path.
+        """Download a file to its path, unless it is there already.
 
-        A copy of another size is downloaded again. Where sha256 or a file that lists the digests of
-        its pieces is given, StorageError is raised where it has other bytes.
+        Args:
+            path: The file.
+            size: Its size. A copy of another size is downloaded again.
+            sha256: Its checksum as hex digits, which a download is compared with.
+            pieces: A file that lists the sha256 of its pieces, which are compared instead.
+
+        Returns:
+            The path.
+
+        Raises:
+            StorageError: The download has another checksum, or there is not enough disk space.
         """
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
         if self.capacity is not None:
             note_use(path)
-        if not path.is_file() or size not in (None, path.stat().st_size):
-            listed = None if pieces is None else read_pieces(pieces)
-            if self.capacity is not None:
-                self.make_room((self.size(path) or 0) if size is None else size, self.url(path))
-            with explained(self.folder, expected=ROOM):
-                self.origin.fetch(self.name(path), path, sha256=sha256, pieces=listed)
+        if path.is_file() and (size is None or path.stat().st_size == size):
+            return path
+
+        piece_digests = None if pieces is None else read_pieces(pieces)
+        if self.capacity is not None:
+            needed_bytes = size
+            if needed_bytes is None:
+                needed_bytes = self.size(path) or 0
+            self.make_room(needed_bytes, self.url(path))
+        with explained(self.folder, expected=ROOM):
+            self.origin.fetch(self.name(path), path, sha256=sha256, pieces=piece_digests)
         return path
 
     @property
     def room(self) -> int | None:
-        """Bytes that files with names may take: copies, and what is unfinished; None where all
-        copies stay.
-        """
+        """Bytes that copies and unfinished files may take, or None if all copies are kept."""
         return None if self.capacity is None else self.capacity - self.capacity // 4
 
     def make_room(self, size: int, what: str) -> None:
-        """Remove the oldest copies where there is no room for so many more bytes; StorageError, of
-        `what`, where there cannot be."""
-        if (room := self.room) is not None:
+        """Remove the oldest copies until there is room for another file.
+
+        Args:
+            size: Bytes of the file.
+            what: The file, for the error.
+
+        Raises:
+            StorageError: There cannot be enough room.
+        """
+        room = self.room
+        if room is not None:
             make_room(self.folder, room, size, what)
 
     def revalidate(self, path: Path) -> None:
-        """Fetch a file unless the copy has the size and time of the object as it is now; remove the
-        copy of none.
+        """Make the copy of a file the same as the stored file, according to its size and time.
+
+        If the stored file does not exist, the copy is removed.
         """
-        found, status = self.store.stat(self.name(path)), path.stat() if path.is_file() else None
-        if found is None:
+        stored = self.store.stat(self.name(path))
+        if stored is None:
             path.unlink(missing_ok=True)
-        elif status is None or (status.st_size, status.st_mtime_ns) != (
-            found.size,
-            found.written_ns,
-        ):
-            self.store.fetch(found.name, path)
-            set_time(path, found.written_ns)
+            return
+
+        if path.is_file():
+            status = path.stat()
+            if status.st_size == stored.size and status.st_mtime_ns == stored.written_ns:
+                return
+        self.store.fetch(stored.name, path)
+        set_time(path, stored.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
-        """Make the copy of a small object what the store has now; return its bytes, or None where
-        the store has none.
+        """Download a small file again.
 
-        Where the copy of a commit marker was another, the files beside it are removed: should that
-        be cut short, by the next call.
+        Args:
+            path: The file.
+            is_marker: Whether it is a commit marker. If its copy has other bytes, the other files
+                of the folder belong to another version and are removed. The marker is written
+                after that, so that an interrupted removal is repeated by the next call.
+
+        Returns:
+            Its bytes, or None if it does not exist.
         """
-        if (found := self.store.read_stored(self.name(path))) is None:
+        answer = self.store.read_stored(self.name(path))
+        if answer is None:
             return None
-        data, stored = found
-        had = path.read_bytes() if path.is_file() else None
-        if had != data:
-            for folder, _, names in os.walk(path.parent) if had is not None and is_marker else ():
-                for other in {Path(folder, name) for name in names} - {path}:
-                    other.unlink(missing_ok=True)
+        data, stored = answer
+
+        copy = path.read_bytes() if path.is_file() else None
+        if copy != data:
+            if copy is not None and is_marker:
+                _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
         set_time(path, stored.written_ns)
         return data
@@ -183,235 +222,340 @@ class FileAccess:
     def read_current(
         self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()
     ) -> bytes:
-        """Return a small file's bytes as they are stored now; FileNotFoundError where there is
-        none.
+        """Return the bytes of a small file as it is stored now.
 
-        is_marker: it is a commit marker. Where the copy was outdated, the other files of its folder
-            belong to another making and are removed; copies that the store does not have stay: a
-            build may be about to send them.
-        guesses: bytes that it may have; it is not read where the listing shows that these are its.
+        Args:
+            path: The file.
+            is_marker: Whether it is a commit marker. If its copy is outdated, the copies of the
+                other files in its folder belong to another version and are removed. If the store
+                has no marker, they are kept: a build may be about to upload them.
+            guesses: Bytes that the file may have. If a listing shows that it has one of these, it
+                is not read.
+
+        Raises:
+            FileNotFoundError: It does not exist.
         """
         if self.origin is None:
             return read_regular(path)
-        told, data = self._told(self.name(path)), None
-        if told is None:
+
+        name = self.name(path)
+        snapshot = self._snapshot_with(name)
+        data: bytes | None
+        if snapshot is None:
             data = self._refresh(path, is_marker=is_marker)
-        elif told.contents is not None:
-            data = told.contents.get(self.name(path))
-        elif (entry := told.file(self.name(path))) is not None:
-            copy = path.read_bytes() if path.is_file() else b""
-            data = next(
-                (one for one in chain([copy], guesses) if etag_of_bytes(one) == entry.mark), None
-            )
-            if data is None:  # or ETags are no digests
-                data = self._refresh(path, is_marker=is_marker)
-            else:
-                if data != copy:
-                    write_atomic(path, data)
-                set_time(path, entry.written_ns)
+        elif snapshot.contents is not None:
+            data = snapshot.contents.get(name)
+        else:
+            entry = snapshot.file(name)
+            data = None
+            if entry is not None:
+                data = self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
 
+    def _read_listed(
+        self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
+    ) -> bytes | None:
+        """Return the bytes of a file in a listing, if possible without reading it.
+
+        Args:
+            path: The file.
+            entry: The file in the listing.
+            is_marker: As for `read_current`.
+            guesses: As for `read_current`.
+
+        Returns:
+            Its bytes, or None if it has been deleted since then.
+        """
+        copy = path.read_bytes() if path.is_file() else b""
+        for data in chain([copy], guesses):
+            if etag_of_bytes(data) == entry.mark:
+                if data != copy:
+                    write_atomic(path, data)
+                set_time(path, entry.written_ns)
+                return data
+        # The file has other bytes, or the ETags of this store are not digests.
+        return self._refresh(path, is_marker=is_marker)
+
     def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        """Return (bytes of a commit marker, relative name → bytes of all in its folder, where that
-        was told as well).
+        """Return the bytes of a commit marker, and the sizes of the files in its folder.
 
-        FileNotFoundError where there is no such file.
+        Returns:
+            The bytes, and relative name → bytes of all files in the folder. The latter is None if
+            the store did not report them along with the marker.
+
+        Raises:
+            FileNotFoundError: The marker does not exist.
         """
-        if self.origin is None or (
-            self.snapshot is not None and self.snapshot.contents is not None
-        ):
+        has_contents = self.snapshot is not None and self.snapshot.contents is not None
+        if self.origin is None or has_contents:
             return self.read_current(path), None
-        told = self._listed(path.parent)
-        data = replace(self, snapshot=told).read_current(path, is_marker=True)
-        return data, {name: found.size for name, found in told.below(self.name(path.parent))}
 
-    def _told(self, name: str) -> Snapshot | None:
-        """Return the listing that says what there is at a name; None where the store has to be
-        asked.
-        """
-        return self.snapshot if self.snapshot is not None and self.snapshot.covers(name) else None
+        listing = self._listed(path.parent)
+        data = replace(self, snapshot=listing).read_current(path, is_marker=True)
+        files = listing.below(self.name(path.parent))
+        return data, {name: entry.size for name, entry in files}
+
+    def _snapshot_with(self, name: str) -> Snapshot | None:
+        """Return the listing if it covers a name, or None if the store has to be asked."""
+        if self.snapshot is not None and self.snapshot.covers(name):
+            return self.snapshot
+        return None
 
     def with_listing(self, folder: Path) -> FileAccess:
-        """Return access that answers from one listing of a store what is asked of a folder."""
-        store = self.origin
-        return (
-            self
-            if store is None
-            else replace(self, snapshot=Snapshot.when_asked(self.name(folder), store))
-        )
+        """Return access that lists a folder of a store once, and answers from this listing."""
+        if self.origin is None:
+            return self
+        return replace(self, snapshot=Snapshot.when_asked(self.name(folder), self.origin))
 
     def _listed(self, folder: Path) -> Snapshot:
-        """Return what lies below a folder of a store."""
+        """Return a listing of a folder: the one that there is already, or a new one."""
         place = self.name(folder)
-        return self._told(place) or Snapshot.of_folder(place, self.store.list(place))
+        return self._snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
 
     def size(self, path: Path) -> int | None:
-        """Return the bytes of a file as it is stored; None where it is not there."""
+        """Return the bytes of a stored file, or None if it does not exist."""
         name = self.name(path)
-        if (told := self._told(name)) is not None:
-            return None if (entry := told.file(name)) is None else entry.size
+        snapshot = self._snapshot_with(name)
+        if snapshot is not None:
+            entry = snapshot.file(name)
+            return None if entry is None else entry.size
+
         if self.asked is not None and name in self.asked:
             return self.asked[name]
-        found = self.store.stat(name)
-        size = None if found is None else found.size
+        stored = self.store.stat(name)
+        size = None if stored is None else stored.size
         if self.asked is not None:
             self.asked[name] = size
         return size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
-        """Return the bytes of those files of a folder that are there, of these relative names."""
-        listed = dict(self._listed(folder).below(self.name(folder)))
-        return {name: listed[name].size for name in names if name in listed}
+        """Return the sizes of stored files.
+
+        Args:
+            folder: Their folder.
+            names: Their names, relative to the folder.
+
+        Returns:
+            Name → bytes of those that exist.
+        """
+        entries = dict(self._listed(folder).below(self.name(folder)))
+        return {name: entries[name].size for name in names if name in entries}
 
     def written_ns(self, path: Path) -> int:
-        """Return when a file was written, nanoseconds since 1970; 0 where it is gone from this
-        machine.
+        """Return when a file was written, in nanoseconds since 1970.
+
+        0 if it is not in the listing or, if there is no listing, has no copy on this machine.
         """
-        if self.snapshot is not None and (told := self._told(self.name(path))) is not None:
-            entry = told.file(self.name(path))
-            return 0 if entry is None else entry.written_ns
+        if self.snapshot is not None:
+            name = self.name(path)
+            if self.snapshot.covers(name):
+                entry = self.snapshot.file(name)
+                return 0 if entry is None else entry.written_ns
         try:
             return path.stat().st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return 0
 
     def written_in(self, parent: Path, name: str) -> dict[str, int]:
-        """Return when the files of one name in the folders right below `parent` were written:
-        folder → ns.
+        """Return when the files of one name were written in the folders directly below a parent.
+
+        Args:
+            parent: The parent.
+            name: Name of the files.
+
+        Returns:
+            Name of a folder → nanoseconds since 1970, for the folders that contain such a file.
         """
+        times = {}
         if self.origin is None:
-            times = {entry: self.written_ns(parent / entry / name) for entry in self.names(parent)}
-            return {entry: at for entry, at in times.items() if at}
-        found = (
-            (relative.split("/"), one.written_ns)
-            for relative, one in self._listed(parent).below(self.name(parent))
-        )
-        return {parts[0]: at for parts, at in found if parts[1:] == [name]}
+            for folder in self.names(parent):
+                written_ns = self.written_ns(parent / folder / name)
+                if written_ns:
+                    times[folder] = written_ns
+            return times
+
+        for relative_name, entry in self._listed(parent).below(self.name(parent)):
+            folder, _, name_in_folder = relative_name.partition("/")
+            if name_in_folder == name:
+                times[folder] = entry.written_ns
+        return times
 
     def sha256(self, path: Path) -> str:
-        """Return the hex sha256 of a file as it is stored; FileNotFoundError where it is not there."""
+        """Return the sha256 of a stored file as hex digits.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+        """
         return self.store.sha256_of(self.stored(path))
 
     def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
-        """Return what the store says of a file, or of `size` bytes of it; FileNotFoundError where
-        it is not there.
+        """Return what the store knows of a file, or of a range of it.
+
+        Args:
+            path: The file.
+            begin: First byte of the range.
+            size: Bytes of the range; None for the whole file.
+
+        Raises:
+            FileNotFoundError: It does not exist.
         """
-        if (found := self.store.stat(self.name(path))) is None:
+        stored = self.store.stat(self.name(path))
+        if stored is None:
             raise FileNotFoundError(self.url(path))
-        return found if size is None else replace(found, begin=begin, size=size)
+        return stored if size is None else replace(stored, begin=begin, size=size)
 
     def names(self, folder: Path) -> frozenset[str]:
-        """Return the names of what lies right in a folder."""
+        """Return the names of the files and folders directly in a folder."""
         place = self.name(folder)
-        told = self._told(place)
-        return frozenset(chain(*self.store.level(place)) if told is None else told.entries(place))
+        snapshot = self._snapshot_with(place)
+        if snapshot is not None:
+            return frozenset(snapshot.entries(place))
+        return frozenset(chain(*self.store.level(place)))
 
     def listing(self) -> FileAccess:
-        """Return access to all that is stored at this moment: a store is listed once, and its JSON
-        files are read.
+        """Return access to all that is stored at this moment.
+
+        A store is listed once, and all its JSON files are read.
         """
-        return (
-            self if self.origin is None else replace(self, snapshot=Snapshot.of_store(self.origin))
-        )
+        if self.origin is None:
+            return self
+        return replace(self, snapshot=Snapshot.of_store(self.origin))
 
     def entries(self, folder: Path) -> list[Entry]:
-        """Return what lies right in a folder, by name; nothing where there is no such folder."""
+        """Return the files and folders directly in a folder, ordered by name.
+
+        The list is empty if the folder does not exist.
+        """
         if self.origin is None:
             return disk_entries(folder)
         snapshot = self.snapshot or Snapshot.of_store(self.origin)
         return sorted(snapshot.entries(self.name(folder)).values(), key=lambda entry: entry.name)
 
     def is_link(self, path: Path) -> bool:
-        """Return whether a path is a symbolic link where the files live."""
+        """Return whether a stored file is a symbolic link, which only a local folder can have."""
         return self.origin is None and path.is_symlink()
 
     def unfinished(self) -> Iterator[Path]:
-        """Yield objects of a store that were to become part of others, as it was listed; nothing of
-        a local folder.
+        """Yield the objects of the listing that would have become part of larger ones.
+
+        There are none in a local folder.
         """
-        for name, entry in () if self.snapshot is None else self.snapshot.below(""):
+        if self.snapshot is None:
+            return
+        for name, entry in self.snapshot.below(""):
             if entry.name.startswith(UNFINISHED):
                 yield self.folder / name
 
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
-        """Return (store, name there) by which any machine can read ranges of a file; with `as_copy`
-        those of a copy.
+        """Return the store from which any machine can read ranges of a file, and its name there.
 
-        Where there is no copy, `as_copy` changes nothing.
+        Args:
+            path: The file.
+            as_copy: Whether to return the local folder if there is a copy in it.
         """
-        if (
-            self.origin is None
-            or (as_copy and path.is_file())
-            or not path.is_relative_to(self.folder)
-        ):
+        reads_copy = as_copy and path.is_file()
+        if self.origin is None or reads_copy or not path.is_relative_to(self.folder):
             return LocalStore(path.parent.absolute()), path.name
         return self.origin, self.name(path)
 
     def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
-        """Open a large file for reading ranges: its copy, where there is one, unless `as_copy` is
-        False.
+        """Open a large file for reading ranges of it.
 
-        FileNotFoundError where it is not there.
+        Args:
+            path: The file.
+            as_copy: Whether to read a copy if there is one.
+
+        Raises:
+            FileNotFoundError: It does not exist.
         """
         store, name = self.stored_at(path, as_copy=as_copy)
         if isinstance(store, LocalStore):
             return MappedFile(map_regular(path))
-        if self.capacity is None:
-            return BlockFile(
-                store,
-                name,
-                path.parent,
-                block_bytes=_SMALL_BLOCK if self.is_sampled else BLOCK_BYTES,
-            )
-        return BlockFile(
-            store, name, path.parent, block_bytes=_SMALL_BLOCK, room=self.capacity // 4
-        )
+
+        if self.capacity is not None:
+            room = self.capacity // 4
+            return BlockFile(store, name, path.parent, block_bytes=_SMALL_BLOCK, room=room)
+        block_bytes = _SMALL_BLOCK if self.is_sampled else BLOCK_BYTES
+        return BlockFile(store, name, path.parent, block_bytes=block_bytes)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do `work`, which asks the store, on every item; results in their order, the first error
-        is raised.
+        """Call a function that asks the store for each item, in parallel if it is remote.
+
+        Args:
+            work: The function.
+            items: The items.
+
+        Returns:
+            The results, in the order of the items. The first error is raised.
         """
-        return (
-            list(map(work, items)) if self.origin is None else in_parallel(work, items, CONNECTIONS)
-        )
+        if self.origin is None:
+            return [work(item) for item in items]
+        return in_parallel(work, items, CONNECTIONS)
 
     def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do `work`, which reads copies, as `each`; where these have little room none may go before
-        it is read.
+        """Call a function that reads copies for each item, in parallel if all copies are kept.
+
+        If disk space is limited, a copy could be removed for another one before it is read.
+
+        Args:
+            work: The function.
+            items: The items.
+
+        Returns:
+            The results, in the order of the items. The first error is raised.
         """
-        return self.each(work, items) if self.capacity is None else list(map(work, items))
+        if self.capacity is None:
+            return self.each(work, items)
+        return [work(item) for item in items]
 
     def each_folder(
         self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]
     ) -> list[R]:
-        """Do `work` on many folders of one parent, most of which are there; results in their order.
+        """Call a function for many folders of one parent, most of which exist.
 
-        It takes access to the folder's files as a listing told of them, and the folder. Those of a
-        store are listed together, unless they are few of many; the listing of 1,024 is in memory at
-        a time.
+        The folders of a store are listed together, which takes far fewer requests than to list each
+        one. If the parent has many folders and only a few are asked for, they are listed one by one
+        instead.
+
+        Args:
+            work: Called with access that answers from the listing of a folder, and with the folder.
+            parent: The parent.
+            names: Names of the folders.
+
+        Returns:
+            The results, in the order of the names.
         """
         place = self.name(parent)
-        if self.origin is None or self._told(place) is not None:
-            return self.each(lambda name: work(self, parent / name), names)
-        listed, first, asked = self.origin.list(place), list[Stored](), dict[str, int | None]()
-        if 1 < len(names) <= _ASKED_ONE_BY_ONE:
-            first = list(islice(listed, _ENTRIES_TOLD))
-        if len(names) < 2 or len(first) == _ENTRIES_TOLD:
+        if self.origin is None or self._snapshot_with(place) is not None:
             return self.each(lambda name: work(self, parent / name), names)
 
-        def look(one: tuple[str, Sequence[Stored]]) -> tuple[str, R]:
-            snapshot = Snapshot.of_folder(f"{place}/{one[0]}", one[1])
-            return one[0], work(replace(self, snapshot=snapshot, asked=asked), parent / one[0])
+        # For a few folders, the first request of the listing shows whether it is worthwhile: if it
+        # is not the only one, there is much else below the parent.
+        listing = self.origin.list(place)
+        first_objects: list[Stored] = []
+        if 1 < len(names) <= _MAX_SINGLE_REQUESTS:
+            first_objects = list(islice(listing, _OBJECTS_PER_REQUEST))
+        if len(names) < 2 or len(first_objects) == _OBJECTS_PER_REQUEST:
+            return self.each(lambda name: work(self, parent / name), names)
 
-        cut, wanted = len(place) + 1, set(names)
-        inner = (one for one in chain(first, listed) if "/" in one.name[cut:])
-        folders = groupby(inner, lambda one: one.name[cut:].partition("/")[0])
-        several = ((name, list(stored)) for name, stored in folders if name in wanted)
-        found = dict(in_parallel(look, several, CONNECTIONS, window=_FOLDERS_AT_ONCE))
-        found |= [look((name, ())) for name in wanted - found.keys()]
-        return [found[name] for name in names]
+        sizes_asked: dict[str, int | None] = {}  # shared, since folders may refer to one file
+
+        def call_with_listing(folder: _ListedFolder) -> tuple[str, R]:
+            snapshot = Snapshot.of_folder(f"{place}/{folder.name}", folder.objects)
+            access = replace(self, snapshot=snapshot, asked=sizes_asked)
+            return folder.name, work(access, parent / folder.name)
+
+        wanted_names = set(names)
+        folders = _folders_of(chain(first_objects, listing), len(place) + 1)
+        wanted_folders = (folder for folder in folders if folder.name in wanted_names)
+        result_by_name = dict(
+            in_parallel(call_with_listing, wanted_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
+        )
+        for name in wanted_names - result_by_name.keys():
+            _, result_by_name[name] = call_with_listing(_ListedFolder(name, []))
+        return [result_by_name[name] for name in names]
 
     def send(
         self,
@@ -420,109 +564,128 @@ class FileAccess:
         *,
         there: Mapping[str, int] | None = None,
     ) -> list[int]:
-        """Store files that were written here, each whole or not at all; return their bytes.
+        """Upload files that were written to the folder, each of which appears whole or not at all.
 
         Args:
-            paths: of the files. One that is neither here nor stored raises MissingError.
-            sha256: hex, of what they must hold, else StorageError.
-            there: name → bytes of all that is stored in their folders; absent = the store is asked.
-        """
-        if (store := self.origin) is None:
-            return []
-        listed, known = list(paths), sha256 or {}
-        if there is None and len(listed) > _ASKED_ONE_BY_ONE:
-            folders = {path.parent for path in listed}
-            there = {
-                found.name: found.size
-                for folder in folders
-                for found in store.list(self.name(folder))
-            }
+            paths: The files.
+            sha256: Checksums that the files must have, as hex digits.
+            there: Name → bytes of all files that are stored in their folders. By default the store
+                is asked.
 
-        def send(path: Path) -> int:
+        Returns:
+            The bytes of each file; an empty list if the files are in a local folder.
+
+        Raises:
+            MissingError: A file is neither in the folder nor in the store.
+            StorageError: A file has another checksum.
+        """
+        store = self.origin
+        if store is None:
+            return []
+        files = list(paths)
+        checksums = sha256 or {}
+        stored_sizes = there
+        if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
+            listed_sizes: dict[str, int] = {}
+            for folder in {path.parent for path in files}:
+                for stored in store.list(self.name(folder)):
+                    listed_sizes[stored.name] = stored.size
+            stored_sizes = listed_sizes
+
+        def send_file(path: Path) -> int:
             name = self.name(path)
             if path.is_file():
-                # once it is sent, another process may remove the copy to make room
+                # Before the upload: after it, another process may remove the copy to make room.
                 size = path.stat().st_size
-                store.put_file(
-                    name,
-                    path,
-                    sha256=known.get(path),
-                    is_new=there is not None and name not in there,
-                )
+                is_new = stored_sizes is not None and name not in stored_sizes
+                store.put_file(name, path, sha256=checksums.get(path), is_new=is_new)
                 return size
-            if there is None or name not in there:
-                what = "a file of an output is neither here nor in its store"
+            if stored_sizes is None or name not in stored_sizes:
                 raise MissingError(
-                    what, where=self.url(path), remedy="run it again: it is made anew"
+                    "a file of an output is neither on this machine nor in its store",
+                    where=self.url(path),
+                    remedy="run the command again, which rebuilds the file",
                 )
-            return there[name]
+            return stored_sizes[name]
 
-        return in_parallel(send, listed)
+        return in_parallel(send_file, files)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a small file where it holds other bytes, here and where it lives."""
+        """Write a small file to the folder and to the store, wherever it has other bytes."""
         is_new = not path.exists() or read_regular(path) != data
         if is_new:
             write_atomic(path, data)
-        # Of the bytes, not of the file: another build may replace it meanwhile.
+        # Upload the bytes, not the file, which another build may replace in the meantime.
         if self.origin is not None and (is_new or self.origin.read(self.name(path)) != data):
             self.origin.put(self.name(path), data)
 
     def publish(
         self, folder: Path, files: Mapping[str, str | None], manifest: str, *, is_new: bool = False
     ) -> Mapping[str, int] | None:
-        """Store an output: its files, then the manifest that commits it. A manifest of other bytes
-        is removed first.
+        """Upload an output: first its files, then the manifest, without which it does not exist.
+
+        If the store has a manifest with other bytes, that one is removed first.
 
         Args:
-            folder: of the output.
-            files: relative name → sha256, where it is known; one that is neither here nor stored
-                raises MissingError.
-            manifest: name of the file that goes last.
-            is_new: the store held no manifest, so that it need not be asked.
+            folder: Folder of the output.
+            files: Relative name → sha256, or None if it is not known.
+            manifest: Relative name of the manifest.
+            is_new: Whether the store is known to have no manifest, so that it need not be asked.
 
         Returns:
-            Relative name → bytes of all that is known to be stored in the folder now; None for a
-            local folder.
+            Relative name → bytes of all files that are known to be stored in the folder now; None
+            for a local folder.
+
+        Raises:
+            MissingError: A file is neither in the folder nor in the store.
         """
-        if (store := self.origin) is None:
+        store = self.origin
+        if store is None:
             return None
-        there, place = dict[str, int](), self.name(folder)
+
+        # The folder may have stored files even if its manifest is new: those that this machine
+        # lacks must be among them.
+        place = self.name(folder)
+        stored_sizes: dict[str, int] = {}  # name in the store → bytes
         if not is_new or not all((folder / name).is_file() for name in files):
-            there = {
-                f"{place}/{name}": found.size for name, found in self._listed(folder).below(place)
-            }
-        data, last = read_regular(folder / manifest), self.name(folder / manifest)
-        stands = last in there
-        if stands and store.read(last) != data:
-            store.delete(last)
-            stands = False
+            for name, entry in self._listed(folder).below(place):
+                stored_sizes[f"{place}/{name}"] = entry.size
+
+        data = read_regular(folder / manifest)
+        manifest_name = self.name(folder / manifest)
+        has_manifest = manifest_name in stored_sizes
+        if has_manifest and store.read(manifest_name) != data:
+            store.delete(manifest_name)
+            has_manifest = False
+
         sums = {folder / name: sha256 for name, sha256 in files.items()}
-        there |= zip(map(self.name, sums), self.send(sums, sums, there=there), strict=True)
-        if not stands:
-            store.put(last, data)
+        sizes = self.send(sums, sums, there=stored_sizes)
+        for path, size in zip(sums, sizes, strict=True):
+            stored_sizes[self.name(path)] = size
+        if not has_manifest:
+            store.put(manifest_name, data)
         self.drop(sums)
-        return {name[len(place) + 1 :]: size for name, size in there.items()} | {
-            manifest: len(data)
-        }
+
+        prefix = f"{place}/"
+        result = {name.removeprefix(prefix): size for name, size in stored_sizes.items()}
+        result[manifest] = len(data)
+        return result
 
     def drop(self, paths: Iterable[Path]) -> None:
-        """Remove copies that were sent, where the capacity is bounded."""
+        """Remove copies that have been uploaded, if disk space is limited."""
         if self.capacity is not None:
             for path in paths:
                 path.unlink(missing_ok=True)
 
     def remove_all(self, folder: Path) -> None:
-        """Remove all files below a folder from the store of which copies are here; the caller
-        removes the copies.
-        """
-        if self.origin is not None:
-            in_parallel(
-                self.origin.delete, [found.name for found in self.origin.list(self.name(folder))]
-            )
+        """Remove all files below a folder from the store; the caller removes the copies."""
+        if self.origin is None:
+            return
+        names = [stored.name for stored in self.origin.list(self.name(folder))]
+        in_parallel(self.origin.delete, names)
 
     def remove(self, path: Path) -> None:
-        """Remove a file from where it lives, and its copy."""
+        """Remove a stored file, and its copy."""
         if self.origin is not None:
             self.origin.delete(self.name(path))
         path.unlink(missing_ok=self.origin is not None)
@@ -530,22 +693,53 @@ class FileAccess:
     def withdraw(
         self, folder: Path, manifest: str, is_wanted: Callable[[], bool]
     ) -> tuple[Path, ...] | None:
-        """Remove an output for every reader at once, even where this is cut short, unless it is
-        wanted by now.
+        """Remove an output so that no reader finds a part of it, even if this is interrupted.
 
         Args:
-            folder: of the output.
-            manifest: name of the file that commits it.
-            is_wanted: asks anew whether the output has to stay.
+            folder: Folder of the output.
+            manifest: Relative name of its manifest.
+            is_wanted: Returns whether the output is needed by now, and has to stay.
 
         Returns:
-            Folders that hold what is left of it, to be removed at any time; None where it stays.
+            Folders that contain what is left of it, to be removed at any time; None if it stays.
         """
-        if self.origin is not None:
-            if is_wanted():
-                return None
-            self.origin.delete(self.name(folder / manifest))  # without it the rest is no output
-            self.remove_all(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            return ()
-        return withdrawn(folder, is_wanted)
+        if self.origin is None:
+            return withdrawn(folder, is_wanted)
+
+        if is_wanted():
+            return None
+        # Without its manifest, the rest is not an output.
+        self.origin.delete(self.name(folder / manifest))
+        self.remove_all(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return ()
+
+
+class _ListedFolder(NamedTuple):
+    """A folder of a store, with all objects below it."""
+
+    name: str
+    objects: list[Stored]
+
+
+def _folders_of(objects: Iterable[Stored], prefix_length: int) -> Iterator[_ListedFolder]:
+    """Group the objects below a parent by the folder directly below it.
+
+    Args:
+        objects: The objects, ordered by name. Those directly in the parent are left out.
+        prefix_length: Length of the parent's name with the slash after it.
+    """
+    nested = (stored for stored in objects if "/" in stored.name[prefix_length:])
+    for name, group in groupby(
+        nested, lambda stored: stored.name[prefix_length:].partition("/")[0]
+    ):
+        yield _ListedFolder(name, list(group))
+
+
+def _remove_files(folder: Path, *, except_for: Path) -> None:
+    """Remove all files below a folder, except for one."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if path != except_for:
+                path.unlink(missing_ok=True)

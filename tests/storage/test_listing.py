@@ -108,9 +108,9 @@ def test_what_is_wanted_by_now_is_not_withdrawn(access):
 
 @pytest.mark.parametrize(("alone", "told"), [(0, 1000), (100, 1000), (100, 3)])
 def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
-    monkeypatch.setattr(access_module, "_ASKED_ONE_BY_ONE", alone)
-    monkeypatch.setattr(access_module, "_ENTRIES_TOLD", told)
-    monkeypatch.setattr(access_module, "_FOLDERS_AT_ONCE", 2)
+    monkeypatch.setattr(access_module, "_MAX_SINGLE_REQUESTS", alone)
+    monkeypatch.setattr(access_module, "_OBJECTS_PER_REQUEST", told)
+    monkeypatch.setattr(access_module, "_FOLDERS_IN_MEMORY", 2)
     store = LocalStore(tmp_path / "store")
     for name in ("a/m", "a-b/m", "b/x", "c/deep/x", "c/m", "current.json", "e/m"):
         store.put(f"made/web/{name}", name.encode())

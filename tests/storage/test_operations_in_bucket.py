@@ -64,8 +64,8 @@ def twins(local_copy, remote_project, filled):
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeypatch, copies):
-    monkeypatch.setattr(access, "_ASKED_ONE_BY_ONE", 3)
-    monkeypatch.setattr(access, "_FOLDERS_AT_ONCE", 3)
+    monkeypatch.setattr(access, "_MAX_SINGLE_REQUESTS", 3)
+    monkeypatch.setattr(access, "_FOLDERS_IN_MEMORY", 3)
     config = remote_project()
     project = Project.open(config)
     make_inventory(project, "web")
@@ -99,7 +99,7 @@ def shard_requests(place: S3Store) -> Iterator[Counter[str]]:
 
 
 def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
-    monkeypatch.setattr(access, "_ASKED_ONE_BY_ONE", 3)
+    monkeypatch.setattr(access, "_MAX_SINGLE_REQUESTS", 3)
     config, lists = remote_project(), list[int]()
     file = config.parent / "raw" / "web" / "zz.jsonl"
     for added, is_built in ((b"no JSON\n", True), (b'{"text": "one document more"}\n', False)):
