@@ -13,26 +13,29 @@ from nanoset_core.records.settings import Range
 from nanoset_core.sampling.packing.plan import LongDocuments, Tail
 
 DEFAULT_SEED = 1234
+"""Seed that is used if nanoset.yaml does not set one."""
 PackSeed = Annotated[int, Range(0, 2**63 - 1)]
+"""A seed of the order of packs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """How the documents of a nanoset or webdataset are packed into its samples, each document in
-    one piece.
-    """
+    """How documents are packed into samples, so that samples contain whole documents."""
 
     kind: Literal["best_fit"] = "best_fit"
-    """Best-fit-decreasing: documents are placed from the longest to the shortest, each where it
-    leaves least room.
+    """The method: best-fit decreasing.
+
+    Documents are placed from the longest to the shortest, each where it leaves least room.
     """
     long: LongDocuments = "fragment"
-    """Documents longer than a sample: cut them into pieces of a sample's length and a remainder, or
-    truncate them.
+    """What is done with documents that are longer than a sample.
+
+    They are cut into pieces of a sample's length and a remainder, or truncated.
     """
     tail: Tail = "pad"
-    """Room at the end of a sample: fill it with padding, or concatenate the samples with room and
-    cut them again.
+    """What is done with room at the end of samples.
+
+    It is filled with padding, or the samples with room are concatenated and cut again.
     """
     seed: PackSeed = DEFAULT_SEED
     """Seed of the order of packs, and so of which documents of equal length share a pack."""

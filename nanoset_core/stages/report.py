@@ -171,7 +171,7 @@ class Report:
         self.figures[name] = int(self.figures.get(name, 0)) + int(number)
 
     def add_up(self, parts: Sequence[Report]) -> None:
-        """Add the findings of several reports on parts of the output, and the sums of their figures."""
+        """Add the findings of several reports on parts of the output, and add up their figures."""
         for part in parts:
             self.findings.extend(part.findings)
             for name, figure in part.figures.items():

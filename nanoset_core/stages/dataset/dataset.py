@@ -12,7 +12,7 @@ questions:
 
 A document has a number in its corpus, and another one in each view. Packs do not number their
 documents: they use the numbers of the dataset that was packed, which `unpacked` returns. With a
-corpus of the documents 0, 1, 2 and 3, a view of which selects 1 and 3, and packs of that view:
+corpus of the documents 0, 1, 2 and 3, a view that selects 1 and 3, and packs of that view:
 
     document of the corpus      1    3
     number in the view          0    1

@@ -163,7 +163,7 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """A one-dimensional array in a file, of which ranges are read."""
+    """A one-dimensional array in a file, which is read in ranges."""
 
     store: Store
     """Contains the file."""

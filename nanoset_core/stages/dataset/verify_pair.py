@@ -51,7 +51,7 @@ def verify_pair(
     Args:
         prefix: Prefix of the pair.
         expected: The properties that its tokens must have.
-        deep: Read all of the .bin, in the bucket if it is there, and compare it with `pieces`.
+        deep: Read all of the .bin where it is stored, and compare it with `pieces`.
         report: Report to add to; None for a new one.
         access: Reaches the files if they are below an output root.
         pieces: Digests of the pieces that the .bin was joined from, if it was.

@@ -171,9 +171,9 @@ def _notes(handoff: Handoff) -> Iterator[str]:
     config = handoff.config
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
-            "train was built for one epoch, but Megatron-LM always requests a number of samples: it "
-            "would build its own index. Set `schedule`, or `samples: {train: …}`, to the numbers of "
-            "your run."
+            "train was built for one epoch, but Megatron-LM always requests a number of samples: "
+            "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
+            "numbers of your run."
         )
     if handoff.run is not None and handoff.run != handoff.spec.schedule:
         yield (

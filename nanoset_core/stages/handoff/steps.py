@@ -391,8 +391,8 @@ class Dealer:
                 where=f"step {step.step:,}",
                 found=f"samples up to {positions[-1]:,}",
                 expected=f"at most sample {n_usable - 1:,} of its dataset",
-                remedy="correct the step; or, if the run was continued with another handoff, add it "
-                "to `handoff` in run.yaml",
+                remedy="correct the step; or, if the run was continued with another handoff, add "
+                "it to `handoff` in run.yaml",
             )
         if self.seed is None:
             return positions

@@ -72,7 +72,8 @@ def survey_corpus(
             raise SourceChangedError(
                 "something writes to this file, and its content of the last build was overwritten",
                 where=folder / path,
-                remedy="wait until the file is complete, or run `nanoset build`, which does not wait",
+                remedy="wait until the file is complete; or run `nanoset build`, which does not "
+                "wait",
             )
 
     quiet = quiet_period(project, corpus) if settled else None

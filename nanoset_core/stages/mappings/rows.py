@@ -1,6 +1,6 @@
-"""Rows of the tables that show what a split of a nanoset reads.
+"""Make the rows of the tables that show what a split of a nanoset reads.
 
-They are plain values, which the terminal and the UI render.
+A row maps headings to plain values, which the terminal and the UI render.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-"""Heading → number or text."""
+"""Heading of each column → number or text."""
 BAR_COLUMNS = 30
-"""Characters of the bar of a part that is all of train."""
+"""Length of the bar of a part that is all of train, in characters."""
 
 
 def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return what a split takes of each dataset, and the tokens of an epoch.
+    """Return a row for each dataset of a split, with the samples and tokens that are read of it.
 
     Columns that say nothing about any of the datasets are left out.
 
     Args:
-        members: `corpus` and the JSON values of `MemberCoverage`. Those of earlier versions have no
-            `tokens_taken`.
+        members: The JSON values of `MemberCoverage` for each dataset, and its name as `corpus`.
+            Outputs of earlier versions have no `tokens_taken`.
     """
     rows: list[Row] = []
     for member in members:
@@ -57,7 +57,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return what a split reads of each corpus, through all datasets that contain its documents.
+    """Return a row for each corpus of a split, with the tokens that all datasets read of it.
 
     Columns that say nothing about any of the corpora are left out.
 
@@ -89,7 +89,7 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the tokens of all corpora of a split together.
+    """Add up the tokens of all corpora of a split.
 
     Args:
         corpora: The JSON values of `CorpusCoverage`.
@@ -101,7 +101,11 @@ def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
-    """Return a last row for `corpus_rows`: all corpora together."""
+    """Return the last row of `corpus_rows`, which sums up all corpora.
+
+    Args:
+        corpora: The JSON values of `CorpusCoverage`.
+    """
     available_tokens = sum(corpus["tokens_available"] for corpus in corpora)
     tokens_read = sum(corpus["epochs"] * corpus["tokens_available"] for corpus in corpora)
     epochs = tokens_read / available_tokens if available_tokens else 0.0
@@ -112,7 +116,7 @@ def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return what each part of a mixture gets, with a bar as long as its share of train.
+    """Return a row for each part of a mixture, with a bar as long as its share of train.
 
     Args:
         parts: The JSON values of `MixRow`, groups before their members.
@@ -137,10 +141,12 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _percent(share: float) -> str:
+    """Return a share from 0 to 1 as a percentage with four digits."""
     return f"{100 * share:.4g}%"
 
 
 def _count(count: int | None) -> str:
+    """Return a count with commas; None becomes an empty text."""
     return "" if count is None else f"{count:,}"
 
 

@@ -35,9 +35,9 @@ from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import Datasets
 
 _MAX_CELLS = 1 << 24
-"""Documents times datasets that are counted together: 128 MiB."""
+"""Documents times datasets that are counted together: they take 128 MiB."""
 _MAX_CODES = 1 << 22
-"""Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
+"""Most combinations of copies that are counted by `np.bincount`, which needs no sorting."""
 
 Array = NDArray[np.int64]
 
@@ -52,28 +52,31 @@ class CopyCount(NamedTuple):
 
 
 class SharedDocuments:
-    """Counts the documents that datasets of a project have in common; a `CorpusReader`."""
+    """Counts the documents that datasets of a project have in common.
+
+    It implements the protocol `CorpusReader`.
+    """
 
     def __init__(self, outputs: OutputRoot, manifests: Mapping[str, Manifest]) -> None:
         """Prepare to count.
 
         Args:
-            outputs: The outputs of the project.
-            manifests: Prefix → manifest of datasets that may not be built yet. Others are looked up
-                in `outputs`.
+            outputs: The output root of the project.
+            manifests: Prefix of a dataset → its manifest, for datasets that may not be built yet.
+                Other datasets are looked up in `outputs`.
         """
         self._datasets = Datasets(outputs)
         self._manifests = manifests
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the corpora of datasets, with the tokens that each dataset contains of them.
+        """Return the corpora that datasets were made from, with the tokens that they contain.
 
         Args:
-            rows_by_prefix: Prefix → (start, stop) of the sequences of the dataset that count.
+            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
 
         Raises:
-            MissingError: A dataset that one of these was made from was deleted.
+            MissingError: A dataset was deleted, or a dataset that it was made from.
         """
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
@@ -81,7 +84,7 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus; see `parts`."""
+        """Count the tokens of each corpus, as `parts` returns them."""
         # Group the datasets by the version of the corpus that they were made from.
         members: dict[str, _Member] = {}
         prefixes_by_digest: dict[str, list[str]] = {}
@@ -110,6 +113,7 @@ class _Member(NamedTuple):
     """A dataset of a blend, with the sequences that a split reads of it."""
 
     dataset: Dataset
+    """The dataset."""
     rows: Rows
     """(start, stop) of the sequences."""
 
@@ -123,8 +127,11 @@ class _Member(NamedTuple):
     def tokens_of(self, documents: range) -> Array:
         """Return how many tokens the dataset contains of each document in a range of the corpus.
 
+        Args:
+            documents: Numbers of the documents in the corpus.
+
         Returns:
-            Shape (n_documents,), all copies of a document together.
+            Tokens of all copies of each document together, int64, shape (n_documents,).
         """
         totals = np.zeros(len(documents), np.int64)
         for listed in self.dataset.corpus_tokens(self.rows, documents):
@@ -136,7 +143,12 @@ class _Member(NamedTuple):
 
 
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    """Return how many tokens of a corpus have how many copies in each dataset."""
+    """Count the tokens of a corpus by the number of their copies in each dataset.
+
+    Args:
+        corpus: Dataset of the corpus.
+        members: The datasets that contain documents of the corpus.
+    """
     # In one dataset without repetitions all tokens have one copy, whatever the documents are.
     first_member = members[0]
     if len(members) == 1 and first_member.dataset.holds_tokens_once:
@@ -163,8 +175,16 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
 
 
 def _document_tokens(index: Index, documents: range) -> Array:
-    """Return the number of tokens of documents of a corpus, shape (n_documents,)."""
-    # A document is a run of sequences; most have one.
+    """Return the number of tokens of each document in a range.
+
+    Args:
+        index: Index of the corpus.
+        documents: Numbers of the documents.
+
+    Returns:
+        int64, shape (n_documents,).
+    """
+    # A document consists of consecutive sequences, usually of one.
     bounds = index.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
     first = int(bounds[0])
     last = int(bounds[-1])
@@ -196,7 +216,7 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
-    # How often each dataset contains the whole document, and how many tokens of another copy.
+    # The number of whole copies of each document, and the tokens of a copy that was truncated.
     whole_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
     rest = contained % tokens[:, None]  # (n_documents, n_datasets)
     has_rest = rest.any(axis=1)  # (n_documents,)
