@@ -127,7 +127,7 @@ def _show_plans(
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Return the packs that nanosets read, as they will be if they are not built yet."""
+    """Return the manifests of the packs that nanosets read, planned if they are not built yet."""
     from nanoset_core.stages.packs.stage import planned_packs
 
     members: set[str] = set()

@@ -86,7 +86,7 @@ def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decor
 
 
 def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Return one decorator that adds several options to a command, in this order."""
+    """Return one decorator that adds several options to a command, in the order given."""
 
     def decorate(command: Decorated) -> Decorated:
         for add_option in reversed(options):

@@ -103,7 +103,7 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
 
 
 def _terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Return columns and rows of a terminal; zeros if it does not know them."""
+    """Return columns and rows of a terminal, or zeros if they are not known."""
     try:
         return os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):

@@ -303,7 +303,7 @@ def _register_with_torch(reader: type) -> None:
 
 
 def _torch_worker() -> _Worker | None:
-    """Return the worker of a DataLoader that this process is, or None."""
+    """Return which worker of a DataLoader this process is, or None outside of workers."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     if info is None:

@@ -154,7 +154,7 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file by some entries, or None without one for this version of it.
+        """Return the pieces that entries have of a file, or None if they lack its present version.
 
         Args:
             entries: Path → entry; of the local file or of that in the store.

@@ -343,7 +343,7 @@ class _PieceHasher:
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
-    """Check that a file is still as it was listed.
+    """Check that a file has not changed since it was listed.
 
     Raises:
         SourceChangedError: It has another size or time, or was replaced.

@@ -200,7 +200,7 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
 
 
 def has_long_id(line: bytes, key: str) -> bool:
-    """Return whether a document without an id has one in its line that was too long to be kept.
+    """Return whether a document has no id because the id in its line is too long to be kept.
 
     Few lines are parsed again for this: most of those without an id are short, or do not contain
     the name of the key.

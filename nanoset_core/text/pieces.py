@@ -50,7 +50,7 @@ class Piece:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the number of its first line is known."""
+        """Whether the number of the piece's first line is known."""
         return self.first_line > 0 or self.begin == 0
 
 
@@ -147,7 +147,7 @@ class Inventory(_PieceSequence):
 
 
 def etag_digest(mark: int) -> str:
-    """Return the digest of an object that is known by its ETag, and of all pieces of it.
+    """Return the digest of an object that is known by its ETag; all its pieces have this digest.
 
     Args:
         mark: Number made from the ETag; see `etag_mark`.

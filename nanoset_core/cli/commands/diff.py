@@ -210,7 +210,7 @@ def _outcome_row(outcome: Outcome) -> Row:
 
 
 def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
-    """Print how many documents a view gained or lost, and the first of them."""
+    """Print how many documents a view gained or lost, and list the first ones."""
     echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")
     for origin in changes.first:
         line = f"  {sign} {origin.file}:{origin.line}"

@@ -92,7 +92,7 @@ def describe_dataset(
 
 
 def _has_default_special_tokens(file: TokenizerPath) -> bool:
-    """Return whether a tokenizer has a number of special tokens that its file does not state."""
+    """Return whether the number of a tokenizer's special tokens is a default, stated nowhere."""
     from nanoset_core.tokenizers.files import define
 
     definition = define(file)

@@ -154,7 +154,7 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets these hashes pass, and at most one of 16 others."""
+        """Return a filter that lets all these hashes pass, and at most one of 16 other hashes."""
         n_bits = max(16, (_FILTER_BITS_PER_NGRAM * len(hashes)).bit_length())
         bitmap = np.zeros(1 << (n_bits - 3), np.uint8)
         shift = U64(64 - n_bits)

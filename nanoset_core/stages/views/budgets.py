@@ -57,7 +57,7 @@ class BudgetGap:
     documents: int
     """How many documents have this hash, each copy counted: documents of one id go together."""
     amount: int
-    """What these come to, in the unit of the budget."""
+    """Size of these documents in the unit of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Candidates:
     tokens: NDArray[np.int32]
     """Tokens of each document, shape (n_candidates,)."""
     times: NDArray[np.uint32]
-    """How often each document is given, shape (n_candidates,). The later steps change it."""
+    """Number of copies of each document, shape (n_candidates,). The later steps change it."""
 
     @property
     def chunks(self) -> Iterator[slice]:
@@ -78,12 +78,20 @@ class Candidates:
             yield slice(start, start + CHUNK_DOCUMENTS)
 
     def amounts(self, chunk: slice, unit: str) -> NDArray[np.int64]:
-        """Return what each document comes to in a unit, all copies together, shape (n_chunk,)."""
+        """Return the documents or tokens that each candidate counts for, shape (n_chunk,).
+
+        Args:
+            chunk: A range of candidates.
+            unit: `documents` or `tokens`; all copies of a document count.
+        """
         times = self.times[chunk].astype(np.int64)
         return times * self.tokens[chunk] if unit == "tokens" else times
 
     def repeat(self, step: Repeat) -> None:
-        """Give all documents several times, and of a fraction that share once more, by hash."""
+        """Multiply the copies of all documents; a fraction of `times` is decided by a hash.
+
+        With `times` = 2.3, the documents with the smallest 30 % of hashes get three copies.
+        """
         whole_times = int(step.times)
         fraction = step.times - whole_times
         for chunk in self.chunks:
@@ -136,7 +144,7 @@ def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
 def _amounts_by_digit(
     budget: Budget, candidates: Candidates, prefix: np.uint64, shift: int
 ) -> NDArray[np.int64]:
-    """Add up what documents come to by one digit of their hashes.
+    """Count the documents, or the tokens, of candidates by one digit of their hashes.
 
     Args:
         budget: Decides the unit.
@@ -145,7 +153,7 @@ def _amounts_by_digit(
         shift: Bits after the digit.
 
     Returns:
-        Shape (65536,).
+        Documents or tokens of the candidates with each value of the digit, shape (65536,).
     """
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
     for chunk in candidates.chunks:

@@ -20,7 +20,7 @@ class ViewDataset(Dataset):
 
     @cached_property
     def source(self) -> Dataset:
-        """The dataset of its corpus, even if the view is of another view."""
+        """The dataset of the corpus from which the view, or the views before it, are chosen."""
         digest = self.manifest.recipe["parents"]["dataset"]
         what = "the dataset that a view was chosen from was deleted"
         manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, what)

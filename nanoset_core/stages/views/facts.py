@@ -29,7 +29,7 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return the facts of a view about its choice.
+    """Return the facts that record how the documents of a view were chosen.
 
     Args:
         selection: The documents of the view.

@@ -59,7 +59,7 @@ class Ids:
         return len(self) - int(self._is_seen.sum())
 
     def mask(self, ids: Any, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which documents have one of these ids.
+        """Return which documents have one of the ids in this set.
 
         Args:
             ids: Ids of the documents, an Arrow array of strings; may contain nulls.

@@ -180,7 +180,7 @@ class _ViewInProgress:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the view needs more of each row group than what its leading filters keep."""
+        """Whether `add` has to be called for each row group, after the leading filters."""
         return self.files is not None or self.sort_column is not None
 
     def add(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
@@ -347,7 +347,7 @@ def _ordered_documents(
     hashes: NDArray[np.uint64],
     sort_values: Sequence[Any],
 ) -> NDArray[np.int64]:
-    """Return the documents of a view in its order.
+    """Return the documents of a view in the order that its rule sets.
 
     Args:
         order: The order.
