@@ -1,8 +1,8 @@
-"""Stage → asset: what each stage is in Dagster. A stage without an entry becomes a plain asset.
+"""A table of how each stage appears in Dagster: its asset's name, description, checks, icons, …
 
-This is the only place that maps stages to Dagster. `stage_assets.py` makes the assets from it,
-`checks.py` the checks. Each page, which makes an output and describes it for the UI, is in
-`ui/<stage>.py`.
+`stage_assets.py` makes the assets from this table, `checks.py` the checks. A stage without an entry
+becomes an asset without description and checks. The page of a stage, the function that makes an
+output and returns the metadata to be shown with it, is in `ui/<stage>.py`.
 """
 
 from __future__ import annotations
@@ -45,16 +45,23 @@ from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 
 WORKERS_POOL = "workers"
-"""Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
+"""Pool of the assets that start worker processes. dagster.yaml limits how many of them run at once.
+"""
 DOCUMENT_COLUMNS = dg.TableSchema(
     [
-        dg.TableColumn("file", "string", description="relative to the corpus's folder"),
-        dg.TableColumn("line", "int64", description="from 1; in a Parquet or Arrow file the row"),
+        dg.TableColumn("file", "string", description="Path relative to the corpus's folder."),
         dg.TableColumn(
-            "byte_offset", "int64", description="of the line in the decompressed file; -1 for a row"
+            "line", "int64", description="Number of the line, or of the row of a table, from 1."
         ),
-        dg.TableColumn("id", "string", description="the document's own id, if it has one"),
-        dg.TableColumn("tokens", "int32", description="of the document, special ones included"),
+        dg.TableColumn(
+            "byte_offset",
+            "int64",
+            description="Offset of the line in the decompressed file; -1 for a row of a table.",
+        ),
+        dg.TableColumn("id", "string", description="Id of the document in the raw text, if any."),
+        dg.TableColumn(
+            "tokens", "int32", description="Tokens of the document, special tokens included."
+        ),
     ]
 )
 """Columns of documents.parquet, which is stored next to the tokens of every shard."""
@@ -62,49 +69,53 @@ DOCUMENT_COLUMNS = dg.TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class WarningCheck:
-    """A check that shows the warnings of an output, and blocks nothing."""
+    """A check that shows the warnings of an output, and blocks nothing downstream."""
 
     name: str
     description: str
+    """What it warns of, for Dagster's UI."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssetShape:
-    """What a stage is in Dagster."""
+    """How the assets of a stage appear in Dagster."""
 
     asset: str
-    """Last part of the asset key. The parts before it are the key prefix and, unless it is a
-    corpus, the subject.
+    """Last part of the asset key. The parts before it are the key prefix and the subject; an asset
+    whose partitions are corpora has no subject.
     """
     description: str | None = None
-    """For the UI; {subject} stands for the nanoset, webdataset or corpus."""
+    """Description in Dagster's UI. `{subject}` is replaced by the nanoset, webdataset or corpus."""
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""
     job: str = "{subject}"
-    """Name of the job that makes it, unless its subjects are corpora; assets of one job have the
-    same partitions.
+    """Name of the job that makes it, unless its partitions are corpora. All assets of a job need
+    the same partitions.
     """
     kinds: frozenset[str] = frozenset()
     """Technologies, which the UI shows as icons."""
     tag: str | None = None
     """Value of the tag `nanoset/stage`."""
     page: Page = summary_page
-    """Makes an output, and describes it for the UI; default: shows the stage's `Summary`."""
+    """Makes an output, and returns its metadata; default: shows the stage's `Summary`."""
     warning_check: WarningCheck | None = None
-    """A second check, since Dagster's conditions wait for what a failed blocking check is about."""
+    """A separate check for warnings: if they failed the blocking check, nothing downstream would be
+    built.
+    """
     uses_workers: bool = False
-    """Whether it starts worker processes: its runs are in the pool `WORKERS_POOL`."""
+    """Whether it starts worker processes. If so, it is in the pool `WORKERS_POOL`."""
     is_output_required: bool = True
-    """Whether every partition of it must be made; else a run of one that nanoset.yaml does not
-    request does nothing.
+    """Whether every run must make an output. If not, a run of a partition that nanoset.yaml does
+    not request does nothing.
     """
     is_read_by_partition: bool = False
-    """Whether other assets read single partitions of it, which their dependencies name."""
+    """Whether other assets depend on single partitions of it. If so, their dependencies name them.
+    """
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Of the asset's definition."""
+    """Metadata of the asset's definition."""
 
     def describe(self, subject: str) -> str | None:
-        """Return the description of the asset of a nanoset, webdataset or corpus."""
+        """Return the description of the asset of a subject, or None if it has none."""
         if self.description is None:
             return None
         return self.description.replace("{subject}", subject)
@@ -113,57 +124,67 @@ class AssetShape:
 SHAPES: dict[Stage, AssetShape] = {
     INVENTORY: AssetShape(
         "raw_jsonl",
-        "The files of a corpus in the raw folder, with size and content digest, in document order.\n\n"
-        "Its data version changes when a file is added, removed, renamed or edited.",
-        check="Warns of files that are not read, empty, unfinished, or smaller than before.",
+        "The files of a corpus in the raw folder, in document order, with size and content digest."
+        "\n\n"
+        "The data version changes when a file is added, removed, renamed or edited.",
+        check="Warns of files that are ignored, empty, incomplete, or smaller than before.",
         kinds=frozenset({"json", "file"}),
         tag="raw",
         page=inventory_page,
     ),
     TOKENIZED: AssetShape(
         "tokenized_shards",
-        "A corpus as tokens: shards, each with a table of its documents and its rejected lines.\n\n"
-        "Only ranges whose files changed are tokenized again.",
-        check="Every line is a document, skipped or rejected; no more rejects than allowed; the shards are whole.",
+        "The token ids of a corpus in shards, each with tables of its documents and of its rejected "
+        "lines.\n\n"
+        "When files change, only the shards of their text are rebuilt.",
+        check="Every line became a document, was skipped or was rejected; no more lines were "
+        "rejected than allowed; the files of the shards are complete.",
         kinds=frozenset({"numpy", "huggingface", "parquet"}),
         tag="tokenization",
         page=shards_page,
         warning_check=WarningCheck(
             "losses",
-            "Warns of text that was lost, or that is there twice; blocks nothing.",
+            "Warns of lost and of duplicate text; blocks nothing.",
         ),
         uses_workers=True,
         metadata={"dagster/column_schema": DOCUMENT_COLUMNS},
     ),
     DATASET: AssetShape(
         "indexed_dataset",
-        "A corpus as one Megatron indexed dataset, a .bin/.idx pair.\n\n"
-        "Byte for byte what preprocess_data.py would have written. Give trainers the prefix, without the ending.",
-        check="The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
+        "A corpus as one Megatron indexed dataset, a pair of .bin and .idx files.\n\n"
+        "Its bytes are those that Megatron's preprocess_data.py would write. Pass trainers the path "
+        "without the file extension.",
+        check="The .idx matches its .bin; every token id is in the vocabulary; sampled lines, "
+        "tokenized again, give the same tokens.",
         kinds=frozenset({"numpy", "file"}),
         tag="indexed",
         page=dataset_page,
     ),
     CONTAMINATION: AssetShape(
         "contamination",
-        "Documents of corpora that hold texts of the evaluation files of {subject}, by n-grams of words.\n\n"
-        "Each partition is a corpus; matches.parquet names files and lines. Only new shards are looked through.",
-        check="With policy: block, training reads no document that holds texts of evaluations.",
+        "Documents that contain texts of the evaluation files of {subject}, found by n-grams of "
+        "words.\n\n"
+        "Each partition is a corpus; matches.parquet lists files and lines. Only new shards are "
+        "searched.",
+        check="With `policy: block`, no document that contains an evaluation text is used in "
+        "training.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="contamination",
         page=contamination_page,
         warning_check=WarningCheck(
             "contaminated",
-            "Warns of documents that hold texts of evaluations; blocks nothing.",
+            "Warns of documents that contain evaluation texts; blocks nothing.",
         ),
         uses_workers=True,
         is_read_by_partition=True,
     ),
     VIEW: AssetShape(
         "views",
-        "Datasets of documents that are chosen from {subject}: an index each, over the corpus's own tokens.\n\n"
-        "Each partition is a view of nanoset.yaml. Give trainers its prefix, as that of any dataset.",
-        check="The view holds the documents that its rules choose, as often as they say, and no others.",
+        "Datasets of selected documents of {subject}. A view is only an index: the tokens are those "
+        "of the corpus.\n\n"
+        "Each partition is a view in nanoset.yaml. Pass trainers its path, as that of any dataset.",
+        check="The view contains exactly the documents that its rules select, each as many times as "
+        "they say.",
         job="{subject}_views",
         kinds=frozenset({"numpy", "file"}),
         tag="views",
@@ -172,9 +193,12 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     PACKS: AssetShape(
         "packs",
-        "Documents of {subject}, packed unbroken into sequences of one length by best-fit-decreasing.\n\n"
-        "Each partition is one of `packs` of nanoset.yaml, or is made for a nanoset or webdataset with `packing`.",
-        check="Packs hold the tokens of their dataset's documents; packed again, if that is quick, they are the same.",
+        "Documents of {subject}, packed without cuts into sequences of one length by "
+        "best-fit-decreasing.\n\n"
+        "Each partition is listed under `packs` in nanoset.yaml, or is needed by a nanoset or "
+        "webdataset with `packing`.",
+        check="The packs contain the tokens of their dataset's documents; packing them again, if "
+        "that is quick, gives the same result.",
         job="{subject}_packs",
         kinds=frozenset({"numpy", "file", "parquet"}),
         tag="packing",
@@ -183,9 +207,10 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     COLUMNS: AssetShape(
         "document_columns",
-        "Values of a corpus's raw text that are stored for each document, to choose documents by.\n\n"
-        "Only corpora with `columns` are partitions. Text is read again, and nothing is tokenized.",
-        check="The table of every shard has a row for each of its documents.",
+        "Values in a corpus's raw text, such as a score, stored for each document so that views can "
+        "select by them.\n\n"
+        "Only corpora with `columns` are partitions. The raw text is read again, but not tokenized.",
+        check="The table of every shard has one row for each document.",
         kinds=frozenset({"parquet"}),
         tag="columns",
         page=columns_page,
@@ -194,45 +219,55 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     HELD_OUT: AssetShape(
         "held_out",
-        "Documents of valid and test of {subject} that train reads too, themselves or, with `held_out`, as a copy.\n\n"
-        "shared.parquet names files and lines of both. Only the tokens of new shards are read.",
-        check="With held_out: block, train reads no document of valid and test, and no copy of one.",
+        "Documents of the valid and test splits of {subject} that are also in train: the same "
+        "document or, with `held_out`, a copy of it.\n\n"
+        "shared.parquet lists files and lines of both. Only the tokens of new shards are read.",
+        check="With `held_out: block`, train contains no document of valid and test, and no copy of "
+        "one.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
         page=held_out_page,
         warning_check=WarningCheck(
             "held_out_in_train",
-            "Warns of documents that are held out and in train; blocks nothing.",
+            "Warns of held-out documents that are also in train; blocks nothing.",
         ),
         uses_workers=True,
     ),
     ATTRIBUTES: AssetShape(
         "document_attributes",
-        "Columns of external tables, joined to a corpus's documents by id, to choose documents by.\n\n"
-        "Only corpora under `attributes` are partitions. After an append only new shards are joined.",
-        check="Every document has the values of the row with its id; policies are kept.",
+        "Columns of external tables, joined to a corpus's documents by id, so that views can select "
+        "by them.\n\n"
+        "Only corpora under `attributes` are partitions. When text is appended, only new shards are "
+        "joined.",
+        check="Every document has the values of the row with its id; the policies for missing and "
+        "duplicate ids are observed.",
         kinds=frozenset({"parquet"}),
         tag="columns",
         page=columns_page,
         warning_check=WarningCheck(
             "joined",
-            "Warns of documents without a row, or with several, and of rows without one; blocks nothing.",
+            "Warns of documents with no row or several rows, and of rows without a document; "
+            "blocks nothing.",
         ),
         uses_workers=True,
         is_output_required=False,
     ),
     INDEX_MAPPINGS: AssetShape(
         "index_mappings",
-        "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",
-        check="Every file that the trainer looks for exists, fresh against its .idx; sampled ones can be read.",
+        "The document, sample and shuffle index of each corpus of {subject}, with the file names "
+        "that the trainer expects.",
+        check="Every file that the trainer needs exists and is not older than its .idx; a sample of "
+        "them can be read.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
         page=split_page,
     ),
     BLENDED: AssetShape(
         "blend",
-        "Which sample of which corpus is the k-th of {subject}, under the trainer's names.",
-        check="The blend's files exist, belong to the index mappings, and name corpora and samples that exist.",
+        "The order of {subject}: which sample of which corpus is the k-th, with the file names that "
+        "the trainer expects.",
+        check="The blend's files exist, belong to the index mappings, and refer to corpora and "
+        "samples that exist.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
         page=split_page,
@@ -240,28 +275,31 @@ SHAPES: dict[Stage, AssetShape] = {
     TRAINER_FILES: AssetShape(
         "handoff",
         "The files and arguments with which a trainer is started on {subject}.",
-        check="The trainer's files exist, and hold what was written, byte for byte.",
+        check="The trainer's files exist and have not been changed.",
         kinds=frozenset({"file"}),
         tag="mapping",
         page=handoff_page,
         warning_check=WarningCheck(
             "trainer",
-            "Warns if the trainer does not find the index files, or ignores the order of a view; blocks nothing.",
+            "Warns if the trainer would not find the index files, or would ignore the order of a "
+            "view; blocks nothing.",
         ),
     ),
     SHUFFLE_PLAN: AssetShape(
         "shuffle_plan",
-        "How the corpora of {subject} become shuffled tars: contexts of one length, in one order.",
-        check="The plan holds what was written; the order is as even as chance gives.",
+        "The plan of {subject}: which contexts, all of one length, its tars will contain, and in "
+        "which order.",
+        check="The plan has not been changed; the order is as even as chance makes it.",
         kinds=frozenset({"numpy"}),
         tag="shuffling",
         page=plan_page,
     ),
     SHUFFLED_TARS: AssetShape(
         "tars",
-        "The tars of {subject}, an even share of them in each partition.\n\n"
-        "Under Partitions, choose one to see its tars; {subject}/manifest shows the whole.",
-        check="Every tar of the group exists, of the size written; the first holds the contexts of its plan.",
+        "The tars of {subject}, divided evenly among the partitions.\n\n"
+        "Select a partition to see its tars; {subject}/manifest lists all of them.",
+        check="Every tar of the group exists and has its original size; the first one contains the "
+        "contexts of the plan.",
         kinds=frozenset({"numpy", "file"}),
         tag="shuffling",
         page=tars_page,
@@ -269,27 +307,30 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     WEBDATASET: AssetShape(
         "manifest",
-        "The lists by which OpenLM, wids and DCLM read the tars of {subject}.\n\n"
-        "With manifest.jsonl, index.json and exp_data.json it is complete. Give trainers this folder.",
-        check="Every tar exists and is listed; opened ones hold the contexts of their plan.",
+        "The lists with which OpenLM, wids and DCLM find the tars of {subject}: manifest.jsonl, "
+        "index.json and exp_data.json.\n\n"
+        "They complete the webdataset. Pass trainers this folder.",
+        check="Every tar exists and is listed; a sample of them contains the contexts of the plan.",
         kinds=frozenset({"json"}),
         tag="shuffling",
         page=webdataset_page,
     ),
     EXPORT: AssetShape(
         "export",
-        "The dataset of a corpus or view as files of another reader.\n\n"
-        "Tokens are shared with the dataset if the disk or bucket can. Give trainers the folder of this version.",
-        check="The export's tokens are its dataset's, and its documents end where they do there.",
+        "The dataset of a corpus or view in the format of another reader.\n\n"
+        "Tokens are shared with the dataset, not copied, if the disk or bucket allows it. Pass "
+        "trainers the folder of this version.",
+        check="The export has the same tokens as its dataset, and the same document boundaries.",
         kinds=frozenset({"numpy", "file"}),
         tag="exports",
         page=export_page,
     ),
     PBIN: AssetShape(
         "packed_dataset",
-        "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"
+        "A corpus as one .pbin file for Modalities, with the tokens of its indexed_dataset.\n\n"
         "Only corpora listed under `pbin` are partitions.",
-        check="The index of the .pbin covers its tokens exactly; documents and tokens are the dataset's.",
+        check="The index of the .pbin covers its tokens exactly; its documents and tokens are those "
+        "of the dataset.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
         page=pbin_page,
@@ -297,7 +338,8 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     PBIN_DERIVED: AssetShape(
         "packed",
-        "The view or packs {subject} as one Modalities .pbin, with the tokens of its dataset.",
+        "The view or packs {subject} as one .pbin file for Modalities, with the tokens of the "
+        "dataset.",
         job="{subject}_packed",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
@@ -307,5 +349,5 @@ SHAPES: dict[Stage, AssetShape] = {
 
 
 def shape_of(stage: Stage) -> AssetShape:
-    """Return what a stage is in Dagster."""
+    """Return how the assets of a stage appear in Dagster."""
     return SHAPES.get(stage) or AssetShape(stage.layout.folder)

@@ -1,4 +1,8 @@
-"""A project as a component of any Dagster: `type: nanoset_assets.NanosetComponent` in a defs.yaml."""
+"""A Dagster component that adds a nanoset project to any Dagster code location.
+
+A defs.yaml names it by `type: nanoset_assets.NanosetComponent`; its attributes are the fields of
+`NanosetComponent`.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,8 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
 
     deps: Sequence[dg.ResolvedAssetKey] = Field(
         default=(),
-        description="Assets that land the text: when one was materialised, the corpus is built at once. One that "
-        "no definition has is shown as an external asset.",
+        description="Assets that land the text. When one of them is materialised, the corpus is "
+        "built at once. An asset that is not defined here is shown as an external asset.",
     )
 
 
@@ -49,31 +53,34 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         Mapping[str, Any] | None, dg.Resolver(rendered, model_field_type=dict[str, Any])
     ] = Field(
         default=None,
-        description="The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file.",
+        description="The keys of a nanoset.yaml, instead of `config`; relative paths start in the "
+        "folder of this file.",
     )
     key_prefix: str | Sequence[str] | None = Field(
         default=None,
-        description="Before the key of every asset, and in all other names; default: what the project says, or none.",
+        description="Prefix of the key of every asset, and of all other names; default: that of "
+        "the project, or none.",
         examples=[["llm"]],
     )
     group_prefix: str | None = Field(
         default=None,
-        description="Before the name of every group of assets; default: made of key_prefix.",
+        description="Prefix of the name of every asset group; default: derived from key_prefix.",
     )
     corpora: dict[str, CorpusUpstream] = Field(
         default_factory=dict, description="Corpus → the assets that land its text."
     )
     automation: Automation = Field(
         default="own",
-        description="own: sensors and a schedule of this project; host: a condition on each asset, for an "
-        "automation-condition sensor of yours; none: neither.",
+        description="What builds missing and stale outputs. own: sensors and a schedule of this "
+        "project; host: an automation condition on each asset, which a sensor of yours evaluates; "
+        "none: neither.",
     )
     owners: Sequence[str] = Field(default=(), description="Owners of all its assets.")
     tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all its assets.")
     pool: str | None = Field(
         default=None,
-        description="Pool of the assets that use a whole machine; default: <key_prefix>/workers. Projects that name "
-        "the same one share its limit.",
+        description="Pool of the assets that use a whole machine; default: <key_prefix>/workers. "
+        "Projects that name the same pool share its limit.",
     )
     run_tags: Mapping[str, str] = Field(
         default_factory=dict, description="Tags of all runs of its jobs."
@@ -82,30 +89,34 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         default_factory=dict, description="Tags of the ops of all its assets."
     )
     retries: int = Field(
-        default=0, ge=0, description="How often an asset that fails is made again within its run."
+        default=0, ge=0, description="How many times an asset that fails is retried within its run."
     )
     translation: Annotated[
         TranslationFn[Mapping[str, str]] | None,
         TranslationFnResolver[Mapping[str, str]](lambda node: {"node": node}),
     ] = Field(
         default=None,
-        description="What is said of each asset, from its `spec` and its `node.name` and `node.subject`; not its key.",
+        description="Changes the spec of each asset, except its key. The template has access to "
+        "`spec`, `node.name` and `node.subject`.",
     )
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the pydantic model of the attributes.
+        """Return the pydantic model of the attributes in a defs.yaml.
 
-        It has the keys of Dagster's own model, and each key of a project that is written inline.
+        Unlike Dagster's own model, it also knows the keys of an inline project.
         """
         return _attribute_model(cls)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions of the project.
 
+        Args:
+            context: Says in which folder the component is.
+
         Raises:
-            ConfigError: Neither or both of `config` and `project` are given, or what they say
-                cannot be.
+            ConfigError: Neither or both of `config` and `project` are given, or the configuration
+                is invalid.
         """
         if self.config is None or self.project is not None:
             return definitions_of(self.hosted(context.path), self.automation)
@@ -116,23 +127,26 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         return definitions_from_file(_folder_of(context.path) / self.config, make)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
-        """Return what is said of an asset; override it to say something else, under the same key.
+        """Return the spec of an asset; override this to change anything but its key.
 
         Args:
-            spec: As the project says it.
-            node: Its `name`, such as pretrain/blend, and its `subject`: the nanoset or webdataset,
-                or nothing.
+            spec: The spec that the project gives the asset.
+            node: The asset's `name`, such as pretrain/blend, and its `subject`: the nanoset or
+                webdataset, or "".
         """
         if self.translation is None:
             return spec
         return self.translation(spec, node)
 
     def execute(self, run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
-        """Make one output of an asset; override it to do something before or after."""
+        """Make one output of an asset; override this to do something before or after."""
         yield from run.results()
 
     def hosted(self, folder: Path) -> ProjectDefs:
-        """Return the project, with paths that start in a folder.
+        """Return the project that the attributes describe.
+
+        Args:
+            folder: The component's folder, in which relative paths start; or its defs.yaml.
 
         Raises:
             ConfigError: See `build_defs`.
@@ -149,15 +163,16 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def _hosted(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None
     ) -> ProjectDefs:
-        """Return the project of a configuration.
+        """Return the project of a configuration, with the names and tags of the attributes.
 
         Args:
             config: The configuration.
-            reread: Returns it as it is now; None: its file is read.
+            reread: Returns the current configuration in each run and tick; None: read its file.
         """
-        upstream = {
-            name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps
-        }
+        upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
+        for name, corpus in self.corpora.items():
+            if corpus.deps:
+                upstream[name] = tuple(corpus.deps)
         return ProjectDefs.of(
             config,
             self.key_prefix,
@@ -183,8 +198,8 @@ def _folder_of(path: Path) -> Path:
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the model of a component's attributes, for `dg check yaml` and for editors."""
-    # Not "or null, or text", as Dagster would have it: of several possibilities no checker says
-    # which line is wrong.
+    # Dagster's own type of this field also allows text and null. With several alternatives, a
+    # checker cannot say which line is wrong: it would only report that none of them matches.
     keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
 
     def check(attributes: Any) -> Any:
@@ -197,10 +212,10 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
             "check_project": cast("Callable[..., Any]", model_validator(mode="before")(check))
         },
         project=(keys, Field(default=None)),
-        # and no other text, as Dagster would have it
+        # Dagster's own type of this field allows any text.
         automation=(Automation, Field(default="own")),
     )
-    # Dagster leaves out the descriptions, which editors show.
+    # Dagster's model has no descriptions, but editors show them.
     for name, field in component.model_fields.items():
         model.model_fields[name].description = field.description
     model.model_rebuild(force=True)

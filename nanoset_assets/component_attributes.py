@@ -1,11 +1,14 @@
-"""The attributes of a component in a defs.yaml.
+"""Check and resolve the attributes of a component in a defs.yaml.
 
-Templates are filled in, and mistakes are reported with their line.
+Attributes may contain templates such as `{{ env.RAW }}`. Values without templates are checked when
+Dagster parses the file, so that mistakes are reported with their line; templates are filled in
+later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +25,20 @@ from nanoset_core.records.parsing import CONFIG_FILE
 INLINE = "project"
 """The attribute that holds the keys of a nanoset.yaml."""
 _TEMPLATE = "{{"
+"""Start of a template."""
 KeyPath = tuple[str | int, ...]
 """The keys that lead to a value in a defs.yaml."""
 
 
 def rendered(context: dg.ResolutionContext, value: Any) -> Any:
-    """Fill in the templates of a value.
+    """Return a value with its templates filled in.
 
-    Text without a template stays as it is: Dagster would make "80,15,5" a tuple.
+    Dagster only gets texts that contain a template: it would also turn a plain "80,15,5" into a
+    tuple.
+
+    Args:
+        context: Knows the values of the templates.
+        value: A mapping, list or plain value.
     """
     if isinstance(value, Mapping):
         return {key: rendered(context, item) for key, item in value.items()}
@@ -43,7 +52,10 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
 def located(context: dg.ResolutionContext, value: str | None) -> str | None:
     """Return the path of a nanoset.yaml, with its templates filled in.
 
-    The file is read here, so that an error points to the line that names it.
+    The file is checked here, so that Dagster reports an error at the line that names the file.
+
+    Raises:
+        ConfigError, MissingError: See `check_file`.
     """
     path: str | None = rendered(context, value)
     if path is not None:
@@ -52,18 +64,21 @@ def located(context: dg.ResolutionContext, value: str | None) -> str | None:
 
 
 def named_projects(attributes: Mapping[str, Any]) -> list[str]:
-    """Return which of the two attributes that name a project are given."""
+    """Return which of the attributes `config` and `project` are given."""
     return [name for name in ("config", INLINE) if attributes.get(name) is not None]
 
 
 def checked(component: str, attributes: Any) -> Any:
     """Check the attributes of a component, except values that contain templates.
 
-    Those are checked once the templates are filled in.
+    These are checked later, when the templates are filled in.
 
     Args:
-        component: The name of its class.
-        attributes: As they are in the defs.yaml.
+        component: The name of the component's class, for messages.
+        attributes: The attributes in the defs.yaml.
+
+    Returns:
+        The same attributes.
 
     Raises:
         ValidationError: Some are invalid; each mistake has the path of its key.
@@ -71,42 +86,59 @@ def checked(component: str, attributes: Any) -> Any:
     if not isinstance(attributes, Mapping):
         return attributes
     details: list[InitErrorDetails] = []
-    for error, path in _mistakes(attributes):
+    for mistake in _mistakes(attributes):
         details.append(
-            InitErrorDetails(type="value_error", loc=path, input=attributes, ctx={"error": error})
+            InitErrorDetails(
+                type="value_error",
+                loc=mistake.path,
+                input=attributes,
+                ctx={"error": mistake.error},
+            )
         )
     if details:
         raise ValidationError.from_exception_data(component, details)
     return attributes
 
 
-def _mistakes(attributes: Mapping[str, Any]) -> list[tuple[ConfigError, KeyPath]]:
-    """Return the mistakes in the attributes of a component, each with the path of its key."""
-    mistakes: list[tuple[ConfigError, KeyPath]] = []
+@dataclass(frozen=True, slots=True)
+class _Mistake:
+    """An invalid attribute."""
+
+    error: ConfigError
+    path: KeyPath
+    """The keys that lead to it; Dagster reports the line of the last one."""
+
+
+def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
+    """Return the mistakes in the attributes of a component."""
+    mistakes: list[_Mistake] = []
     projects = named_projects(attributes)
     if len(projects) != 1:
-        mistakes.append((no_project(projects), tuple(projects[1:])))
+        # If there are two, point to the second one.
+        mistakes.append(_Mistake(no_project(projects), tuple(projects[1:])))
 
     key_prefix = attributes.get("key_prefix")
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in f"{key_prefix} {group_prefix}":
         for error in raised(names_of, key_prefix, group_prefix):
-            is_of_group = error.found == repr(group_prefix)
-            mistakes.append((error, ("group_prefix" if is_of_group else "key_prefix",)))
+            is_about_group = error.found == repr(group_prefix)
+            attribute = "group_prefix" if is_about_group else "key_prefix"
+            mistakes.append(_Mistake(error, (attribute,)))
 
     inline = attributes.get(INLINE)
     if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
         _, errors = check_config(inline, Path(INLINE))
         for error in errors:
-            mistakes.append((error, (INLINE, *_key_path(inline, error.where or ""))))
+            path = _key_path(inline, error.where or "")
+            mistakes.append(_Mistake(error, (INLINE, *path)))
     return mistakes
 
 
 def no_project(projects: list[str]) -> ConfigError:
-    """Return the error for a component that names no project, or two.
+    """Return the error for a component with neither or both of `config` and `project`.
 
     Args:
-        projects: See `named_projects`.
+        projects: The attributes that are given: the result of `named_projects`.
     """
     found = "neither `config` nor `project`"
     remedy = f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`"
@@ -114,7 +146,7 @@ def no_project(projects: list[str]) -> ConfigError:
         found = "both `config` and `project`"
         remedy = "remove one of them"
     return ConfigError(
-        "a component has one project",
+        "a component needs exactly one project",
         found=found,
         expected="`config`, the path of a nanoset.yaml, or its keys under `project`",
         remedy=remedy,
@@ -122,7 +154,15 @@ def no_project(projects: list[str]) -> ConfigError:
 
 
 def _key_path(value: Any, where: str) -> KeyPath:
-    """Return the keys of a place such as `project: nanosets.pretrain.blend`, as deep as they exist."""
+    """Return the keys that lead to the place that an error names.
+
+    For `project: nanosets.pretrain.blend` these are nanosets, pretrain and blend. A key that is
+    missing from the value ends the path.
+
+    Args:
+        value: The value of the attribute `project`.
+        where: The place, as `check_config` names it.
+    """
     rest = where.removeprefix(f"{INLINE}: ")
     path: list[str | int] = []
     while isinstance(value, Mapping) and rest:
@@ -136,7 +176,7 @@ def _key_path(value: Any, where: str) -> KeyPath:
 
 
 def _first_key(value: Mapping[str, Any], path: str) -> str | None:
-    """Return the key of a mapping that a path begins with; keys may contain dots."""
+    """Return the key of a mapping with which a dotted path begins; keys may contain dots, too."""
     for key in value:
         if path == key or path.startswith((f"{key}.", f"{key}[")):
             return key

@@ -1,11 +1,18 @@
-"""The sensor over the raw folder.
+"""The sensor that watches the raw folder.
 
-It registers corpora as partitions, and requests builds of those whose text has changed.
+It registers corpora as partitions, and requests builds of corpora whose text has changed. Each tick
+lists the raw folder and compares names, sizes and times of the files with the inventories of the
+last builds; it does not read text.
+
+An upload takes time, so a changed corpus is not built before nothing has been written to it for
+`settle_seconds`. If something never stops writing, the files that have settled are built without
+the others after a while (`PATIENCE`).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +30,7 @@ from nanoset_assets.raw_text_cursor import RawTextCursor
 from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import InputError, NanosetError, raised
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
@@ -41,39 +49,43 @@ from nanoset_core.untrusted import visible
 
 SENSOR = "raw_text"
 PATIENCE = 20
-"""A corpus that something writes to is waited for this many times settle_seconds; then the rest of
-it is built.
+"""How many times `settle_seconds` the sensor waits for a corpus that is being written.
+
+Then it has the files built that have settled.
 """
-_NAMES_SHOWN = 5
+_MAX_NAMES = 5
+"""How many names a message lists at most."""
 
 
 def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor over the raw folder.
+    """Make the sensor that watches the raw folder.
 
     Args:
         hosted: The project.
-        job: Builds one corpus.
+        job: The job that builds a corpus.
     """
 
     @dg.sensor(
         job=job,
-        description="Looks at names, sizes and times below the raw folder. Registers new corpora as partitions, has "
-        "every corpus built that has changed and been left alone for `automation.settle_seconds`, and retires the "
-        "partitions of corpora that are gone and that nothing needs. Says what of nanoset.yaml is not loaded yet.",
+        description="Watches names, sizes and times of the files in the raw folder. Registers new "
+        "corpora as partitions, builds a changed corpus once nothing has been written to it for "
+        "`automation.settle_seconds`, and removes the partitions of deleted corpora that nothing "
+        "needs. Reports changes of nanoset.yaml that are not loaded yet.",
         **hosted.sensor_options(SENSOR),
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
         close_abandoned_runs(instance, hosted.names)
         project = hosted.load()
-        # Runs first: what ends while files and outputs are read would else be built again.
+        # Look up runs before files and outputs: a run that ends in between still counts as active,
+        # so what it has just built is not requested again.
         active_runs = ActiveRuns(instance, hosted.names, hosted.upstream)
         tick = _Tick(
-            hosted,
-            project,
-            active_runs,
-            scan_corpora(project),
-            RawTextCursor.from_json(context.cursor),
+            hosted=hosted,
+            project=project,
+            active_runs=active_runs,
+            text=scan_corpora(project),
+            before=RawTextCursor.from_json(context.cursor),
         )
         tick.notes += not_loaded(hosted.config, project.config)
         try:
@@ -87,58 +99,65 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True)
 class _ChangedCorpus:
-    """A corpus whose current inventory is not one of its files."""
+    """A corpus whose files differ from its current inventory."""
 
     contents: Contents
     """Its files."""
     is_quiet: bool
-    """Whether nothing writes to it; else it is built without the files that something writes to."""
+    """Whether all files have settled; otherwise it is built without those that have not."""
     current: str | None
-    """Digest of its current inventory, if it has one."""
+    """Digest of its current inventory, or None if it has none."""
 
     @property
     def name(self) -> str:
+        """The name of the corpus."""
         return self.contents.corpus
 
     @property
     def state(self) -> str:
-        """What is built: the tag of the runs that are requested for it."""
+        """Identifies the files that a run builds; a tag of the runs that are requested for it."""
         state = f"{self.name}:{self.contents.signature}"
         return state if self.is_quiet else f"{state}:in_part"
 
 
 @dataclass(slots=True)
 class _Tick:
-    """One look at the raw folder, compared with what is registered, made and under way."""
+    """One tick: compares the raw folder with partitions, inventories and active runs.
+
+    The methods fill `after`, `notes` and `complaints` as they go.
+    """
 
     hosted: ProjectDefs
     project: Project
     active_runs: ActiveRuns
     text: RawText
+    """The corpora of the raw folder and their files."""
     before: RawTextCursor
-    """What the tick before saw."""
+    """The cursor that the tick before stored."""
     after: RawTextCursor = field(default_factory=RawTextCursor)
-    """What this tick sees."""
+    """The cursor that this tick stores."""
     notes: list[str] = field(default_factory=list)
+    """Lines for the log of the tick."""
     complaints: list[NanosetError] = field(default_factory=list)
+    """What is wrong with the raw folder, or with the corpora that nanoset.yaml names."""
 
     @property
     def instance(self) -> dg.DagsterInstance:
-        """The instance that ticks."""
+        """The instance in which the sensor runs."""
         return self.active_runs.instance
 
     @property
     def inventory_asset(self) -> dg.AssetKey:
-        """The asset whose partitions are built."""
+        """The asset whose partitions are the corpora and whose outputs are their inventories."""
         return self.hosted.names.asset(shape_of(INVENTORY).asset)
 
     def result(self) -> dg.SensorResult:
-        """Return what the tick requests.
+        """Return the runs and partitions that the tick requests, and its cursor.
 
         Raises:
-            NanosetError: Something is wrong with the raw folder and nothing else is to be done, so
-                that the tick is shown as failed. A tick that requests something reports it in its
-                log, and the next one fails.
+            NanosetError: Something is wrong with the raw folder. A tick that fails can request
+                nothing, so the error is only logged while there is anything to request or store,
+                and raised by the next tick.
         """
         partitions = self._partition_requests()
         for name, contents in self.text.corpora.items():
@@ -151,14 +170,14 @@ class _Tick:
         self.notes += map(str, self.complaints)
         skip_reason = None if requests else self._skip_reason()
         return dg.SensorResult(
-            requests, skip_reason, self.after.to_json(), dynamic_partitions_requests=partitions
+            run_requests=requests,
+            skip_reason=skip_reason,
+            cursor=self.after.to_json(),
+            dynamic_partitions_requests=partitions,
         )
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Return the requests that add corpora as partitions and delete others.
-
-        Missing corpora are logged.
-        """
+        """Return the requests that add and delete partitions, and note corpora without text."""
         before = KnownCorpora(set(self.before.marks), set(self.before.gone), self.before.members)
         changes = partition_changes(
             self.project.config, self.hosted.names, self.active_runs, self.text, before
@@ -166,59 +185,60 @@ class _Tick:
         self.after.gone.extend(changes.gone)
         self.after.members.update(changes.members)
         self.notes += changes.notes
-        self._complain(changes.registered)
+        self._check_corpora(changes.registered)
         return changes.requests
 
-    def _complain(self, registered: set[str]) -> None:
-        """Log corpora in nanoset.yaml that have no text, unless an upstream asset lands it."""
+    def _check_corpora(self, registered: set[str]) -> None:
+        """Add complaints about corpora that cannot be read or that have no text.
+
+        A corpus is allowed to have no text until the upstream asset that lands it has run.
+
+        Args:
+            registered: The corpora that are partitions already.
+        """
         present = [*self.text.corpora, *self.text.faults]
         upstream = self.hosted.upstream
         awaited = sorted(upstream.keys() - {*present, *registered})
         for corpus in awaited:
             landing = ", ".join(key.to_user_string() for key in upstream[corpus])
             self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
+
+        # Several corpora may have the same fault.
         self.complaints += dict.fromkeys(self.text.faults.values())
         self.complaints += raised(
             check_requested_corpora, self.project.config, [*present, *awaited]
         )
 
     def _run_requests(self) -> list[dg.RunRequest]:
-        """Return the runs that build what has changed, at most `MAX_REQUESTS`."""
+        """Return the runs that build changed corpora, at most `MAX_REQUESTS`."""
         requests: list[dg.RunRequest] = []
         changed = self._changed_corpora()
-        n_looked_at = 0
+        n_examined = 0
         for corpus in changed:
             if len(requests) == MAX_REQUESTS:
                 break
-            n_looked_at += 1
+            n_examined += 1
             request = self._run_request(corpus)
             if request is not None:
                 requests.append(request)
-        n_later = len(changed) - n_looked_at
+        n_later = len(changed) - n_examined
         if n_later:
-            self.notes.append(f"{n_later:,} more are asked for later")
+            self.notes.append(f"{n_later:,} more are requested later")
         return requests
 
     def _changed_corpora(self) -> list[_ChangedCorpus]:
-        """Return the corpora that can be built now and whose inventory is not one of their files."""
+        """Return the corpora whose files differ from their inventory and that can be built now."""
         corpora = self.text.corpora
         recipes = current_inventories(self.project, corpora)
         for name, recipe in recipes.items():
-            if self._is_inventory_of(corpora[name], recipe.digest):
+            if self._is_up_to_date(corpora[name], recipe.digest):
                 self.after.taken[name] = recipe.digest
-        taken = dict(self.after.taken)
-
-        # Record inventories that another machine made, or under another history, with what was made
-        # from them.
-        recorded = latest_data_versions(self.instance, self.inventory_asset, set(taken))
-        if any(recorded.get(name) != digest for name, digest in taken.items()):
-            graph = graph_over(self.project, {name: recipes[name] for name in taken})
-            load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
+        self._record_inventories({name: recipes[name] for name in self.after.taken})
 
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in corpora.items():
-            if name in taken:
+            if name in self.after.taken:
                 continue
             current = recipes[name].digest if name in recipes else None
             corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current)
@@ -226,17 +246,35 @@ class _Tick:
                 self.notes.append(f"{name}: a run is under way")
             elif name in self.active_runs.landing:
                 self.notes.append(f"{name}: waits until {self.active_runs.landing[name]} has ended")
-            elif corpus.is_quiet or not self._is_left_alone(corpus, now_ns / 1e9):
+            elif corpus.is_quiet or not self._has_to_wait(corpus, now_ns / 1e9):
                 changed.append(corpus)
         return changed
 
-    def _is_inventory_of(self, contents: Contents, digest: str) -> bool:
-        """Return whether an inventory is one of the files as they are now."""
+    def _record_inventories(self, recipes: Mapping[str, Recipe]) -> None:
+        """Record inventories in Dagster's history that it does not know, and what follows from them.
+
+        Another machine may have made them, or a build whose history was deleted.
+
+        Args:
+            recipes: Corpus → recipe of its inventory, if that is up to date.
+        """
+        recorded = latest_data_versions(self.instance, self.inventory_asset, set(recipes))
+        if any(recorded.get(name) != recipe.digest for name, recipe in recipes.items()):
+            # This also records the outputs that it finds.
+            graph = graph_over(self.project, recipes)
+            load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
+
+    def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
+        """Return whether the current inventory of a corpus lists its present files.
+
+        Args:
+            contents: The files of the corpus.
+            digest: The digest of its current inventory.
+        """
+        # If neither has changed since the last tick, its answer holds.
         name = contents.corpus
-        if (
-            self.before.marks.get(name) == contents.signature
-            and self.before.taken.get(name) == digest
-        ):
+        has_same_files = self.before.marks.get(name) == contents.signature
+        if has_same_files and self.before.taken.get(name) == digest:
             return True
         inventory = remembered_inventory(self.project, contents)
         return inventory is not None and inventory_recipe(inventory).digest == digest
@@ -250,34 +288,38 @@ class _Tick:
             settle_seconds=self.project.config.automation.settle_seconds,
         )
 
-    def _is_left_alone(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus that something writes to is not built yet.
+    def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
+        """Return whether a corpus that is being written is not built yet.
 
-        It is not until nothing has been written for settle_seconds, so that an upload is one build.
-        If something still writes to it after PATIENCE times as long, the files that have been left
-        alone are built, if there is anything new and the other files can still be read as they
-        were.
+        It waits until nothing has been written for `settle_seconds`, so that an upload leads to one
+        build. After PATIENCE times as long, the files that have settled are built, provided that
+        this gives anything new, and that the text of the last build is still there.
 
         Args:
             corpus: The corpus.
-            now: Seconds since 1970.
+            now: The present time, in seconds since 1970.
         """
         name = corpus.name
         project = self.project
-        since = self.before.written.get(name, now)
-        self.after.written[name] = since
-        if now - since < PATIENCE * project.config.automation.settle_seconds:
+        written_since = self.before.written.get(name, now)
+        self.after.written[name] = written_since
+        if now - written_since < PATIENCE * project.config.automation.settle_seconds:
             return True
 
+        # Do the files that have settled give anything new? If not all of them have been read
+        # before, they do.
         inventory = remembered_inventory(project, corpus.contents, quiet_period(project, name))
         if inventory is not None:
             is_empty = not inventory.pieces
             if is_empty or corpus.current == inventory_recipe(inventory).digest:
                 return True
+
+        # A file that is being overwritten would be missing from the build.
         changed_file = overwritten_file(project, name, corpus.contents.texts)
         if changed_file is not None:
             self.notes.append(
-                f"{name}: what {changed_file} held in the last build was overwritten, and something writes to it"
+                f"{name}: {changed_file} of the last build was overwritten, "
+                "and something still writes to it"
             )
             return True
         del self.after.written[name]
@@ -285,7 +327,7 @@ class _Tick:
         return False
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
-        """Return the run that builds a corpus; None if it has been tried, or was built meanwhile."""
+        """Return the run that builds a corpus, or None if a run for the same files is enough."""
         state = corpus.state
         tags = {self.hosted.names.tag(RAW_TAG): state}
         runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
@@ -299,13 +341,15 @@ class _Tick:
         if self._has_made_current(runs[0], corpus):
             self.after.taken[corpus.name] = corpus.current or ""
             return None
-        # A tick that is repeated gives the same run key, and so no second run.
+        # The run key depends only on earlier runs: if Dagster repeats a tick, it recognises the
+        # request and does not start a second run.
         return dg.RunRequest(f"{state}:{len(runs)}", partition_key=corpus.name, tags=tags)
 
     def _has_made_current(self, run: dg.RunRecord, corpus: _ChangedCorpus) -> bool:
-        """Return whether a run for these very files made the current inventory.
+        """Return whether an earlier run for the same files made the current inventory.
 
-        If it did, nothing is to be done, although sizes and times of the files do not show it.
+        If so, the corpus is up to date, although names, sizes and times of its files do not show
+        it.
         """
         if not corpus.is_quiet or corpus.current is None:
             return False
@@ -321,19 +365,19 @@ class _Tick:
             summary += ": nothing has changed"
         texts = [summary]
         if waiting:
-            texts.append(f"waiting until nothing writes to {abbreviated(waiting, _NAMES_SHOWN)}")
+            texts.append(f"waiting until nothing writes to {abbreviated(waiting, _MAX_NAMES)}")
         texts += self.notes
 
-        not_read = [f"{name}: {what}" for name, what in text.aside.items()]
-        texts += not_read[:_NAMES_SHOWN]
-        n_more = len(not_read) - _NAMES_SHOWN
+        not_read = [f"{name}: {reason}" for name, reason in text.aside.items()]
+        texts += not_read[:_MAX_NAMES]
+        n_more = len(not_read) - _MAX_NAMES
         if n_more > 0:
             texts.append(f"and {n_more:,} more that are not read")
         return "; ".join(texts)
 
 
 def _joined(errors: list[NanosetError]) -> NanosetError:
-    """Return several errors as one."""
+    """Return one error for a list of errors; a single error is returned unchanged."""
     if len(errors) == 1:
         return errors[0]
     lines = "\n".join(map(str, errors))

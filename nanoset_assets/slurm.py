@@ -1,6 +1,8 @@
-"""Dagster runs as Slurm jobs.
+"""A Dagster run launcher that submits each run as a Slurm job.
 
-Dagster itself runs on one machine of the cluster, and the nodes do the work.
+Dagster's web server and daemon run on one machine of the cluster, such as a login node, and the
+compute nodes do the work. The launcher calls `sbatch` to submit a run, `squeue` to monitor it, and
+`scancel` to end it.
 """
 
 from __future__ import annotations
@@ -26,11 +28,14 @@ from nanoset_assets.dagster_compat import (
 from nanoset_core.errors import ConfigError, joined_lines
 
 JOB_TAG = "slurm/job"
-"""Number of a run's job."""
+"""On runs: the id of the Slurm job."""
 OPTIONS_TAG = "slurm/options"
-"""Options of sbatch for one run, after those of dagster.yaml, such as `--mem=64G --time=12:00:00`."""
+"""On runs: further options of sbatch, such as `--mem=64G --time=12:00:00`.
+
+They follow those of dagster.yaml, and so override them.
+"""
 _TIMEOUT_SECONDS = 60
-"""Of a command of Slurm."""
+"""How long a Slurm command may take before it counts as failed."""
 _WAITING_STATES = {
     "PENDING",
     "CONFIGURING",
@@ -40,6 +45,7 @@ _WAITING_STATES = {
     "SPECIAL_EXIT",
     "RESV_DEL_HOLD",
 }
+"""Job states, as squeue prints them, of a job that has not started."""
 _RUNNING_STATES = {
     "RUNNING",
     "COMPLETING",
@@ -49,38 +55,39 @@ _RUNNING_STATES = {
     "STAGE_OUT",
     "RESIZING",
 }
+"""Job states, as squeue prints them, of a job that has started and not ended."""
 _FORGOTTEN = "Invalid job id"
-"""What Slurm says of a job that ended some time ago."""
+"""Part of squeue's error for a job that ended so long ago that Slurm has discarded its state."""
 _SCRIPT = "#!/bin/sh\nexec {command}\n"
+"""The job script. `exec` lets the run's process receive the signals that Slurm sends to the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class _JobState:
-    """What Slurm says of a job."""
+    """The state of a job, as far as Slurm reports it."""
 
     name: str | None
-    """Such as RUNNING; None if it is not known."""
+    """The state, such as RUNNING, or None if it is unknown."""
     message: str = ""
-    """Why it is not known."""
+    """Why the state is unknown."""
 
     @property
     def is_active(self) -> bool:
-        """Whether the job waits or runs."""
+        """Whether the job is waiting or running."""
         return self.name in _WAITING_STATES or self.name in _RUNNING_STATES
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether Slurm does not know the job any more: it has ended."""
+        """Whether the job ended so long ago that Slurm has discarded its state."""
         return self.name is None and self.message == _FORGOTTEN
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     """Submits each run by sbatch, and reports the state of the job to Dagster.
 
-    The job gets the environment of the launching process.
-
-    Nodes must find what the job runs under the same paths: Python, nanoset.yaml, and the folders
-    that it names. The history has to be one for several machines.
+    The job inherits the environment of the launching process. Compute nodes must be able to access,
+    under the same paths, the Python environment, nanoset.yaml, and the folders that it names.
+    Dagster's history must be in a database that several machines can share, such as Postgres.
     """
 
     def __init__(
@@ -94,7 +101,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         Args:
             log_folder: Folder for the logs of jobs, which all nodes must share.
             options: Options of sbatch, such as `--partition=cpu`.
-            inst_data: Dagster's own record of this configuration.
+            inst_data: The configuration as Dagster stores it.
         """
         self._folder = Path(log_folder).absolute()
         self._options = tuple(options)
@@ -103,12 +110,16 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
+        """The configuration as Dagster stores it."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> Mapping[str, Any]:
+        """Return the keys of the launcher's configuration in dagster.yaml."""
         return {
-            "log_folder": dg.Field(dg.StringSource, description="Where jobs write their logs."),
+            "log_folder": dg.Field(
+                dg.StringSource, description="Folder in which jobs write their logs."
+            ),
             "options": dg.Field(
                 [dg.StringSource], default_value=[], description="Options of sbatch for every run."
             ),
@@ -118,18 +129,19 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
     ) -> Self:
+        """Create a launcher from its configuration in dagster.yaml."""
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Submit a run.
+        """Submit a run, and note the id of its job as a tag.
 
         Raises:
-            ConfigError: This machine has no Slurm, or Slurm refuses the job.
+            ConfigError: Slurm is not installed on this machine, or rejects the job.
         """
         run = context.dagster_run
         origin = context.job_code_origin
         if origin is None:
-            raise ConfigError("the run does not say which code it is of", where=run.run_id)
+            raise ConfigError("this run has no record of its code location", where=run.run_id)
         arguments = ExecuteRunArgs(
             origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
         )
@@ -145,26 +157,29 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
                 found=joined_lines(answer.stderr),
                 remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
             )
-        job = answer.stdout.strip().partition(";")[0]  # a cluster's name may follow
+        # sbatch prints `job` or `job;cluster`.
+        job = answer.stdout.strip().partition(";")[0]
         self._instance.add_run_tags(run.run_id, {JOB_TAG: job})
         self._report(run, f"Submitted as Slurm job {job}; it writes to {self._log_file(job)}")
 
     def _job_options(self, run: dg.DagsterRun) -> list[str]:
-        """Return the options of sbatch that every run has."""
+        """Return the options of sbatch that every run needs."""
         return [
             "--job-name",
             f"nanoset-{run.job_name}",
             "--output",
             str(self._log_file("%j")),
-            # A run that Dagster knows to have started cannot start again: it is tried again as
-            # another run.
+            # Slurm must not restart a job: Dagster retries a run as a new run with a new job.
             "--no-requeue",
             "--export=ALL",
+            # Send SIGTERM to the run's process 120 s before the time limit, so that it can end
+            # properly.
             "--signal=B:TERM@120",
             "--open-mode=append",
         ]
 
     def _log_file(self, job: str) -> Path:
+        """Return the log file of a job; sbatch replaces `%j` by the job's id."""
         return self._folder / f"slurm-{job}.log"
 
     def _report(self, run: dg.DagsterRun, message: str) -> None:
@@ -172,39 +187,52 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel a run's job, by force at the second request.
+        """Cancel a run's job.
 
-        Returns whether there was a job to cancel.
+        The first request lets the run end its processes and report that it was canceled. A second
+        request, while the run is still being canceled, kills the job.
+
+        Returns:
+            Whether the job has been canceled, or had ended already. False if the run has ended,
+            has no job, or Slurm refuses.
         """
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)
         if run is None or run.is_finished or job is None:
             return False
         self._instance.report_run_canceling(run)
+        # A job that has not started has no process that could react to a signal: remove it.
         _slurm("scancel", "--state=PENDING", job)
 
         state = _job_state(job)
         has_ended = state.name is not None and not state.is_active
         if has_ended or state.is_forgotten:
+            # If the job never ran, nobody else tells Dagster that the run has ended.
             run = self._instance.get_run_by_id(run_id) or run
-            if not run.is_finished:  # its job ended before the run started
+            if not run.is_finished:
                 self._instance.report_run_canceled(run)
             return True
 
-        # At first only the run's process gets a signal: it ends what it has started.
+        # `--batch` signals only the run's process, which then ends the processes it has started.
+        # Without options, Slurm kills them all. `run` has the status from before this request.
         is_second_request = run.status == dg.DagsterRunStatus.CANCELING
         signal_options = () if is_second_request else ("--batch", "--signal=TERM")
         answer = _slurm("scancel", *signal_options, job)
         if answer.returncode != 0:
-            self._report(run, f"Slurm does not cancel job {job}: {answer.stderr.strip()}")
+            self._report(run, f"Slurm could not cancel job {job}: {answer.stderr.strip()}")
         return answer.returncode == 0
 
     @property
     def supports_check_run_worker_health(self) -> bool:
+        """Whether Dagster's daemon may call `check_run_worker_health`."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return the state of a run's job; if Slurm does not answer, the job counts as running."""
+        """Return whether a run's job is alive.
+
+        If Slurm does not answer, the job counts as running: a controller that is restarted must not
+        fail all runs.
+        """
         job = run.tags.get(JOB_TAG)
         if job is None:
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
@@ -222,7 +250,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def get_run_worker_debug_info(
         self, run: dg.DagsterRun, include_container_logs: bool | None = True
     ) -> str | None:
-        """Return where the job's log is, and what Slurm knows of the job."""
+        """Return the path of the job's log, and Slurm's description of the job."""
         job = run.tags.get(JOB_TAG)
         if job is None:
             return None
@@ -231,16 +259,16 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
 
 def _split_options(options: str) -> list[str]:
-    """Return the options of a run's tag.
+    """Split the options in a run's tag as a shell would.
 
     Raises:
-        ConfigError: A quote is left open.
+        ConfigError: A quotation mark is not closed.
     """
     try:
         return shlex.split(options)
     except ValueError as error:
         raise ConfigError(
-            "not options of sbatch",
+            "these options of sbatch cannot be parsed",
             where=f"the tag {OPTIONS_TAG}",
             found=f"{options!r}: {error}",
             remedy="close the quotation marks",
@@ -254,21 +282,24 @@ def _job_state(job: str) -> _JobState:
     message = answer.stderr.strip()
     if answer.returncode == 0 and name:
         return _JobState(name)
-    # Some versions print nothing of a job that they have forgotten.
+    # For a forgotten job, some versions of Slurm print nothing and succeed.
     if answer.returncode == 0 or _FORGOTTEN in message:
         message = _FORGOTTEN
     return _JobState(None, message)
 
 
 def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm; one that does not answer in time counts as failed.
+    """Run a Slurm command.
 
     Args:
         command: The command and its arguments.
         text: Its standard input.
 
+    Returns:
+        The exit code and output of the command; exit code 1 if it did not end in time.
+
     Raises:
-        ConfigError: This machine has no such command.
+        ConfigError: The command is not installed.
     """
     try:
         return subprocess.run(
@@ -282,10 +313,10 @@ def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProces
         )
     except FileNotFoundError as error:
         raise ConfigError(
-            "there is no Slurm here",
+            "Slurm is not installed on this machine",
             where="run_launcher in dagster.yaml",
             found=f"no command {command[0]}",
-            remedy="run Dagster on a machine from which jobs are submitted, or name another launcher",
+            remedy="run Dagster on a machine that can submit jobs, or configure another launcher",
         ) from error
     except subprocess.TimeoutExpired:
         message = f"{command[0]} did not answer within {_TIMEOUT_SECONDS} s"

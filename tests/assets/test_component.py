@@ -228,7 +228,7 @@ def number_of(file: Path, begin: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(begin))
 
 
-ONE = "a component has one project"
+ONE = "a component needs exactly one project"
 WRONG = {
     "an unknown key": ({"project": {"rawx": "raw"}}, "rawx: raw", "this key is not known"),
     "a corpus twice": (

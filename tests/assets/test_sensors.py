@@ -114,7 +114,7 @@ def test_a_corpus_of_which_a_file_is_written_anew_again_and_again_is_waited_for(
     monkeypatch.setattr(sensors, "PATIENCE", 0)
     look = built.look()
     assert not look.run_requests
-    assert "what part-0/web-0.jsonl held in the last build was overwritten" in look.skip_message
+    assert "part-0/web-0.jsonl of the last build was overwritten" in look.skip_message
     age(web)
     built.look()
     assert list(built.asked()) == ["web"]
