@@ -85,7 +85,10 @@ class AssetShape:
     whose partitions are corpora has no subject.
     """
     description: str | None = None
-    """Description in Dagster's UI. `{subject}` is replaced by the nanoset, webdataset or corpus."""
+    """Description in Dagster's UI. `{subject}` is replaced by the nanoset, webdataset or corpus.
+
+    `dg list defs` shows only the first 100 characters, so the first paragraph is no longer than that.
+    """
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""
     job: str = "{subject}"
@@ -134,11 +137,12 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     TOKENIZED: AssetShape(
         "tokenized_shards",
-        "The token ids of a corpus in shards, each with tables of its documents and of its rejected "
+        "The token ids of a corpus in shards, each with tables of its documents and of its "
+        "rejected "
         "lines.\n\n"
         "When files change, only the shards of their text are rebuilt.",
-        check="Every line became a document, was skipped or was rejected; no more lines were "
-        "rejected than allowed; the files of the shards are complete.",
+        check="Every line is a document, skipped or rejected; rejects are within the limit; "
+        "shards are complete.",
         kinds=frozenset({"numpy", "huggingface", "parquet"}),
         tag="tokenization",
         page=shards_page,
@@ -152,10 +156,11 @@ SHAPES: dict[Stage, AssetShape] = {
     DATASET: AssetShape(
         "indexed_dataset",
         "A corpus as one Megatron indexed dataset, a pair of .bin and .idx files.\n\n"
-        "Its bytes are those that Megatron's preprocess_data.py would write. Pass trainers the path "
+        "Its bytes are those that Megatron's preprocess_data.py would write. Pass trainers the "
+        "path "
         "without the file extension.",
-        check="The .idx matches its .bin; every token id is in the vocabulary; sampled lines, "
-        "tokenized again, give the same tokens.",
+        check="The .idx matches its .bin; all token ids are valid; sampled lines still give the "
+        "same tokens.",
         kinds=frozenset({"numpy", "file"}),
         tag="indexed",
         page=dataset_page,
@@ -180,10 +185,11 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     VIEW: AssetShape(
         "views",
-        "Datasets of selected documents of {subject}. A view is only an index: the tokens are those "
-        "of the corpus.\n\n"
-        "Each partition is a view in nanoset.yaml. Pass trainers its path, as that of any dataset.",
-        check="The view contains exactly the documents that its rules select, each as many times as "
+        "Datasets of selected documents of {subject}, without copies of their tokens.\n\n"
+        "Each partition is a view in nanoset.yaml: an index over the tokens of the corpus. Pass "
+        "trainers its path, as that of any dataset.",
+        check="The view contains exactly the documents that its rules select, each as many times "
+        "as "
         "they say.",
         job="{subject}_views",
         kinds=frozenset({"numpy", "file"}),
@@ -197,8 +203,8 @@ SHAPES: dict[Stage, AssetShape] = {
         "best-fit-decreasing.\n\n"
         "Each partition is listed under `packs` in nanoset.yaml, or is needed by a nanoset or "
         "webdataset with `packing`.",
-        check="The packs contain the tokens of their dataset's documents; packing them again, if "
-        "that is quick, gives the same result.",
+        check="The packs contain their dataset's tokens; quick ones are packed again, with the "
+        "same result.",
         job="{subject}_packs",
         kinds=frozenset({"numpy", "file", "parquet"}),
         tag="packing",
@@ -207,9 +213,10 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     COLUMNS: AssetShape(
         "document_columns",
-        "Values in a corpus's raw text, such as a score, stored for each document so that views can "
-        "select by them.\n\n"
-        "Only corpora with `columns` are partitions. The raw text is read again, but not tokenized.",
+        "Values in a corpus's raw text, such as scores, stored for each document.\n\n"
+        "Views can select documents by them. Only corpora with `columns` are partitions. The raw "
+        "text "
+        "is read again, but not tokenized.",
         check="The table of every shard has one row for each document.",
         kinds=frozenset({"parquet"}),
         tag="columns",
@@ -219,10 +226,12 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     HELD_OUT: AssetShape(
         "held_out",
-        "Documents of the valid and test splits of {subject} that are also in train: the same "
-        "document or, with `held_out`, a copy of it.\n\n"
-        "shared.parquet lists files and lines of both. Only the tokens of new shards are read.",
-        check="With `held_out: block`, train contains no document of valid and test, and no copy of "
+        "Documents of valid and test of {subject} that are also in train, or whose copies are.\n\n"
+        "Copies are only searched for with `held_out`. shared.parquet lists files and lines of "
+        "both. "
+        "Only the tokens of new shards are read.",
+        check="With `held_out: block`, train contains no document of valid and test, and no copy "
+        "of "
         "one.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
@@ -235,12 +244,14 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     ATTRIBUTES: AssetShape(
         "document_attributes",
-        "Columns of external tables, joined to a corpus's documents by id, so that views can select "
+        "Columns of external tables, joined to a corpus's documents by id, so that views can "
+        "select "
         "by them.\n\n"
-        "Only corpora under `attributes` are partitions. When text is appended, only new shards are "
+        "Only corpora under `attributes` are partitions. When text is appended, only new shards "
+        "are "
         "joined.",
-        check="Every document has the values of the row with its id; the policies for missing and "
-        "duplicate ids are observed.",
+        check="Every document has its row's values; ids are missing or duplicate only as the "
+        "policies allow.",
         kinds=frozenset({"parquet"}),
         tag="columns",
         page=columns_page,
@@ -254,18 +265,18 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     INDEX_MAPPINGS: AssetShape(
         "index_mappings",
-        "The document, sample and shuffle index of each corpus of {subject}, with the file names "
-        "that the trainer expects.",
-        check="Every file that the trainer needs exists and is not older than its .idx; a sample of "
-        "them can be read.",
+        "The document, sample and shuffle index of each corpus of {subject}.\n\n"
+        "The files have the names that the trainer looks for.",
+        check="Every index file exists and matches the current .idx; a few samples of each can "
+        "be read.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
         page=split_page,
     ),
     BLENDED: AssetShape(
         "blend",
-        "The order of {subject}: which sample of which corpus is the k-th, with the file names that "
-        "the trainer expects.",
+        "The order of {subject}: which sample of which corpus is the k-th.\n\n"
+        "The files have the names that the trainer looks for.",
         check="The blend's files exist, belong to the index mappings, and refer to corpora and "
         "samples that exist.",
         kinds=frozenset({"numpy"}),
@@ -281,14 +292,13 @@ SHAPES: dict[Stage, AssetShape] = {
         page=handoff_page,
         warning_check=WarningCheck(
             "trainer",
-            "Warns if the trainer would not find the index files, or would ignore the order of a "
-            "view; blocks nothing.",
+            "Warns if the trainer would miss index files or ignore the order of a view; blocks "
+            "nothing.",
         ),
     ),
     SHUFFLE_PLAN: AssetShape(
         "shuffle_plan",
-        "The plan of {subject}: which contexts, all of one length, its tars will contain, and in "
-        "which order.",
+        "The plan of the tars of {subject}: which contexts they contain, and in which order.",
         check="The plan has not been changed; the order is as even as chance makes it.",
         kinds=frozenset({"numpy"}),
         tag="shuffling",
@@ -298,8 +308,8 @@ SHAPES: dict[Stage, AssetShape] = {
         "tars",
         "The tars of {subject}, divided evenly among the partitions.\n\n"
         "Select a partition to see its tars; {subject}/manifest lists all of them.",
-        check="Every tar of the group exists and has its original size; the first one contains the "
-        "contexts of the plan.",
+        check="Every tar of the group exists in its original size; the first contains the "
+        "planned contexts.",
         kinds=frozenset({"numpy", "file"}),
         tag="shuffling",
         page=tars_page,
@@ -307,9 +317,10 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     WEBDATASET: AssetShape(
         "manifest",
-        "The lists with which OpenLM, wids and DCLM find the tars of {subject}: manifest.jsonl, "
-        "index.json and exp_data.json.\n\n"
-        "They complete the webdataset. Pass trainers this folder.",
+        "The lists with which OpenLM, wids and DCLM find the tars of {subject}.\n\n"
+        "These are manifest.jsonl, index.json and exp_data.json. They complete the webdataset. "
+        "Pass "
+        "trainers this folder.",
         check="Every tar exists and is listed; a sample of them contains the contexts of the plan.",
         kinds=frozenset({"json"}),
         tag="shuffling",
@@ -329,7 +340,8 @@ SHAPES: dict[Stage, AssetShape] = {
         "packed_dataset",
         "A corpus as one .pbin file for Modalities, with the tokens of its indexed_dataset.\n\n"
         "Only corpora listed under `pbin` are partitions.",
-        check="The index of the .pbin covers its tokens exactly; its documents and tokens are those "
+        check="The index of the .pbin covers its tokens exactly; its documents and tokens are "
+        "those "
         "of the dataset.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",

@@ -1,4 +1,8 @@
-"""For other assets that train on a nanoset: from the materialisation of its handoff to its samples."""
+"""Open a nanoset in an asset that trains on it.
+
+The asset depends on the nanoset's handoff. `load_materialized` opens exactly the version that was
+materialised, so that the lineage in Dagster is true, or reports that it was rebuilt.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from nanoset_core.outputs.root import open_root
 from nanoset_core.storage.location import StorageSpec
 
 ROOT = "root"
-"""Metadata of a handoff: where the outputs were when it was made."""
+"""Metadata of a handoff: the root of the outputs when it was made."""
 NAME = "nanoset"
 """Metadata of a handoff: the name of its nanoset."""
 
@@ -29,20 +33,21 @@ def load_materialized(
     storage: StorageSpec | None = None,
     **masks: bool | None,
 ) -> Nanoset | BlendedNanoset:
-    """Open one split of the nanoset whose handoff was materialised, and no other version of it.
+    """Open a split of a nanoset in the version whose handoff was materialised.
 
     Args:
-        event: Of `<nanoset>/handoff`, as `context.instance.get_latest_materialization_event(key)`
-            returns it.
+        event: The materialisation of `<nanoset>/handoff`, as
+            `context.instance.get_latest_materialization_event(key)` returns it.
         split: train, valid or test.
-        root: Where the outputs are now; default: where they were when the handoff was made.
-        storage: How a bucket is reached; default: as the AWS configuration says.
+        root: The folder or URL of the outputs, if they were moved; default: where they were when
+            the handoff was made.
+        storage: How to access a bucket; default: the AWS configuration.
         masks: See `load_nanoset`.
 
     Raises:
-        MissingError: There is no materialisation, or it is not one of a handoff that says where its
-            outputs are.
-        StaleError: The nanoset was rebuilt since.
+        MissingError: There is no materialisation, or it is not of a handoff, or an earlier version
+            of this package made it, which did not record the root.
+        StaleError: The nanoset has been rebuilt since.
         ConfigError, FormatError: See `load_nanoset`.
     """
     materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
@@ -59,32 +64,34 @@ def load_materialized(
     live = outputs.current(STAGE, f"{name}/{HANDOFF}")
     if live is None or live.digest != version:
         raise StaleError(
-            "the nanoset was built anew, or removed, since it was materialised",
+            "the nanoset was rebuilt, moved or deleted after it was materialised",
             where=outputs.folder / STAGE / name / HANDOFF,
             found="none" if live is None else live.digest,
             expected=version,
-            remedy="take the latest materialisation; where the outputs were moved, say by `root` where they lie",
+            remedy="use the latest materialisation; if the outputs were moved, pass their new "
+            "location as `root`",
         )
 
-    # A split may be rebuilt before its handoff: compare what was opened with what the handoff is
-    # made from.
+    # A split may have been rebuilt while its handoff is not rebuilt yet: compare the version that
+    # was opened with the one that the handoff was made from.
     nanoset = load_nanoset(outputs, name, split, storage, **masks)
     live_split = live_version(outputs, f"{name}/{split}").digest
     handoff_split = live.recipe["parents"][split]
     if live_split != handoff_split:
         raise StaleError(
-            "the split was built anew since, and the handoff was not",
+            "the split was rebuilt after its handoff",
             where=outputs.folder / STAGE / name / split,
             found=live_split,
             expected=handoff_split,
-            remedy="wait until the handoff is made, and take its latest materialisation",
+            remedy="wait until the handoff is rebuilt, and use its latest materialisation",
         )
     return nanoset
 
 
 def _no_handoff(key: dg.AssetKey | None) -> MissingError:
+    """Return the error for an event that is not the materialisation of a handoff."""
     return MissingError(
-        "this is no materialisation of a nanoset's handoff",
+        "this is not a materialisation of a nanoset's handoff",
         where=None if key is None else key.to_user_string(),
         expected="the latest event of <prefix>/<nanoset>/handoff",
         remedy="materialise the handoff with this version of the platform first",

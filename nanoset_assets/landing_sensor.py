@@ -1,6 +1,7 @@
-"""The sensor over your assets that land text.
+"""The sensor that watches the host's assets that write raw text ("land" it).
 
-It requests a build of a corpus as soon as its text has landed.
+It requests a build of a corpus as soon as such an asset has been materialised, without waiting for
+the files to settle as the sensor over the raw folder does.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "landed"
 LANDED_TAG = ".dagster/nanoset_landed"
-"""On runs that an asset of the host caused. Dagster shows no tags of this prefix."""
+"""On runs that this sensor requested. The UI hides tags with the prefix `.dagster/`."""
 LANDED_SECONDS = 5
-"""Between two looks for events. The raw folder is read only after something has landed."""
+"""Longest interval between two ticks. A tick reads the raw folder only if text has landed."""
 
 
 def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor over assets of the host that land text.
+    """Make the sensor that watches the host's assets that land text.
 
     Args:
         hosted: The project.
-        job: Builds one corpus.
+        job: The job that builds a corpus.
     """
     names = hosted.names
-    assets = list(dict.fromkeys(key for keys in hosted.upstream.values() for key in keys))
+    assets = _landing_assets(hosted)
     asset_names = ", ".join(key.to_user_string() for key in assets)
 
     @dg.sensor(
         job=job,
-        description=f"Has a corpus built when what lands its text was materialised: {asset_names}.",
+        description=f"Builds a corpus when an asset that lands its text is materialised: "
+        f"{asset_names}.",
         **hosted.sensor_options(SENSOR, LANDED_SECONDS),
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -53,14 +55,8 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         if not due:
             return dg.SensorResult(skip_reason=nothing)
 
-        # Corpora that cannot be built yet; they stay due, so that the next tick looks at them
-        # again.
-        active_runs = ActiveRuns(instance, names, hosted.upstream)
-        waiting_reasons: dict[str, str] = {}
-        for corpus, asset in active_runs.landing.items():
-            waiting_reasons[corpus] = f"waits until {asset} has ended"
-        for corpus in active_runs.corpora:
-            waiting_reasons[corpus] = "a run is under way, another follows it"
+        # Corpora that cannot be built yet stay due: the next tick examines them again.
+        waiting_reasons = _waiting_reasons(ActiveRuns(instance, names, hosted.upstream))
         candidates = [corpus for corpus in due if corpus not in waiting_reasons][:MAX_REQUESTS]
 
         # Corpora whose upstream asset was materialised although their folder holds no text.
@@ -81,14 +77,35 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             tags = {names.tag(LANDED_TAG): run_key}
             requests.append(dg.RunRequest(run_key, partition_key=corpus, tags=tags))
 
-        notes = [
-            f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons
-        ]
+        notes: list[str] = []
+        for corpus in due:
+            if corpus in waiting_reasons:
+                notes.append(f"{corpus}: {waiting_reasons[corpus]}")
+        # Candidates without text are handled, too: from here on, the sensor over the raw folder
+        # waits for it.
         for corpus in candidates:
             handled[corpus] = due[corpus]
         return tick_result(context, requests, notes, nothing, cursor=json.dumps(handled))
 
     return landed
+
+
+def _landing_assets(hosted: ProjectDefs) -> list[dg.AssetKey]:
+    """Return the assets of the host that land text, without duplicates."""
+    assets: dict[dg.AssetKey, None] = {}
+    for keys in hosted.upstream.values():
+        assets.update(dict.fromkeys(keys))
+    return list(assets)
+
+
+def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
+    """Return corpus → why it cannot be built before an active run has ended."""
+    reasons: dict[str, str] = {}
+    for corpus, asset in active_runs.landing.items():
+        reasons[corpus] = f"waits until {asset} has ended"
+    for corpus in active_runs.corpora:
+        reasons[corpus] = "a run is under way, another follows it"
+    return reasons
 
 
 def _landed_since(
@@ -97,13 +114,16 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the latest landing event of each corpus that has not been built since.
+    """Return the corpora whose text has landed since their last build.
 
     Args:
         instance: The instance.
         hosted: The project.
-        assets: Those that land text.
-        handled: Corpus → the latest event that is handled.
+        assets: The assets that land text.
+        handled: Corpus → id of the latest landing event that led to a request.
+
+    Returns:
+        Corpus → id of its latest landing event.
     """
     event_by_asset = latest_materializations(instance, assets)
     inventory = hosted.names.asset(shape_of(INVENTORY).asset)
@@ -112,6 +132,7 @@ def _landed_since(
         event = max(event_by_asset.get(key, 0) for key in keys)
         if event <= handled.get(corpus, 0):
             continue
+        # Event ids grow with time: skip a corpus if a later run was to build it.
         last_planned = latest_planned(instance, inventory, corpus)
         if event > last_planned.storage_id:
             due[corpus] = event

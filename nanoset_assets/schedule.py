@@ -1,7 +1,7 @@
-"""The schedule that compares every output with its files, settings and code.
+"""The schedule `reconcile`, which compares every output with its files, settings and code.
 
-It does what the sensor over stale outputs does, but tries again what failed, and looks at the files
-of raw text, too.
+It does the work of both sensors, over raw text and over stale outputs, and also retries what has
+failed. So it repairs whatever the sensors have missed, for example at night.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from nanoset_core.untrusted import Multiline, visible
 
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
-"""Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
+"""Dagster's implicit job for all assets. Only here may assets have different partitions."""
 MAX_NIGHTLY_REQUESTS = 1000
-"""Runs that one night requests; the sensor and the next night request the rest."""
+"""How many runs one tick requests at most; the sensors and the next tick request the rest."""
 
 
 def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
-    """Make the schedule, if one is configured.
+    """Make the schedule, if `automation.reconcile` configures one.
 
     Raises:
-        ConfigError: What is configured is not a cron line.
+        ConfigError: It is not a valid cron line.
     """
     automation = hosted.config.automation
     cron_line = automation.reconcile
@@ -64,15 +64,17 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         cron_schedule=cron_line,
         execution_timezone=automation.timezone,
         default_status=status.RUNNING if automation.enabled else status.STOPPED,
-        description="Compares every output with the one that the files, settings and code of today ask for, and has "
-        "made what is missing, stale or found faulty and could be made now. What comes after it follows by itself.",
+        description="Compares every output with the current files, settings and code, and builds "
+        "outputs that are missing, stale or faulty as far as their inputs are ready. The sensors "
+        "build what depends on these.",
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         instance = context.instance
         project = hosted.load()
         loaded_assets = LoadedAssets.of(hosted.config)
 
-        # Runs first: what ends while files and outputs are read would else be built again.
+        # Look up runs before files and outputs: a run that ends in between still counts as active,
+        # so what it has just built is not requested again.
         active_runs = ActiveRuns(instance, names)
         text = scan_corpora(project)
         sweep(project)
@@ -82,16 +84,17 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets, again=True)
 
-        # Corpora whose files are not known yet, then everything that can be made of the others.
-        night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        unknown = [corpus for corpus in survey.unknown if corpus not in active_runs.corpora]
+        # Run keys contain the time of the tick: what failed before is requested again, but a tick
+        # that Dagster repeats requests nothing twice.
+        tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         requests: list[dg.RunRequest] = []
-        for corpus in unknown:
-            run_key = f"{night}/{corpus}:{text.corpora[corpus].signature}"
-            requests.append(_corpus_request(names, corpus, run_key))
+        for corpus in survey.unread:
+            if corpus not in active_runs.corpora:
+                run_key = f"{tick_time}/{corpus}:{text.corpora[corpus].signature}"
+                requests.append(_corpus_request(names, corpus, run_key))
         for run in due.runs:
             last = run[-1]
-            run_key = f"{night}/{label_of(last.node)}:{last.digest}"
+            run_key = f"{tick_time}/{label_of(last.node)}:{last.digest}"
             requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
 
         for fault in dict.fromkeys(text.faults.values()):
@@ -100,19 +103,20 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
             context.log.warning(note)
         if requests:
             return requests[:MAX_NIGHTLY_REQUESTS]
-        nothing = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
+        n_outputs = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora"
+        reason = f"{n_outputs}: none is missing or stale"
         if survey.written:
-            nothing += f"; something writes to {', '.join(survey.written)}"
-        return dg.SkipReason(nothing)
+            reason += f"; something writes to {', '.join(survey.written)}"
+        return dg.SkipReason(reason)
 
     return [reconcile]
 
 
 def _check_cron_line(file: Path, cron_line: str) -> None:
-    """Check that Dagster takes a cron line.
+    """Check that Dagster accepts a cron line.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: Dagster rejects it.
     """
     try:
         dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=cron_line)
@@ -133,17 +137,18 @@ def _corpus_request(names: Names, corpus: str, run_key: str) -> dg.RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class _FileSurvey:
-    """What is known of the files of corpora without reading them."""
+    """The state of all corpora, found without reading their files."""
 
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    """Corpus → recipe of an inventory of the files that nothing writes to."""
-    unknown: list[str] = field(default_factory=list)
-    """Corpora with files that are not known yet."""
+    """Corpus → recipe of the inventory of its files, without those that are being written."""
+    unread: list[str] = field(default_factory=list)
+    """Corpora with new files. Their inventory is unknown until a run reads them."""
     written: list[str] = field(default_factory=list)
-    """Corpora that something writes to."""
+    """Corpora with files that are being written."""
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
+    """Sort the corpora of the raw folder by how much of their inventory is known."""
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
         if overwritten_file(project, corpus, contents.texts) is not None:
@@ -151,7 +156,7 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
             continue
         inventory = remembered_inventory(project, contents, quiet_period(project, corpus))
         if inventory is None:
-            survey.unknown.append(corpus)
+            survey.unread.append(corpus)
             continue
         if inventory.awaited:
             survey.written.append(corpus)

@@ -1,9 +1,12 @@
-"""The sensor that builds outputs which are not the ones that their inputs ask for.
+"""The sensor that builds missing and stale outputs downstream of raw text.
 
-It asks the project's files, not the events that Dagster has seen. An edit of nanoset.yaml, a new
-version of the code, a deleted output and a change while Dagster was down are all the same to it. It
-is a plain sensor: Dagster allows one sensor that evaluates automation conditions for each asset,
-and a host's may cover all of its assets.
+It compares the outputs with nanoset.yaml and the code, instead of waiting for Dagster's events. So
+it notices an edit of nanoset.yaml, a new version of the code, a deleted output, or a change while
+Dagster was down.
+
+It is a plain sensor, not one that evaluates automation conditions: Dagster allows only one of those
+for each asset, and the host may already have one that covers all assets. For hosts that prefer
+conditions, there is `with_condition`.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"
-_SHOWN = 5
-"""Outputs that wait, of which the log says why."""
+_MAX_REASONS = 5
+"""For how many waiting outputs the log says why."""
 
 
 def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
@@ -36,15 +39,15 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
 
     Args:
         hosted: The project.
-        jobs: All jobs of its assets.
+        jobs: All jobs that build its assets.
     """
     names = hosted.names
 
     @dg.sensor(
         jobs=list(jobs),
-        description="Builds what is missing or stale downstream of raw text, as soon as it can be made. Leaves alone "
-        "what failed until something of which it is made has changed, what waits for a run that is under way, and "
-        "what nanoset.yaml has that is not loaded yet.",
+        description="Builds missing and stale outputs downstream of raw text as soon as their "
+        "inputs are ready. Does not request outputs that failed until one of their inputs changes, "
+        "outputs that wait for an active run, and assets that are not loaded yet.",
         **hosted.sensor_options(SENSOR),
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -52,7 +55,8 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
         project = hosted.load()
         loaded_assets = LoadedAssets.of(hosted.config)
 
-        # Runs first: what ends while outputs are read would else be built again.
+        # Look up runs before outputs: a run that ends in between still counts as active, so what it
+        # has just built is not requested again.
         active_runs = ActiveRuns(instance, names)
         corpora = instance.get_dynamic_partitions(names.corpora_name)
         register(instance, names, corpora, project.config)
@@ -63,18 +67,20 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
         # The log of the tick: what needs a reload, what waits, and how much is requested later.
         notes = not_loaded(hosted.config, project.config)
         waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
-        notes += waiting[:_SHOWN]
-        if len(waiting) > _SHOWN:
-            notes.append(f"and {len(waiting) - _SHOWN:,} more that have to wait")
-        if len(due.runs) > MAX_REQUESTS:
-            notes.append(f"{len(due.runs) - MAX_REQUESTS:,} more runs are asked for later")
+        notes += waiting[:_MAX_REASONS]
+        n_more_waiting = len(waiting) - _MAX_REASONS
+        if n_more_waiting > 0:
+            notes.append(f"and {n_more_waiting:,} more that have to wait")
+        n_later = len(due.runs) - MAX_REQUESTS
+        if n_later > 0:
+            notes.append(f"{n_later:,} more runs are requested later")
 
         requests: list[dg.RunRequest] = []
         sensor = names.definition(SENSOR)
         for run in due.runs[:MAX_REQUESTS]:
             job = names.definition(job_of(run[0].node))
             requests.append(run_request(names, run, sensor, job_name=job))
-        nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
+        nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be built now"
         return tick_result(context, requests, notes, nothing)
 
     return missing_or_stale
@@ -83,13 +89,17 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
 def with_condition(
     assets: Iterable[dg.AssetsDefinition], names: Names
 ) -> list[dg.AssetsDefinition]:
-    """Give assets the condition by which an automation-condition sensor of the host builds them.
+    """Return assets with an automation condition, for a sensor of the host that evaluates it.
 
-    Each is built when the data version of an input changes.
+    An asset is built when the data version of an input has changed and the blocking checks of all
+    inputs have passed. Inventories get no condition: the sensor over raw text requests them.
 
-    Inventories have no condition: the sensor over raw text requests them.
+    Args:
+        assets: All assets of the project.
+        names: The names of the project.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
+    # Dagster's `eager` reacts to every materialisation of an input; only a new version matters.
     new_version = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )

@@ -245,7 +245,7 @@ def test_another_version_than_the_materialised_one_is_refused(built_platform, se
         Project.open(built_platform.config_file), built_platform.instance, select=select
     ).failed
     words = (
-        "the split was built anew since, and the handoff was not"
+        "the split was rebuilt after its handoff"
         if select
         else "(?s)or removed, since.*say by `root`"
     )
@@ -257,5 +257,5 @@ def test_another_version_than_the_materialised_one_is_refused(built_platform, se
 
 def test_what_is_no_handoff_is_refused(built_platform):
     for event in (None, latest(built_platform, dg.AssetKey(["plain", "index_mappings"]))):
-        with pytest.raises(MissingError, match="no materialisation of a nanoset's handoff"):
+        with pytest.raises(MissingError, match="not a materialisation of a nanoset's handoff"):
             nanoset_assets.load_materialized(event, "train")
