@@ -21,7 +21,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the command `nanoset` does not wait for Dagster."""
+    """Import a public name when it is first used.
+
+    Importing Dagster takes seconds, and most commands of `nanoset` do not need it.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_MODULES[name]}")

@@ -1,4 +1,4 @@
-"""What the outputs of stages are called in Dagster: asset, partition, job, and label in messages."""
+"""Names of outputs in Dagster: the asset and partition, the job, and the label in messages."""
 
 from __future__ import annotations
 

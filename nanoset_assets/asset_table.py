@@ -87,7 +87,7 @@ class AssetShape:
     description: str | None = None
     """Description in Dagster's UI. `{subject}` is replaced by the nanoset, webdataset or corpus.
 
-    `dg list defs` shows only the first 100 characters, so the first paragraph is no longer than that.
+    `dg list defs` shows 100 characters: the first paragraph is no longer than that.
     """
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""

@@ -340,6 +340,6 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
 
 
 def _run_config(*, verbose: bool) -> dict[str, Any]:
-    """Return the run config of the runs of a build; it sets how much of Dagster's log is printed."""
+    """Return the run config of a build's runs, which sets how much of Dagster's log is printed."""
     level = "INFO" if verbose else "CRITICAL"
     return {"loggers": {"console": {"config": {"log_level": level}}}}

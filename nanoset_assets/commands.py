@@ -305,7 +305,7 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _replaced_texts(report: BuildReport) -> list[str]:
-    """Return notices on outputs that replaced those of other settings, which may still be in use."""
+    """Return notices on outputs that replaced others, if those may still be in use."""
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     texts: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():

@@ -1,4 +1,4 @@
-"""Which corpora are added as partitions, and which are retired."""
+"""Decide which corpora are added as partitions, and which are removed."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ PartitionsRequest = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsR
 
 @dataclass(frozen=True, slots=True)
 class KnownCorpora:
-    """What an earlier look at the raw folder knew."""
+    """The corpora that the last tick knew."""
 
     seen: set[str]
-    """Corpora that had text."""
+    """Corpora in the raw folder."""
     gone: set[str]
-    """Registered corpora that did not exist."""
+    """Corpora that are partitions but were missing from the raw folder."""
     members: Mapping[str, list[str]]
-    """Name of a set of partitions that only some corpora have → corpora that were put into it."""
+    """Name of a set of partitions that only some corpora belong to → corpora that were added."""
 
 
 @dataclass(slots=True)
 class PartitionChanges:
-    """What a look at the raw folder changes in the partitions."""
+    """The changes of partitions that a tick requests, and what the next tick has to know."""
 
     registered: set[str]
     """All corpora that were partitions before."""
     requests: list[PartitionsRequest] = field(default_factory=list)
     """Add and delete partitions."""
     gone: list[str] = field(default_factory=list)
-    """Registered corpora that do not exist, and that are not retired yet."""
+    """Corpora that are missing from the raw folder, and whose partitions are not removed yet."""
     members: dict[str, list[str]] = field(default_factory=dict)
-    """As in `KnownCorpora`, for the next look."""
+    """`KnownCorpora.members` for the next tick."""
     notes: list[str] = field(default_factory=list)
-    """Why partitions stay."""
+    """Why partitions of missing corpora are not removed."""
 
 
 def partition_changes(
@@ -52,17 +52,18 @@ def partition_changes(
     text: RawText,
     before: KnownCorpora,
 ) -> PartitionChanges:
-    """Return which corpora are added as partitions, and which are retired.
+    """Return which corpora are added as partitions, and which partitions are removed.
 
-    A corpus is retired once two looks in sequence have not found it and nothing needs it.
-    Partitions that no look has seen text of may be another project's, and stay.
+    A partition is removed when its corpus has been missing from the raw folder for two ticks in a
+    row, and nothing needs it. Partitions whose text no tick has ever seen are kept: they may belong
+    to another project.
 
     Args:
-        config: The project as it is configured now.
-        names: Its names.
-        active_runs: Those that were active before the raw folder was read.
-        text: What is in the raw folder.
-        before: What the look before knew.
+        config: The current configuration of the project.
+        names: The names of the project.
+        active_runs: The runs that were active before the raw folder was read.
+        text: The corpora of the raw folder.
+        before: The corpora that the last tick knew.
     """
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)
@@ -80,10 +81,10 @@ def partition_changes(
         if set_name == names.corpora_name:
             continue
         registered_members = set(active_runs.instance.get_dynamic_partitions(set_name))
-        # Only what an earlier look has put into it: other members may be another project's.
+        # Remove only what an earlier tick has added: other members may belong to another project.
         dropped = registered_members.intersection(before.members.get(set_name, ())) - members
         removed = _without_targeted(names, active_runs, set_name, dropped, changes.notes)
-        # Those that are still targeted are remembered, to be removed later.
+        # Remember members that an active run still makes, so that a later tick removes them.
         changes.members[set_name] = sorted(members | (dropped - removed))
         definition = dg.DynamicPartitionsDefinition(name=set_name)
         changes.requests += _add_and_delete(definition, members - registered_members, removed)
@@ -93,11 +94,16 @@ def partition_changes(
 def _without_targeted(
     names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
 ) -> set[str]:
-    """Return the partitions that no active run and no open backfill will make.
+    """Return the partitions that can be removed: no active run or open backfill makes them.
 
-    The others are noted, and stay until the run or backfill has ended.
+    If a partition that a backfill targets is deleted, Dagster ends the whole backfill as failed.
 
-    Dagster ends a whole backfill as failed if one of the partitions that it targets is deleted.
+    Args:
+        names: The names of the project.
+        active_runs: The active runs and open backfills.
+        set_name: Name of the set of partitions.
+        corpora: The partitions to be removed.
+        notes: Receives a line for each partition that has to stay.
     """
     if not corpora:
         return corpora
@@ -107,7 +113,8 @@ def _without_targeted(
         if any(active_runs.targets(asset, corpus) for asset in assets):
             targeted.add(corpus)
             notes.append(
-                f"{corpus}: its partition of {set_name} stays until the run or backfill of it has ended"
+                f"{corpus}: its partition of {set_name} stays "
+                "until the run or backfill of it has ended"
             )
     return corpora - targeted
 

@@ -119,7 +119,7 @@ class OpenBackfill:
 
     backfill_id: str
     assets: frozenset[dg.AssetKey]
-    """The assets that it materialises; empty for a backfill of a job, whose record has no assets."""
+    """The assets that it materialises; empty for a backfill of a job, which does not list them."""
     partitions: frozenset[str] | None
     """Partitions that it targets in any of its assets; None if they cannot be read from Dagster's
     record.

@@ -29,16 +29,14 @@ from nanoset_core.stages.stage import Key, Node
 __all__ = ["build_definitions", "definitions_of", "defs"]
 
 CONFIG_VARIABLE = "NANOSET_CONFIG"
-"""Environment variable that names the nanoset.yaml of a code location of its own."""
+"""Environment variable with the path of the nanoset.yaml that `defs` loads."""
 DEFINITIONS_MODULE = "nanoset_assets.definitions"
-"""This module, by which a project is a code location of its own; Dagster names the location like
-the module.
-"""
+"""This module. Dagster loads it if a project is a separate code location, named like the module."""
 _JOB_DESCRIPTIONS = {
     "corpus": "One corpus, from files to .bin/.idx.",
     "packed": "A corpus as Modalities' .pbin.",
 }
-"""Of jobs that make one kind of outputs of corpora; others make everything of their subject."""
+"""Descriptions of the jobs that build corpora. Other jobs build everything of their subject."""
 
 
 @dg.definitions
@@ -51,7 +49,10 @@ def defs() -> dg.Definitions:
 
 
 def _own_location(config: ProjectConfig) -> dg.Definitions:
-    """Make the definitions of a project, with resources and an executor."""
+    """Make the definitions of a project that is a code location by itself.
+
+    Unlike those of `build_definitions`, they include resources and an executor.
+    """
     location = dg.Definitions(resources=bucket_resources(config), executor=dg.in_process_executor)
     return dg.Definitions.merge(build_definitions(config), location)
 
@@ -63,25 +64,24 @@ def build_definitions(
     group_prefix: str | None = None,
     automation: Automation = "own",
 ) -> dg.Definitions:
-    """Return the definitions of one project, to be merged with others.
+    """Return the definitions of one project, which can be merged with yours.
 
-    It shares no resource, executor or name with them.
+    They contain no resources and no executor. With a `key_prefix`, they share no name with others.
 
     Args:
-        config: The project: the path of its nanoset.yaml, which each run and tick reads again.
-            While the file has a mistake, definitions are those of the last version that loaded. A
-            configuration that your code has loaded is taken as it is.
-        key_prefix: Before the key of every asset, such as `llm` or ["team", "llm"]; default: what
-            nanoset.yaml says under `dagster`.
-        group_prefix: Before the name of every group of assets; default: that of nanoset.yaml, or
-            made of key_prefix.
-        automation: What builds what is missing or stale. `own`: sensors and a schedule of the
-            project; `host`: a sensor of yours, which evaluates the automation conditions of what
-            follows raw text; `none`: neither.
+        config: The path of the project's nanoset.yaml, or a loaded configuration. The file is read
+            again by each run and tick. While it has a mistake, the last valid version is used.
+        key_prefix: Prefix of the key of every asset, such as `llm` or ["team", "llm"]; default:
+            that of nanoset.yaml.
+        group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml, or
+            derived from key_prefix.
+        automation: What builds missing and stale outputs. `own`: sensors and a schedule of the
+            project; `host`: a sensor of yours, which evaluates the automation conditions of all
+            assets downstream of raw text; `none`: neither.
 
     Raises:
         ConfigError: The prefix cannot be part of a name, or differs from that of nanoset.yaml; or
-            the file at the path has mistakes, and no earlier version of it is known.
+            the file has mistakes, and no earlier version of it is known.
     """
 
     def make(loaded: ProjectConfig) -> dg.Definitions:
@@ -96,6 +96,10 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
     """Return the definitions of a project.
 
     Each stage of each subject is an asset, and each subject has a job.
+
+    Args:
+        hosted: The project.
+        automation: See `build_definitions`.
     """
     check_asset_names()
     assets_by_job = _assets_by_job(hosted)
@@ -118,7 +122,7 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
         schedules = reconcile_schedule(hosted)
 
     all_jobs = list(jobs.values())
-    # a nanoset, webdataset or corpus may have this name
+    # A nanoset, webdataset or corpus may have the name of this job: its job takes precedence.
     if hosted.config.nanosets and STEP_JOB not in jobs:
         all_jobs.append(step_job(hosted))
     return dg.Definitions(
@@ -131,7 +135,11 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
 
 
 def _assets_by_job(hosted: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Make the assets of all stages; return name of each job → those that it makes."""
+    """Make the assets of all stages.
+
+    Returns:
+        Name of each job → the assets that it materialises.
+    """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
         for subject, keys in subjects_of(stage, hosted.config).items():
@@ -142,13 +150,13 @@ def _assets_by_job(hosted: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition
 
 
 def _asset_job(hosted: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinition]) -> Any:
-    """Make the job of some assets; the type of an unresolved job is not public."""
+    """Make the job that materialises some assets. Dagster's type of the result is not public."""
     return dg.define_asset_job(
         hosted.names.definition(name),
         assets,
         description=_JOB_DESCRIPTIONS.get(name, f"All of {name}."),
         tags=hosted.run_tags,
-        # Parallelism is in worker processes of the core; a process for each step would only add
-        # seconds.
+        # A step starts its own worker processes. Dagster's default executor would start a process
+        # for each step, too, which only costs seconds.
         executor_def=dg.in_process_executor,
     )

@@ -1,6 +1,7 @@
-"""Decide which failed steps are not requested again.
+"""Decide which steps are not requested again because their last run failed.
 
-A run that failed would fail again unless something has changed.
+A run that failed would fail again unless something has changed: its inputs, or the process that
+executes it. Runs that were killed from outside are the exception; they may be repeated.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ from nanoset_assets.tags import CONFIG_ERROR_TAG, LOADED, UNSUCCESSFUL, WANTED_T
 from nanoset_core.project.graph import Step
 
 MAX_ATTEMPTS = 5
-"""Runs that are requested for the same output if they are killed, if the output is deleted after
-each of them, or if nanoset.yaml cannot be loaded."""
-RETRY_SECONDS = 600
-"""Dagster starts a killed run again within moments; if it has not after this time, it will not do
-so.
+"""How many runs are requested for the same output, for causes that may go away by themselves.
+
+These are runs that are killed, outputs that are deleted after each run, and a nanoset.yaml that
+cannot be loaded.
 """
+RETRY_SECONDS = 600
+"""How long after its end a killed run may still be retried by Dagster, which usually takes moments."""
 
 
 def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
-    """Return why a step is not requested, or None if it may be.
+    """Return why a step is not requested, or None if its last run does not speak against it.
 
-    The reason is that its last run failed to make this very output.
+    A failed run speaks against it if it was to make the same output, by digest. The tag of a run
+    lists its digests. A run that a person started has no such tag: when its failure is first
+    noticed, it is assumed that it was to make the present output, and is tagged.
 
-    A run that a person started bears no digest. When its failure is seen first, it is taken to have
-    failed for the output that is to be made now, and is tagged so.
+    Args:
+        instance: The instance.
+        names: The names of the project.
+        step: The step.
     """
     asset = names.asset(asset_path(step.node))
     record = last_run(instance, asset, partition_of(step.node))
@@ -55,9 +61,10 @@ def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) ->
 def why_not_repeated(
     instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]
 ) -> str | None:
-    """Return why no other run is requested after the last one; None if one may be.
+    """Return why no other run is requested after the last one, or None if one may be.
 
-    Runs that ended before this process started do not count: a restart tries everything again.
+    Runs that ended before this process started do not count: after a restart, everything is tried
+    again.
 
     Args:
         instance: The instance.
@@ -72,7 +79,10 @@ def why_not_repeated(
     may_be_repeated = CONFIG_ERROR_TAG in run.tags or _was_killed(instance, run)
     if run.status in UNSUCCESSFUL and not may_be_repeated:
         outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
-        return f"its run {run.run_id[:8]} {outcome}; it is built when what it is made from changes, or from the UI"
+        return (
+            f"its run {run.run_id[:8]} {outcome}; "
+            "it is built when what it is made from changes, or from the UI"
+        )
     n_attempts = sum(end_time(attempt) >= LOADED for attempt in attempts)
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
@@ -86,7 +96,15 @@ def has_made(
     partition: str,
     digest: str,
 ) -> bool:
-    """Return whether a run succeeded and made a partition's latest version, with this digest."""
+    """Return whether a run made the latest version of a partition, and it has this digest.
+
+    Args:
+        instance: The instance.
+        record: The run.
+        asset: The asset.
+        partition: Its partition.
+        digest: The data version that the run should have made.
+    """
     run = record.dagster_run
     if not run.is_success:
         return False
@@ -99,13 +117,13 @@ def has_made(
 
 
 def _is_about_to_be_retried(record: dg.RunRecord) -> bool:
-    """Return whether Dagster's run retries are about to start a killed run again."""
+    """Return whether Dagster's daemon is about to retry a run that was killed."""
     seconds_ago = time.time() - end_time(record)
     return seconds_ago < RETRY_SECONDS and record.dagster_run.tags.get(WILL_RETRY_TAG) == "true"
 
 
 def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether a run ended as failed without any of its steps failing."""
+    """Return whether a run was killed: it failed although none of its steps did."""
     if run.status != dg.DagsterRunStatus.FAILURE:
         return False
     return instance.get_run_stats(run.run_id).steps_failed == 0

@@ -1,4 +1,7 @@
-"""A project as one Dagster instance knows it: its configuration, its names, and how a run opens it."""
+"""What the definitions of a project share: its configuration, its names, and how a run opens it.
+
+The *host* is the Dagster code location that contains the project: it may have other assets, too.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
-"""What builds what is missing or stale: sensors of the project, a sensor of the host, or nothing."""
+"""What builds missing and stale outputs: the project's sensors, a sensor of the host, or nothing."""
 LOG_SECONDS = 15.0
-"""Between two lines of progress in a run's log."""
+"""Seconds between two lines of progress in a run's log."""
 _RETRY_FAILURES_TAG = "dagster/retry_on_asset_or_op_failure"
 """On runs: whether `run_retries` of dagster.yaml tries them again if a step failed."""
 
@@ -35,36 +38,37 @@ class ProjectDefs:
     """What all definitions of one project are made from."""
 
     config: ProjectConfig
-    """As it was when the definitions were loaded."""
+    """The configuration when the definitions were loaded."""
     names: Names = field(default_factory=Names)
     """The names of everything in Dagster."""
     reread: Callable[[], ProjectConfig] | None = None
-    """Returns the configuration as it is now; default: its file is read."""
+    """Returns the current configuration; default: read its file."""
     upstream: Mapping[str, tuple[dg.AssetKey, ...]] = field(default_factory=dict)
     """Corpus → assets of the host that land its text."""
     owners: Sequence[str] = ()
-    """Of all its assets."""
+    """Owners of all assets."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Of all its assets, in addition to their own."""
+    """Tags of all assets, in addition to those that depend on the stage."""
     pool: str | None = None
-    """Of its assets that use a whole machine; default: a pool of its own."""
+    """Pool of the assets that use a whole machine; default: one of this project."""
     run_tags: Mapping[str, str] = field(default_factory=dict)
-    """Of all runs of its jobs."""
+    """Tags of all runs of the project's jobs."""
     op_tags: Mapping[str, str] = field(default_factory=dict)
-    """Of the ops of all its assets."""
+    """Tags of the ops of all assets."""
     retries: int = 0
-    """How many times an asset that fails is made again within its run."""
+    """How many times an asset that fails is retried within its run."""
     translation: Callable[[dg.AssetSpec, Mapping[str, str]], dg.AssetSpec] | None = None
     """Changes the spec of an asset, given its `name` without prefix and its `subject`."""
     execute: Callable[[Any], Iterator[dg.MaterializeResult[Any]]] | None = None
-    """Makes the output of an AssetRun; default: as the stage does."""
+    """Makes the output of an AssetRun; default: `AssetRun.results`."""
     building: Project | None = None
-    """The project of the `nanoset build` that executes the runs in its process."""
+    """The project of the `nanoset build` that executes runs in this process; None otherwise."""
     started: Callable[[Node], None] = lambda node: None
-    """Is called when an output begins to be made in this process."""
+    """Called when a step in this process starts to make an output."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)
-    """Outputs that could not be made in this process, or are wrong. Dagster only says that a run
-    failed.
+    """Outputs that could not be made in this process, or whose check failed, with the error.
+
+    `nanoset build` needs it: Dagster's own exception only says that a run failed.
     """
 
     @staticmethod
@@ -74,13 +78,13 @@ class ProjectDefs:
         group_prefix: str | None = None,
         **details: Any,
     ) -> ProjectDefs:
-        """Make a project under the names that are given, or else those of its nanoset.yaml.
+        """Return the project with the prefixes that are given, or else those of its nanoset.yaml.
 
         Args:
             config: The project.
-            key_prefix: Before the key of every asset; default: that of nanoset.yaml.
-            group_prefix: Before the name of every group of assets; default: that of nanoset.yaml.
-            details: Other fields.
+            key_prefix: Prefix of the key of every asset; default: that of nanoset.yaml.
+            group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml.
+            details: Other fields of the project.
 
         Raises:
             ConfigError: A prefix cannot be part of a name, or differs from that of nanoset.yaml.
@@ -103,7 +107,7 @@ class ProjectDefs:
         return ProjectDefs(config, names, **details)
 
     def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False) -> Project:
-        """Open the project as it is configured now.
+        """Open the project with its current configuration.
 
         Raises:
             ConfigError, MissingError: See `load_config`.
@@ -119,11 +123,11 @@ class ProjectDefs:
         *,
         rebuild: bool = False,
     ) -> Project:
-        """Open the project as it is configured now, in a step of a run.
+        """Open the project with its current configuration, in a step of a run.
 
         Raises:
-            dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster tries neither the step
-                nor the run again; the sensors request the run again once the file is correct.
+            dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
+                nor the run; the sensors request the run again once the file is correct.
         """
         if self.building is not None:  # `nanoset build` reports errors itself
             return self.load(listener, rebuild=rebuild)
@@ -140,8 +144,8 @@ class ProjectDefs:
         Progress goes to `nanoset build`, or else to the run's log.
 
         Args:
-            context: Of the run.
-            rebuild: Whether the output is made again even if it is up to date.
+            context: The context of the run.
+            rebuild: Whether the output is rebuilt even if it is up to date.
 
         Raises:
             dg.Failure: See `load_in_step`.
@@ -158,7 +162,7 @@ class ProjectDefs:
 
         Args:
             sensor: Its name, without the project's prefix.
-            max_seconds: Between two ticks; default: as nanoset.yaml says.
+            max_seconds: Longest interval between two ticks, if nanoset.yaml sets a longer one.
         """
         automation = self.config.automation
         interval = automation.sensor_seconds
@@ -172,7 +176,7 @@ class ProjectDefs:
         }
 
     def translated(self, assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
-        """Apply the host's translation.
+        """Return assets with the host's translation applied to their specs.
 
         Raises:
             ConfigError: It changes the key of an asset.
@@ -208,10 +212,10 @@ def tick_result(
     """Return what a tick requests, or why it requests nothing; notes go to the tick's log.
 
     Args:
-        context: Of the tick.
+        context: The context of the tick.
         requests: The runs.
-        notes: What the tick has to say.
-        nothing: What it says if there are neither runs nor notes.
+        notes: Lines for the log of the tick.
+        nothing: Why the tick is skipped, if there are neither runs nor notes.
         more: Further arguments of `dg.SensorResult`.
     """
     for note in notes:
@@ -223,7 +227,7 @@ def tick_result(
 
 
 def _with_lease(listener: ProgressCallback) -> ProgressCallback:
-    """Let the lease on what is made also say how far the work is, for other machines."""
+    """Return a listener that also stores the progress in the lease, for machines that wait for it."""
 
     def listen(progress: Progress) -> None:
         if progress.stage != NOTE:
@@ -237,7 +241,7 @@ def _with_lease(listener: ProgressCallback) -> ProgressCallback:
 
 
 def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
-    """Write progress into the run's log: at once, then every few seconds, and at the end."""
+    """Return a listener that logs progress: at the start, every few seconds, and at the end."""
     watch = Watch()
     last_time = -LOG_SECONDS
 

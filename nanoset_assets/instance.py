@@ -1,4 +1,7 @@
-"""The Dagster instance of a project: where it is stored, how it is opened, what can fail."""
+"""Open the Dagster instance of a project, and explain errors of its database.
+
+An instance stores the history of runs, by default in SQLite files in DAGSTER_HOME.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,9 @@ from nanoset_core.storage.paths import expanded
 HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
 LOCK = ".lock"
-"""Locked while an instance is opened: two processes that make Dagster's tables at once leave them
-broken.
+"""File that is locked while an instance is opened.
+
+If two processes create Dagster's tables at the same time, the database is damaged.
 """
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
@@ -37,10 +41,10 @@ class HistoryError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What an error of SQLite means."""
+    """An error of SQLite, and what it means for the user."""
 
     message: str
-    """Part of what SQLite says."""
+    """Text by which the error is recognised."""
     meaning: str
     remedy: str
 
@@ -91,10 +95,10 @@ _UNKNOWN_FAULT = _Fault(
 def dagster_home(config: ProjectConfig) -> Path:
     """Return the folder of the history: DAGSTER_HOME if it is set, else `history` of nanoset.yaml.
 
-    The folder, and a dagster.yaml in it, are made if they are missing.
+    The folder, and a dagster.yaml in it, are created if they are missing.
 
     Raises:
-        StorageError: They cannot be made.
+        StorageError: They cannot be created.
     """
     location = os.environ.get(HOME_VARIABLE) or config.history_folder
     home = expanded(location, HOME_VARIABLE).resolve()
@@ -129,7 +133,8 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
                 where=home,
                 found=lock_error,
                 expected="a folder on a disk of this machine",
-                remedy=f"name one by {setting}, or keep the history in Postgres; the outputs can stay where they are",
+                remedy=f"set {setting} to such a folder, or store the history in Postgres; "
+                "the outputs can stay where they are",
             ) from error
         except dg.DagsterError as error:
             raise ConfigError(
@@ -144,10 +149,10 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 def _locked(home: Path) -> Iterator[str | None]:
     """Hold an exclusive lock on a file in DAGSTER_HOME, of the kind that SQLite uses.
 
-    Yields the error if the lock cannot be taken, else None.
+    If the folder is not writable, nothing is locked: opening the instance reports that.
 
-    Without the right to write to the folder there is no lock, and no error: Dagster says what it
-    needs.
+    Yields:
+        Why the file system cannot lock files, or None.
     """
     with contextlib.ExitStack() as stack:
         lock_error = None
@@ -157,14 +162,15 @@ def _locked(home: Path) -> Iterator[str | None]:
                 file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK
             )
         except OSError as error:
-            if error.filename is None:  # the error is of the lock, not of opening the file
+            # An error of `open` has a file name, an error of `lockf` does not.
+            if error.filename is None:
                 lock_error = f"{error.strerror} (errno {error.errno})"
         yield lock_error
 
 
 @contextlib.contextmanager
 def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
-    """Explain an error of the database in a folder, and say what to do.
+    """Turn errors of the database into errors that say what to do.
 
     Raises:
         HistoryError: The database cannot be read or written.
@@ -181,10 +187,10 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError:
-    """Return the error that explains one of the database in a folder."""
+    """Return the error that explains an error of the database."""
     fault = next((fault for fault in _FAULTS if fault.message in str(error)), _UNKNOWN_FAULT)
     if _DISK_ERROR.message in str(error) and _is_full(home):
-        # If SQLite maps a file, it cannot tell a full disk from one that fails.
+        # With memory-mapped files, SQLite reports a full disk as an I/O error.
         fault = _DISK_FULL
     found = str(getattr(error, "orig", None) or error).strip()
     remedy = fault.remedy
@@ -197,7 +203,7 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
 
 
 def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
-    """Return the process that keeps a database of a history locked, if it is one of this machine."""
+    """Return the process of this machine that holds a lock on a history, or None."""
     for file in sorted(Path(home).rglob("*.db*")):
         with contextlib.suppress(OSError):
             owner = lock_owner(file.stat())

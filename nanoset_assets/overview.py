@@ -44,10 +44,7 @@ _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
 """Takes the place of the digest of changes while nanoset.yaml cannot be loaded."""
-_DESCRIPTION = (
-    "The whole project on one page: tokens, outputs, what is stale and why, and which of your "
-    "assets were made from it."
-)
+_DESCRIPTION = "The whole project on one page: tokens, outputs, what is stale and why, and which assets read it."
 """Description of the asset in Dagster's UI."""
 
 

@@ -1,7 +1,7 @@
 """Collect what the asset `overview` shows of a project.
 
-It shows what the project contains, which outputs are stale and why, how long they took to build, and
-which of the host's other assets were made from them.
+It shows what the project contains, which outputs are stale and why, how long they took to build,
+and which of the host's other assets were made from them.
 """
 
 from __future__ import annotations

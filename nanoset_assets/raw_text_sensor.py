@@ -251,7 +251,7 @@ class _Tick:
         return changed
 
     def _record_inventories(self, recipes: Mapping[str, Recipe]) -> None:
-        """Record inventories in Dagster's history that it does not know, and what follows from them.
+        """Add inventories that are missing from Dagster's history, and what was made from them.
 
         Another machine may have made them, or a build whose history was deleted.
 

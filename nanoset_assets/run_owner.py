@@ -25,7 +25,7 @@ class RunOwner:
     host: str
     pid: int
     start: int
-    """When the process started, in clock ticks since the machine started; 0 if that is not known."""
+    """Start of the process in clock ticks since the machine was booted; 0 if unknown."""
     run_id: str
     """Empty in the tag of a run that was not yet created when the tag was made."""
 

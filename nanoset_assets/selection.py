@@ -1,4 +1,4 @@
-"""What `--corpus` and `--select` of `nanoset build` choose."""
+"""Find the outputs that `--corpus` and `--select` of `nanoset build` select."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def selected(
     definitions: dg.Definitions,
     names: Names,
 ) -> set[Node]:
-    """Return those of a project's outputs that are selected.
+    """Return the outputs of a project that are selected.
 
     Args:
         nodes: All outputs.
-        select: Texts, of which each selects outputs: Dagster's syntax, or names and patterns.
-            Empty: everything, or the datasets of `corpora`.
-        corpora: Only outputs of these are selected; empty: of any.
+        select: Selections, each in Dagster's syntax, or a name or pattern; their results are
+            united. Empty: everything, or the datasets of `corpora`.
+        corpora: Restricts the selection to outputs of these corpora; empty: no restriction.
         definitions: The definitions of the project.
         names: Its names.
 
     Raises:
-        ConfigError: A text selects nothing.
+        ConfigError: One of the selections is empty.
     """
     candidates = list(nodes)
     if corpora:
@@ -78,8 +78,7 @@ def _matches(
     paths = _resolve(text, definitions, names)
     if paths:
         return [node for node in nodes if asset_path(node) in paths]
-    # If it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and
-    # pretrain/*.
+    # A name or pattern such as web, pretrain/train, pre* or pretrain/*.
     return [node for node in nodes if fnmatch.filter(_names_of(node), text)]
 
 
@@ -88,7 +87,7 @@ def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():
-            # about what Dagster itself uses for groups
+            # Dagster warns of a beta feature that it uses itself, for groups.
             warnings.simplefilter("ignore", category=dg.BetaWarning)
             keys = dg.AssetSelection.from_string(text).resolve(graph)
     except Exception:  # noqa: BLE001 - the parser's errors have no common class
@@ -104,7 +103,7 @@ def _names_of(node: Node) -> list[str]:
 
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
     """Return the error for a text that selects nothing, with everything that could be selected."""
-    # Dictionaries as sets that keep the order.
+    # These dictionaries serve as sets that keep the order.
     subjects: dict[str, None] = {}
     assets: dict[str, None] = {}
     parts: dict[str, None] = {}
@@ -119,7 +118,8 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
         "this selects nothing",
         where="--select",
         found=repr(text),
-        expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(subjects)}), a "
-        "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
+        expected=f"an asset ({', '.join(assets)}), "
+        f"a corpus, nanoset or webdataset ({', '.join(subjects)}), a split such as pretrain/train, "
+        "a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
         remedy=None if closest is None else f"did you mean {closest!r}?",
     )

@@ -1,4 +1,4 @@
-"""The page of `document_columns` and `document_attributes`: which columns there are, of which type."""
+"""The page of `document_columns` and `document_attributes`: columns, their types and counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 
 
 def columns_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of what is known of each document of a corpus."""
+    """Return the metadata of an output that stores values for each document of a corpus."""
     facts = manifest.facts
     rows: list[dict[str, Any]] = []
     for column in facts["columns"]:

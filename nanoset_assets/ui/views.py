@@ -23,7 +23,7 @@ def view_page(run: AssetRun) -> dict[str, Any]:
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a view: what each rule chose, its first documents, and what reads it."""
+    """Return a view's metadata: what each rule selected, its first documents, and its readers."""
     facts = manifest.facts
     index_bytes = size_bytes(manifest)
     index_size = format_bytes(index_bytes)
