@@ -25,7 +25,7 @@ These are runs that are killed, outputs that are deleted after each run, and a n
 cannot be loaded.
 """
 RETRY_SECONDS = 600
-"""How long after its end a killed run may still be retried by Dagster, which usually takes moments."""
+"""How long Dagster may take to retry a killed run; it usually takes moments."""
 
 
 def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:

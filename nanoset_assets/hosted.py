@@ -26,7 +26,7 @@ from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
-"""What builds missing and stale outputs: the project's sensors, a sensor of the host, or nothing."""
+"""What builds missing and stale outputs: the project's sensors, the host's sensor, or nothing."""
 LOG_SECONDS = 15.0
 """Seconds between two lines of progress in a run's log."""
 _RETRY_FAILURES_TAG = "dagster/retry_on_asset_or_op_failure"
@@ -227,7 +227,7 @@ def tick_result(
 
 
 def _with_lease(listener: ProgressCallback) -> ProgressCallback:
-    """Return a listener that also stores the progress in the lease, for machines that wait for it."""
+    """Return a listener that also stores progress in the lease, for machines that wait."""
 
     def listen(progress: Progress) -> None:
         if progress.stage != NOTE:

@@ -44,7 +44,9 @@ _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
 """Takes the place of the digest of changes while nanoset.yaml cannot be loaded."""
-_DESCRIPTION = "The whole project on one page: tokens, outputs, what is stale and why, and which assets read it."
+_DESCRIPTION = (
+    "The whole project on one page: tokens, outputs, what is stale and why, and what depends on it."
+)
 """Description of the asset in Dagster's UI."""
 
 

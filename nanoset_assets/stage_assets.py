@@ -25,7 +25,7 @@ from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
 from nanoset_core.untrusted import visible
 
 GROUP = "corpora"
-"""Group of the assets whose partitions are corpora. Other assets are in a group of their subject."""
+"""Group of the assets whose partitions are corpora. Others are in a group of their subject."""
 ALL_CORPORA = ""
 """Takes the place of the subject for an asset whose partitions are corpora."""
 

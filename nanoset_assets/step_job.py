@@ -1,6 +1,7 @@
-"""The job that decodes any step of a run, started from the Launchpad.
+"""The job `explain_step`: decode the samples that one training step of a run reads.
 
-It records the result as an observation of the handoff's asset.
+The user starts it in Dagster's Launchpad. The result is recorded as an observation of the asset of
+the handoff.
 """
 
 from typing import Any
@@ -24,26 +25,26 @@ from nanoset_core.untrusted import markdown_text
 STEP_JOB = "explain_step"
 """Name of the job."""
 STEP_OP = "decoded_step"
-"""Name of its op."""
+"""Name of the op of the job."""
 
 
 class StepOptions(dg.Config):
-    """What the Launchpad asks for."""
+    """Options of the job, which the user sets in the Launchpad."""
 
-    step: int = Field(default=1, ge=1, description="From 1, as trainers log it.")
+    step: int = Field(default=1, ge=1, description="Number of the step, from 1.")
     nanoset: str = Field(
         default="",
-        description="Without `run`: whose handoff the run was started with, on any ranks.",
+        description="Without `run`: the nanoset with whose handoff the training run was started.",
     )
     run: str = Field(
         default="",
-        description="Path of a run.yaml; relative ones start in the folder of nanoset.yaml.",
+        description="Path of a run.yaml; a relative path starts in the folder of nanoset.yaml.",
     )
-    rank: int | None = Field(default=None, description="With `run`: one data-parallel rank alone.")
+    rank: int | None = Field(default=None, description="With `run`: only this data-parallel rank.")
 
 
 def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
-    """Make the job; its Launchpad names the first nanoset."""
+    """Make the job; by default it explains the first step of the first nanoset."""
     op_name = hosted.names.definition(STEP_OP)
     first_nanoset = next(iter(hosted.config.nanosets))
 
@@ -57,7 +58,8 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
 
     @dg.job(
         name=hosted.names.definition(STEP_JOB),
-        description="What a step of a run read, decoded: an observation of the nanoset's handoff shows it.",
+        description="Decodes the samples that one training step reads, and shows them as an "
+        "observation of the nanoset's handoff.",
         config={"ops": {op_name: {"config": {"nanoset": first_nanoset, "step": 1}}}},
         run_tags=hosted.run_tags,
         executor_def=dg.in_process_executor,
@@ -71,7 +73,12 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
 def step_observation(
     hosted: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
-    """Return what the asset of a handoff shows of a step.
+    """Decode a step; return the observation that shows it on the page of the handoff.
+
+    Args:
+        hosted: The project, for the names of assets.
+        project: The project.
+        options: Which step of which run.
 
     Raises:
         NanosetError: The step cannot be explained; see `explain_step`.
@@ -80,10 +87,10 @@ def step_observation(
     if options.run:
         run = Run.open(outputs, project.config.file.parent / options.run)
     else:
-        project.nanoset(options.nanoset)  # an unknown name is reported with those that exist
-        run = Run.begun(
-            outputs, require(project, TRAINER_FILES, Key(options.nanoset)), STEP_SAMPLES
-        )
+        # Raises an error that lists the nanosets if there is none of this name.
+        project.nanoset(options.nanoset)
+        handoff_manifest = require(project, TRAINER_FILES, Key(options.nanoset))
+        run = Run.begun(outputs, handoff_manifest, STEP_SAMPLES)
     step = explain_step(project, run, options.step, options.rank, ROWS_SHOWN)
 
     rows: list[dict[str, object]] = []

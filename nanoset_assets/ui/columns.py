@@ -32,7 +32,7 @@ def columns_metadata(manifest: Manifest) -> dict[str, Any]:
             "nulls": column["nulls"],
         }
         rows.append(row)
-    # With this key, Dagster shows the columns on a tab of their own.
+    # Dagster shows the metadata `dagster/column_schema` on a separate tab.
     schema = dg.TableSchema([dg.TableColumn(row["column"], row["type"]) for row in rows])
 
     metadata: dict[str, Any] = {
@@ -40,7 +40,7 @@ def columns_metadata(manifest: Manifest) -> dict[str, Any]:
         "dagster/column_schema": schema,
         "dagster/partition_row_count": facts["documents"],
     }
-    # COUNTS and rows are facts of attributes alone.
+    # Only `document_attributes` has the facts COUNTS and `rows`.
     for name in ("documents", *COUNTS, "rows"):
         if name in facts:
             metadata[name] = facts[name]

@@ -23,24 +23,23 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a table of matches: counts, and the first of them."""
     facts = manifest.facts
     matches = summary_of(manifest)
-    documents = format_count(facts["documents"], "document")
+    n_documents = facts["documents"]
+    n_too_short = facts["evaluation_too_short"]
+    documents = format_count(n_documents, "document")
     counts = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
-    # Texts that very many documents contain, such as licences and cookie banners, prove nothing.
+    # Texts that very many documents contain, such as licences and cookie banners, are boilerplate.
     section = manifest.name.partition("/")[0]
     boilerplate = boilerplate_text(section, matches)
     if boilerplate:
         counts += f" Apart from these, {boilerplate}."
     texts = format_count(facts["evaluation_texts"], "text")
-    too_short = (
-        f"{facts['evaluation_too_short']:,} of {texts} of evaluations are too short to be searched "
-        "for."
-    )
+    too_short = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."
 
     metadata: dict[str, Any] = {"summary": markdown(counts, too_short)}
     rows = rows_without_none(facts["first"])
     if rows:
         metadata["matches"] = table(rows)
     metadata["table"] = dg.MetadataValue.path(manifest.url(MATCHES))
-    metadata["documents"] = facts["documents"]
+    metadata["documents"] = n_documents
     metadata["contaminated"] = matches.contaminated
     return metadata

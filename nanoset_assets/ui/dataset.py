@@ -26,20 +26,12 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a corpus's dataset: its first documents, and what reads it."""
     facts = manifest.facts
-
-    # What was lost on the way from lines to documents.
-    problems: list[str] = []
-    if facts["rejected"]:
-        problems.append(f"{format_count(facts['rejected'], 'line')} rejected")
-    if facts["faults"]:
-        problems.append(f"{format_count(facts['faults'], 'file')} not readable to the end")
-    problems_text = ", ".join(problems) or "every line became a document"
-    summary = f"{counts_text(facts)}, {format_bytes(size_bytes(manifest))}; {problems_text}."
-    tokenized = shards_of(project.outputs, manifest)
+    size = format_bytes(size_bytes(manifest))
+    summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
+    losses_text = loss_texts(project, shards_of(project.outputs, manifest))
+    readers = readers_text(project, manifest.name)
     return {
-        "summary": markdown(
-            summary, *loss_texts(project, tokenized), readers_text(project, manifest.name)
-        ),
+        "summary": markdown(summary, *losses_text, readers),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
         "dagster/partition_row_count": facts["documents"],
@@ -47,8 +39,25 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def _problems_text(facts: Mapping[str, Any]) -> str:
+    """Return how many lines were rejected and how many files were damaged, in words."""
+    n_rejected = facts["rejected"]
+    n_damaged = facts["faults"]
+    problems: list[str] = []
+    if n_rejected:
+        problems.append(f"{format_count(n_rejected, 'line')} rejected")
+    if n_damaged:
+        problems.append(f"{format_count(n_damaged, 'file')} not readable to the end")
+    return ", ".join(problems) or "every line became a document"
+
+
 def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
-    """Return what was lost between files and tokens, in bold."""
+    """Return lines of bold Markdown on text that was lost between raw files and tokens.
+
+    Args:
+        project: The project.
+        tokenized: The tokenized corpus.
+    """
     texts = losses(project.outputs, tokenized).texts()
     return [f"**Lost:** {bold_code(text)}" for text in texts]
 

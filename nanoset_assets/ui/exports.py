@@ -23,9 +23,9 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts
     export_format = FORMATS[facts["format"]]
     example = export_format.example(manifest.url(), manifest.name, facts)
-    files = [
-        {"file": name, "size": format_bytes(fact.size)} for name, fact in manifest.files.items()
-    ]
+    files: list[dict[str, str]] = []
+    for name, fact in manifest.files.items():
+        files.append({"file": name, "size": format_bytes(fact.size)})
     return {
         "summary": markdown(_summary(manifest, export_format.reader)),
         "opened_by": dg.MetadataValue.md(f"```python\n{example}\n```"),
@@ -36,22 +36,25 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest, reader: str) -> str:
-    """Return in sentences what an export holds: its documents, its tokens and its samples."""
+    """Return the documents, tokens and samples of an export, in sentences."""
     facts = manifest.facts
-    first = f"{counts_text(facts)} of {code(facts['of'])} for {reader}"
-    first += f" (tokens: {facts['made_by']})"  # hard link, copy, written in order …
-    if facts["left_out"]:
-        empty_documents = format_count(facts["left_out"], "document")
+    dataset = code(facts["of"])
+    method = facts["made_by"]  # how the file of tokens was made, such as "hard link" or "copy"
+    n_left_out = facts["left_out"]
+    first = f"{counts_text(facts)} of {dataset} for {reader} (tokens: {method})"
+    if n_left_out:
+        empty_documents = format_count(n_left_out, "document")
         first += f"; {empty_documents} without tokens left out"
     sentences = [f"{first}."]
 
     if "samples" in facts:
         samples = format_count(facts["samples"], "sample")
         length = format_count(facts["sequence_length"], "token")
+        n_dropped = facts["dropped"]
         second = f"{samples} of {length}"
-        if facts["dropped"]:
-            # What remains after the last whole sample is never read.
-            dropped_tokens = format_count(facts["dropped"], "token")
+        if n_dropped:
+            # Tokens after the last complete sample are never read.
+            dropped_tokens = format_count(n_dropped, "token")
             second += f"; the last {dropped_tokens} are not read"
         sentences.append(f"{second}.")
     return " ".join(sentences)

@@ -21,13 +21,19 @@ def handoff_page(run: AssetRun) -> dict[str, Any]:
 
 
 def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return the metadata of the files with which a trainer starts on the nanoset `name`."""
+    """Return the metadata of a handoff.
+
+    Args:
+        project: The project.
+        manifest: The handoff.
+        name: Its nanoset.
+    """
     samples = manifest.facts["samples"]
     counts = [f"{split} {samples[split]:,}" for split in SPLITS if split in samples]
     ready = f"**Ready to train**: all index files are built. Samples: {', '.join(counts)}."
     warnings: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:
-        # The page shows only what is wrong; the text in `start` says what to do about it.
+        # The summary names the problem; the text in `start` says what to do about it.
         what = warning.partition(":")[0]
         warnings.append(f"{bold_text(what)}: see `start`.")
 

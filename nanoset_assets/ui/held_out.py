@@ -1,4 +1,4 @@
-"""The page of `held_out`: documents of valid and test that train reads as well."""
+"""The page of `held_out`: documents of valid and test that train reads, too."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from nanoset_core.text.pieces import Inventory
 
 
 def inventory_page(run: AssetRun) -> dict[str, Any]:
-    """Survey a corpus, and return the metadata of its inventory.
+    """Survey the files of a corpus, and return the metadata of its inventory.
 
-    A run that a sensor requested leaves out files that something writes to.
+    If a sensor requested the run, files that are still being written are left out.
     """
     corpus = run.key.subject
     before = _current_inventory(run.project, corpus)
@@ -33,7 +33,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     )
     run.finish(publish_inventory(run.project, inventory))
 
-    # Files that something writes to, and files that are not read, empty or unfinished.
+    # Warn of files that are being written, and of files that are ignored, empty or incomplete.
     notices = [*notices_on({"awaited": inventory.awaited}), *corpus_notices(run.project, corpus)]
     for notice in notices:
         run.warn(notice.text)
@@ -43,7 +43,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
     """Return the current inventory, or None if it is missing or damaged.
 
-    A damaged one is about to be replaced.
+    A damaged inventory is no error here: this run replaces it.
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
@@ -59,8 +59,8 @@ def inventory_metadata(
 
     Args:
         project: The project.
-        before: The inventory before it, if any.
-        inventory: The inventory.
+        before: The inventory of the last build, or None.
+        inventory: The new inventory.
         notices: Notices about the files of the corpus.
     """
     size_by_file = stored_sizes(inventory.pieces)
@@ -83,6 +83,7 @@ def inventory_metadata(
 
 
 def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
+    """Return the number of files, by file extension, and their size."""
     files_by_suffix = Counter(map(suffix_of, size_by_file))
     kinds = [f"{count:,} {suffix}" for suffix, count in files_by_suffix.most_common()]
     files = format_count(len(size_by_file), "file")
@@ -90,6 +91,6 @@ def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
 
 
 def _notice_text(notice: Notice) -> str:
-    """Return a notice whose number of files, its first word, is in bold."""
+    """Return a notice with its first word, the number of files, in bold."""
     _, _, text = notice.text.partition(" ")
     return f"**{notice.files:,}** {code(text)}"

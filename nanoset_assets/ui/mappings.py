@@ -37,7 +37,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
 
     Args:
         project: The project.
-        manifest: Of the index mappings or the blend.
+        manifest: The manifest of the index mappings or the blend.
         name: The nanoset.
         split: train, valid or test.
     """
@@ -60,7 +60,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tables of the parts of a mixture, if there is one, and of the datasets."""
+    """Return a table of the datasets of a split, and one of its mixture if it has one."""
     metadata: dict[str, Any] = {}
     if MIXTURE in facts:
         metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
@@ -88,7 +88,7 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(split: str, manifest: Manifest, length: int) -> str:
-    """Return what a split reads, in a sentence."""
+    """Return how many samples a split has and how often it repeats text, in a sentence."""
     facts = manifest.facts
     if LACKING in facts:
         return f"**{split}: {markdown_text(facts[LACKING])}.**"
@@ -109,9 +109,9 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return the epochs of the corpora, or of the single datasets in outputs of earlier versions."""
+    """Return the range of epochs over the corpora of a split, in words."""
     members = facts["members"]
-    # Outputs of earlier versions know only the epochs of views and packs.
+    # Outputs of earlier versions recorded epochs by dataset only, not by corpus.
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
     least = f"{min(epochs):.2f}"
     most = f"{max(epochs):.2f}"
@@ -124,9 +124,9 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 
 
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a split reads of each corpus and in total.
+    """Return a table of what a split reads of each corpus, and the totals.
 
-    Empty for outputs of versions that did not record it.
+    Outputs of earlier versions did not record this: their page has no such table.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
@@ -151,7 +151,8 @@ def _total_cell(value: Any) -> Any:
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return the first samples of a split, and the command that shows others.
 
-    Only the page of the split's last step shows them.
+    If the split is blended, they belong to the page of the blend, not to that of the index
+    mappings.
     """
     is_last_step = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
     if not is_last_step or not manifest.facts["samples"]:
@@ -167,7 +168,7 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
 
 
 def reader_metadata(project: Project, name: str) -> dict[str, str]:
-    """Return the metadata by which `load_materialized` finds the nanoset of a handoff."""
+    """Return the metadata with which `load_materialized` finds the nanoset of a handoff."""
     config = project.config
     root = config.root if config.root_place is not None else str(config.root_folder)
     return {NAME: name, ROOT: root}

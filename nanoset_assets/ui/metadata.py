@@ -1,6 +1,6 @@
-"""Building blocks of metadata: results, paths, tables and Markdown.
+"""Building blocks of Dagster metadata: results, paths, tables and Markdown.
 
-What a person reads comes first, as text with separators; numbers that Dagster plots over time stay
+Texts for people come first, with thousands separators. Numbers that Dagster plots over time stay
 numbers.
 """
 
@@ -21,9 +21,9 @@ from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import Multiline, markdown_text, visible
 
 ROWS_SHOWN = 100
-"""Rows of a table that are shown."""
+"""How many rows of a table are shown."""
 INLINE_CHARACTERS = 1000
-"""From this length on, Dagster shows Markdown only after a click."""
+"""Markdown of this length or more is only shown after a click."""
 
 
 def result(
@@ -35,7 +35,7 @@ def result(
         project: The project.
         manifest: The manifest of the output.
         seconds: How long it took to make it.
-        metadata: What the page shows; it may replace `size_bytes` and `seconds`.
+        metadata: The metadata of the page, which may override `size_bytes` and `seconds`.
     """
     shown = dict(metadata)
     shown.setdefault("size_bytes", size_bytes(manifest))
@@ -48,14 +48,15 @@ def result(
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without secrets and invisible characters in its texts and paths.
+    """Return metadata with secrets and invisible characters removed from texts and paths.
 
-    Tables and Markdown are made so by `table` and `markdown`.
+    Tables and Markdown are left unchanged: `table` and `markdown` have cleaned them already.
     """
     return {name: _visible_value(value) for name, value in metadata.items()}
 
 
 def _visible_value(value: Any) -> Any:
+    """Return a value of metadata without secrets and invisible characters."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dg.PathMetadataValue):
@@ -64,12 +65,12 @@ def _visible_value(value: Any) -> Any:
 
 
 def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Failure:
-    """Return the failure of a step, whose page says at the top what is wrong and what to do.
+    """Return the exception that fails a step and shows on its page what is wrong.
 
     Args:
-        error: What is wrong.
-        allow_retries: Whether a retry policy may try the step again; default: unless the settings
-            are wrong.
+        error: The error.
+        allow_retries: Whether Dagster may retry the step; default: yes, except after a ConfigError,
+            which a retry cannot change.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
@@ -82,9 +83,9 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Return a path relative to the project's folder, so that it survives a move.
+    """Return a path relative to the project's folder, so that it is still right after a move.
 
-    Locations elsewhere, or in a bucket, stay absolute.
+    Locations outside of the folder, or in a bucket, stay absolute.
     """
     folder = project.config.file.parent
     path = Path(location)
@@ -99,17 +100,13 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows; numbers become text.
-
-    All rows have the same keys, and plain values.
-
-    If rows are left out, a last row says how many.
+    """Return a table of the first ROWS_SHOWN rows; if there are more, a last row says how many.
 
     Args:
-        rows: The rows, or the first of them.
-        total: How many rows there are in all; default: the length of `rows`.
+        rows: The rows, or the first of them: column → plain value. All have the same columns.
+        total: The number of all rows; default: the length of `rows`.
     """
-    # There may be millions of rows: no more are formatted than are shown.
+    # There may be millions of rows: format only those that are shown.
     iterator = iter(rows)
     first = list(islice(iterator, ROWS_SHOWN))
     if total is None:
@@ -126,12 +123,13 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
         last_row = dict.fromkeys(headings, "")
         last_row[headings[0]] = f"… and {n_left_out:,} more"
         records.append(dg.TableRecord(last_row))
-    # Without a record, Dagster cannot tell the columns.
+    # Dagster infers the columns from the records; an empty table needs an explicit schema.
     schema = None if records else dg.TableSchema([])
     return dg.MetadataValue.table(records, schema)
 
 
 def _cell(value: Any) -> Any:
+    """Return a value as a cell of a table; numbers become text with separators."""
     number = format_cell(value)
     if number is not None:
         return number
@@ -141,11 +139,12 @@ def _cell(value: Any) -> Any:
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
-    """Return paragraphs as Markdown, as many as Dagster shows on the page itself.
+    """Return Markdown of as many paragraphs as Dagster shows without a click.
 
-    The first paragraph is always included, whatever its length.
+    Args:
+        blocks: The paragraphs, the most important first. The first is always included.
     """
-    # From INLINE_CHARACTERS on, Dagster would show nothing of the text but a button.
+    # If the text were longer, Dagster would show a button in place of all of it.
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:
         if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
@@ -155,21 +154,21 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown that Dagster shows in a separate window.
+    """Return Markdown that Dagster shows in a separate window, for texts with long lines.
 
-    Its long lines would widen the page.
+    The text is padded to the length from which on Dagster does so.
     """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
     """Return text as a Markdown code span, without markup; runs of white space become one space."""
-    # A code span ends at a run of backticks of the same length as the one before it: use a longer
-    # run than any inside.
+    # A code span starts and ends with backticks, as many as do not occur in a row in its text.
     line = visible(" ".join(text.split())) or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
-    if "`" in (line[0], line[-1]):  # spaces keep it apart from the fence; Markdown removes them
+    # Spaces separate a backtick at an end from the fence; Markdown does not show them.
+    if "`" in (line[0], line[-1]):
         line = f" {line} "
     return f"{fence}{line}{fence}"
 
@@ -180,7 +179,7 @@ def bold_code(text: str) -> str:
 
 
 def bold_text(text: str) -> str:
-    """Return text in bold, without markup of its own."""
+    """Return text in bold; Markdown characters in it are escaped."""
     return f"**{markdown_text(text)}**"
 
 
@@ -192,7 +191,7 @@ def counts_text(facts: Mapping[str, Any]) -> str:
 
 
 def facts_of(manifest: Manifest, *names: str) -> dict[str, Any]:
-    """Return some facts of an output under the same names, as numbers that Dagster plots over time."""
+    """Return some facts of an output as metadata with the same names."""
     return {name: manifest.facts[name] for name in names}
 
 
@@ -205,14 +204,16 @@ def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """Return a rate, rounded for reading."""
+    """Return a rate per second, rounded to one decimal."""
     return round(count / max(seconds, 1e-3), 1)
 
 
 def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
-    """List a folder before work begins; return a function that tells whether a name was made since.
+    """List a folder before a run; return a function that says whether the run made an entry.
 
-    The folder need not exist.
+    Args:
+        project: The project. With `rebuild`, every entry counts as new.
+        folder: The folder, which may not exist yet.
     """
     names_before = project.outputs.access.names(folder)
 

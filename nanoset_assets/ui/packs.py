@@ -23,15 +23,18 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of packs: what they cut, their first documents, and what reads them."""
     facts = manifest.facts
-    packs = format_count(facts["packs"], "pack")
+    n_packs = facts["packs"]
+    n_tokens = facts["tokens"]
+    packs = format_count(n_packs, "pack")
     length = format_count(facts["length"], "token")
     documents = format_count(facts["documents"], "document")
     dataset = facts["of"]
-    padding_share = facts["padding"] / max(facts["tokens"], 1)
+    padding_share = facts["padding"] / max(n_tokens, 1)
     summary = (
         f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
     )
 
+    # Compare the cuts of packing with those of concatenating all documents.
     packing = {
         "": "best-fit packing",
         **facts_of(manifest, "cut_documents", "cut_tokens", "dropped_tokens"),
@@ -42,6 +45,6 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         "cut": table([packing, concatenation]),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
-        "dagster/partition_row_count": facts["packs"],
+        "dagster/partition_row_count": n_packs,
         **facts_of(manifest, "packs", "documents", "tokens", "padding", "cut_documents", "dtype"),
     }

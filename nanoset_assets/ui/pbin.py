@@ -28,7 +28,7 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
     )
     manifest = run.make()
     metadata = pbin_metadata(manifest)
-    # A version that existed before took no time: a plot of the speed over time would jump.
+    # If the version existed before, there is no speed: a plot over time would show a jump.
     if is_new(manifest.digest):
         metadata["tokens_per_second"] = per_second(manifest.facts["tokens"], run.seconds)
     return metadata
@@ -38,9 +38,11 @@ def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a `.pbin`."""
     facts = manifest.facts
     size = format_bytes(size_bytes(manifest))
-    summary = f"{counts_text(facts)} of {facts['token_bytes']} bytes each, {size}"
-    if facts["left_out"]:
-        empty_documents = format_count(facts["left_out"], "document")
+    token_bytes = facts["token_bytes"]
+    n_left_out = facts["left_out"]
+    summary = f"{counts_text(facts)} of {token_bytes} bytes each, {size}"
+    if n_left_out:
+        empty_documents = format_count(n_left_out, "document")
         summary += f"; {empty_documents} without tokens left out"
     return {
         "summary": markdown(f"{summary}."),

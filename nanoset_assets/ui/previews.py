@@ -1,7 +1,7 @@
-"""Previews of outputs: first documents, rejected lines and samples, with their origins.
+"""Previews of outputs: first documents, rejected lines and samples, and where they come from.
 
-Each reads a handful of documents, or those of a handful of samples, whatever the size of the
-output. If a preview fails, its error is shown instead.
+A preview reads only a few documents or samples, however large the output is. If it fails, the page
+shows its error instead: a preview must not let a run fail.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.text.rejects import Reject
 
 SHOWN = 3
-"""Documents, rejected lines or samples of a preview."""
+"""How many documents, rejected lines or samples a preview shows."""
 _PIECES_SHOWN = 3
-"""Documents that are listed for each sample."""
+"""How many documents are listed for each sample."""
 _TOKENS_DECODED = 96
-"""Tokens that are shown of a document."""
+"""How many tokens of a document are decoded and shown."""
 MAX_SHUFFLED = 1 << 20
-"""Samples that a sampler may shuffle for a preview. That takes half a second without torch; ten
-times as many would take a gigabyte of memory.
+"""How many samples a sampler may shuffle for a preview.
+
+This takes half a second without torch. Ten times as many would take a gigabyte of memory.
 """
 STEP_SAMPLES = 8
-"""Samples that are shown of a handoff's first step, and the size of a step without a schedule."""
+"""How many samples of a handoff's first step are shown; the size of a step without a schedule."""
 _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
+"""Errors that a page shows in place of a preview."""
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
@@ -83,7 +85,7 @@ def first_step(
 
 
 def sample_row(sample: SampleOrigin) -> dict[str, object]:
-    """Return a row of a table of samples: what each is made of, and its first tokens as text."""
+    """Return a row of a table of samples: its documents, and its first tokens as text."""
     return {
         "sample": sample.sample,
         "corpus": sample.corpus,
@@ -93,7 +95,11 @@ def sample_row(sample: SampleOrigin) -> dict[str, object]:
 
 
 def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
-    """Return the first texts as Markdown, or the error that making them raised."""
+    """Return the first texts as Markdown, or the error that was raised meanwhile.
+
+    Args:
+        texts: Yields the texts; called here, so that its errors are caught.
+    """
     try:
         return markdown(*islice(texts(), SHOWN))
     except _PREVIEW_ERRORS as error:
@@ -101,13 +107,14 @@ def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
 
 
 def _error_text(error: Exception) -> dg.MarkdownMetadataValue:
+    """Return the text that takes the place of a preview."""
     return markdown(code(f"cannot be shown: {error}"))
 
 
 def _inspection(project: Project) -> InspectionContext:
-    """Return a context without the raw folder.
+    """Return a context that reads outputs, but not raw text.
 
-    Finding a line of a compressed file means reading everything before it.
+    To find a line in a compressed raw file, everything before it would have to be read.
     """
     return InspectionContext.of_root(project.outputs, tokenizer_file=project.config.tokenizer_file)
 
@@ -115,11 +122,13 @@ def _inspection(project: Project) -> InspectionContext:
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
     """Yield the first documents of a dataset as Markdown."""
     dataset = context.datasets.open(manifest)
-    n_sequences = min(SHOWN, len(dataset.sequences))  # documents without tokens have no sequence
+    # Documents without tokens have no sequence, and are not shown.
+    n_sequences = min(SHOWN, len(dataset.sequences))
     sequences = np.arange(n_sequences)
     starts = np.zeros_like(sequences)
     stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
-    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
+    # (n_sequences, 3): sequence, first token, and token after the last
+    spans = np.stack([sequences, starts, stops], axis=1)
     for piece in chain.from_iterable(piece_origins(context, dataset, spans)):
         origin = piece.origin
         text = bold_code(place_of(origin))
@@ -138,6 +147,7 @@ def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[
 
 
 def _reject_text(corpus: str, reject: Reject) -> str:
+    """Return a rejected line as Markdown: where it is, why it was rejected, and its text."""
     place = bold_code(f"{corpus}/{reject.file}:{reject.line}")
     detail = code(shorten(reject.detail, False))
     excerpt = code(shorten(reject.excerpt, False) or "(nothing)")
@@ -147,7 +157,7 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     """Yield the first samples of a split as Markdown."""
     nanoset = load_nanoset(project.outputs, name, split)
-    # A run that continues another one skips the samples that the other one has read.
+    # A run that continues an earlier one skips the samples that the earlier one has read.
     start = nanoset.config.consumed_samples if split == "train" else 0
     stop = min(start + SHOWN, len(nanoset))
     for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
@@ -158,11 +168,11 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
 
 
 def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:
-    """Return the first documents of a sample, with the tokens that it holds of them.
+    """Return the first documents of a sample, and which of their tokens it contains.
 
     Args:
         sample: The sample.
-        format_place: How a place is written, such as `code`.
+        format_place: Formats the file and line of a document, such as `code`.
     """
     texts: list[str] = []
     for piece in sample.pieces[:_PIECES_SHOWN]:
@@ -176,11 +186,13 @@ def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str)
 
 
 def _first_text(sample: SampleOrigin) -> str | None:
+    """Return the decoded start of a sample, or None if it cannot be decoded."""
     return sample.pieces[0].text if sample.pieces else None
 
 
 def _quoted(text: str | None) -> str:
-    """Return a text as a quotation; nothing without the tokenizer that made the tokens."""
+    """Return a text as a Markdown quotation, or "" if there is no tokenizer to decode it."""
     if text is None:
         return ""
-    return f"\n\n> {code(text if text.strip() else '(empty)')}"
+    shown = text if text.strip() else "(empty)"
+    return f"\n\n> {code(shown)}"

@@ -1,4 +1,4 @@
-"""The page of `tokenized_shards`: what became of each file, losses, and speed."""
+"""The page of `tokenized_shards`: what became of each file, lost text, and speed."""
 
 from __future__ import annotations
 
@@ -43,18 +43,25 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
 
-    facts = manifest.facts
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
     log.info(f"engine {engine}")
-    if facts["rejected"] or facts["faults"]:
-        rejected = facts["rejected"]
-        log.warning(f"rejected {rejected:,} of {facts['lines']:,} lines: {facts['reasons']}")
+    _log_rejects(run, manifest)
 
     shards = current_shards(project, manifest)
-    new_digests = {digest for digest in facts["shards"] if is_new(digest)}
+    new_digests = {digest for digest in manifest.facts["shards"] if is_new(digest)}
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )
+
+
+def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
+    """Log a warning if lines were rejected or files could not be read to the end."""
+    facts = manifest.facts
+    n_rejected = facts["rejected"]
+    if n_rejected or facts["faults"]:
+        n_lines = facts["lines"]
+        reasons = facts["reasons"]
+        run.context.log.warning(f"rejected {n_rejected:,} of {n_lines:,} lines: {reasons}")
 
 
 def shards_metadata(
@@ -72,18 +79,21 @@ def shards_metadata(
         project: The project.
         manifest: The tokenized corpus.
         shards: Its shards, in document order.
-        new_digests: Digests of the shards that were made now.
-        seconds: How long that took.
+        new_digests: Digests of the shards that this run made.
+        seconds: How long this run took.
         engine: The tokenizer engine that made them.
     """
     facts = manifest.facts
+    has_rejects = bool(facts["rejected"])
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
-    n_shards = format_count(len(shards), "shard")
-    work = f"Nothing was tokenized: all {n_shards} existed already."
+
+    # The summary: counts, lost text, and the work of this run.
+    all_shards = format_count(len(shards), "shard")
+    work = f"Nothing was tokenized: all {all_shards} existed already."
     if new_digests:
         work = (
-            f"{len(new_digests):,} of {n_shards} made in {seconds:,.1f} s, "
+            f"{len(new_digests):,} of {all_shards} made in {seconds:,.1f} s, "
             f"{tokens_per_second:,.0f} tokens a second."
         )
     text_bytes = format_bytes(facts["read_bytes"])
@@ -95,16 +105,17 @@ def shards_metadata(
     metadata |= _reject_metadata(manifest, shards)
     metadata |= _file_metadata(project, manifest, shards)
 
+    # Numbers that Dagster plots over time. Without new shards there is no speed to plot.
     metadata |= _number_metadata(manifest)
     metadata["size_bytes"] = sum(size_bytes(shard) for shard in shards)
     metadata["shards_made"] = len(new_digests)
-    if new_digests:  # without work, a plot of the speed over time would fall to zero
+    if new_digests:
         metadata["tokens_per_second"] = tokens_per_second
     metadata["engine"] = engine
     encoders = encoders_of(shards)
     if encoders:
         metadata["made_by"] = describe_encoders(encoders)
-    metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
+    metadata["shards"] = _shards_table(shards, with_rejects=has_rejects)
     return metadata
 
 
@@ -125,10 +136,11 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return a table of what became of each file; empty if the files are not known any more."""
+    """Return a table of what became of each file, or nothing if the inventory was replaced."""
     inventory_manifest, inventory = current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
-        return {}  # the corpus was surveyed again meanwhile
+        # The files changed during this run: the new inventory does not list those that were read.
+        return {}
     files = files_table(inventory, manifest, shards)
     return {} if files is None else {"files": files}
 
@@ -137,28 +149,40 @@ def _number_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return numbers that Dagster plots over time."""
     facts = manifest.facts
     n_documents = facts["documents"]
+    n_tokens = facts["tokens"]
+    n_lines = facts["lines"]
+    n_rejected = facts["rejected"]
     return {
         "dagster/partition_row_count": n_documents,
         **facts_of(manifest, "documents", "tokens", "lines", "skipped", "rejected"),
         "unreadable_files": facts["faults"],
-        "rejected_fraction": round(facts["rejected"] / max(facts["lines"], 1), 6),
-        "tokens_per_document": round(facts["tokens"] / max(n_documents, 1), 1),
+        "rejected_fraction": round(n_rejected / max(n_lines, 1), 6),
+        "tokens_per_document": round(n_tokens / max(n_documents, 1), 1),
         "read_bytes": facts["read_bytes"],
     }
 
 
 def _lines_text(facts: Mapping[str, Any]) -> str:
     """Return how many lines did not become documents, in words."""
-    texts = [f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"]
-    if facts["skipped"]:
-        texts.append(f"{format_count(facts['skipped'], 'document')} without tokens skipped")
-    if facts.get("purged"):
-        texts.append(f"{format_count(facts['purged'], 'erased document')} left out")
+    n_rejected = facts["rejected"]
+    n_skipped = facts["skipped"]
+    n_purged = facts.get("purged", 0)  # this fact is omitted if it is zero
+    lines = format_count(facts["lines"], "line")
+    texts = [f"{n_rejected:,} of {lines} rejected"]
+    if n_skipped:
+        texts.append(f"{format_count(n_skipped, 'document')} without tokens skipped")
+    if n_purged:
+        texts.append(f"{format_count(n_purged, 'erased document')} left out")
     return ", ".join(texts)
 
 
 def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.TableMetadataValue:
-    """Return a table of shards, with a column of rejected lines if there are any."""
+    """Return a table of shards.
+
+    Args:
+        shards: The shards.
+        with_rejects: Whether the table has a column of rejected lines.
+    """
     columns = ["documents", "tokens"]
     if with_rejects:
         columns.append("rejected")
@@ -194,7 +218,17 @@ def files_table(
     *,
     max_rows_read: int = MAX_ROWS_READ,
 ) -> dg.TableMetadataValue | None:
-    """Return what became of the first files of a corpus; see `file_counts`."""
+    """Return a table of what became of the lines of each file.
+
+    Args:
+        inventory: The files of the corpus.
+        tokenized: The tokenized corpus.
+        shards: Its shards, in document order.
+        max_rows_read: How many rows of documents may be read for it; see `file_counts`.
+
+    Returns:
+        A row for each of the first files. None if too many rows would have to be read.
+    """
     counts_by_path = file_counts(
         inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read
     )
@@ -202,10 +236,12 @@ def files_table(
         return None
     rows: list[dict[str, str]] = []
     for path, counts in counts_by_path.items():
+        # A shard of several files does not record which of them had skipped documents.
+        lines = "?" if counts.lines is None else f"{counts.lines:,}"
         row = {
             "file": path,
             "stored": format_bytes(counts.stored_bytes),
-            "lines": "?" if counts.lines is None else f"{counts.lines:,}",
+            "lines": lines,
             "documents": f"{counts.documents:,}",
             "rejected": f"{counts.rejected:,}",
             "tokens": f"{counts.tokens:,}",

@@ -1,4 +1,4 @@
-"""The page of any output: what its stage shows of it, as Dagster's metadata."""
+"""The default page: the `Summary` of an output, as its stage returns it, as Dagster metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nanoset_core.stages.stage import Summary
 
 
 def summary_page(run: AssetRun) -> dict[str, Any]:
-    """Make an output, and return what its stage shows of it."""
+    """Make an output, and return the metadata of its summary."""
     manifest = run.make()
     summary = run.stage.show(run.project, manifest)
     for warning in summary.warnings:
@@ -19,7 +19,7 @@ def summary_page(run: AssetRun) -> dict[str, Any]:
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
-    """Return the metadata of a version: warnings, figures, a table of details and a preview."""
+    """Return a summary as metadata: warnings, figures, a table of details and a preview."""
     metadata: dict[str, Any] = {}
     if summary.warnings:
         metadata["warnings"] = markdown(*map(bold_code, summary.warnings))

@@ -1,4 +1,4 @@
-"""The page of `views`: what each rule chose, the first documents, and what reads the view."""
+"""The page of `views`: what each rule selected, the first documents, and what reads the view."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         f"{counts_text(facts)} of {code(facts['corpus'])}. The view is an index of {index_size}; "
         "its tokens are those of the corpus."
     )
-    # Ids of lists that no document has, and rules that chose less than they ask for.
+    # Warn of listed ids that no document has, and of budgets that are not filled.
     warnings: list[str] = []
     for key, count in facts["missing_ids"].items():
         warnings.append(f"**{count:,} ids of {code(key)} match no document.**")

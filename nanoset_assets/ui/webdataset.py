@@ -45,12 +45,15 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         quality: The JSON values of its `ShuffleQuality`.
     """
     tar_bytes, is_exact = output_bytes(plan)
-    engine = choose_engine(plan, available_memory=0, engine="mmap")  # needs the least memory
+    # The memory that a worker needs at least: `mmap` is the engine that needs the least.
+    engine = choose_engine(plan, available_memory=0, engine="mmap")
+    is_even = quality["even"]
+    n_tokens_read = plan.contexts * plan.sequence_length  # padding included
     metadata: dict[str, Any] = {
-        "summary": markdown(_plan_summary(plan, is_even=quality["even"])),
+        "summary": markdown(_plan_summary(plan, is_even=is_even)),
         "quality": table(quality_rows(quality)),
         "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
-        "evenly_shuffled": quality["even"],
+        "evenly_shuffled": is_even,
         "contexts": plan.contexts,
         "shards": plan.shards,
         "contexts_in_a_shard": plan.shard_size,
@@ -58,7 +61,7 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         "tokens": plan.tokens,
         "tokens_dropped": plan.tokens_dropped,
         "pad_tokens": plan.pad_tokens,
-        "pad_share": round(plan.pad_tokens / (plan.contexts * plan.sequence_length), 6),
+        "pad_share": round(plan.pad_tokens / n_tokens_read, 6),
     }
     metadata["tar_bytes" if is_exact else "tar_bytes_about"] = tar_bytes
     metadata["memory_bytes_per_worker"] = engine.memory_bytes
@@ -66,6 +69,7 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
+    """Return the size of a plan in a sentence, and a warning if its order is not even."""
     contexts = format_count(plan.contexts, "context")
     tars = format_count(plan.shards, "tar")
     tokens = format_count(plan.tokens, "token")
@@ -81,12 +85,12 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """Write one group of tars, and return its materialisation.
 
-    Its data version is that of the plan.
+    Tars have no manifest: the plan determines their bytes, so its digest is their data version.
     """
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
-    # Tars of an interrupted run are complete, and not written again.
+    # Tars that an interrupted run has completed are not written again.
     is_new = snapshot_before(project, project.outputs.place(webdataset_recipe(name, plan.digest)))
     tars = write_group(project, name, int(run.key.part or 0))
     run.finish(plan)
@@ -104,14 +108,15 @@ def tars_metadata(
 
     Args:
         tars: All tars of the group.
-        new_tars: Those that were written now.
-        seconds: How long that took.
+        new_tars: The tars that this run has written.
+        seconds: How long this run took.
     """
     n_sequences = sum(tar.sequences for tar in tars)
     size = sum(tar.size_bytes for tar in tars)
     contexts = format_count(n_sequences, "context")
     n_tars = format_count(len(tars), "tar")
     summary = f"**{n_tars}, {contexts}**, {format_bytes(size)}; {len(new_tars):,} written now."
+
     rows: list[dict[str, str]] = []
     for tar in tars:
         row = {
@@ -121,6 +126,7 @@ def tars_metadata(
             "sha256": f"{tar.sha256[:16]}…",
         }
         rows.append(row)
+
     metadata: dict[str, Any] = {
         "summary": markdown(summary),
         "tars": table(rows, len(rows)),
@@ -145,12 +151,15 @@ def webdataset_page(run: AssetRun) -> dict[str, Any]:
 def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a complete webdataset: its sources, and how it is read."""
     facts = manifest.facts
-    contexts = format_count(facts["sequences"], "context")
+    n_contexts = facts["sequences"]
+    length = facts["sequence_length"]
+    n_bytes = sum(shard["size_bytes"] for shard in facts["shards_written"])
+    contexts = format_count(n_contexts, "context")
     tars = format_count(facts["shards"], "tar")
     tokens = format_count(facts["tokens"], "token")
-    size = format_bytes(sum(shard["size_bytes"] for shard in facts["shards_written"]))
-    length = facts["sequence_length"]
+    size = format_bytes(n_bytes)
     summary = f"**{contexts} of {length:,} tokens in {tars}**, {tokens}, {size}."
+
     rows: list[dict[str, str]] = []
     for source in facts["sources"]:
         row = {
@@ -161,11 +170,12 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
             "padded": f"{source['pad_tokens']:,}",
         }
         rows.append(row)
+
     return {
         "summary": markdown(summary),
         "read_it": markdown(*_reader_texts(project, manifest)),
         "sources": table(rows, len(rows)),
-        "dagster/row_count": facts["sequences"],
+        "dagster/row_count": n_contexts,
         **facts_of(
             manifest,
             "shards",
@@ -180,14 +190,15 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return how OpenLM and webdataset read the tars."""
+    """Return how OpenLM and webdataset open the tars, as lines of Markdown."""
+    # webdataset expands a range in braces, such as shard-{00000000..00000041}.tar.
     first_number = shard_stem(0).removeprefix("shard-")
     last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
     tars = f"shard-{{{first_number}..{last_number}}}.tar"
     folder = manifest.url()
     texts: list[str] = []
     if is_remote(folder):
-        # webdataset reads a bucket through a command.
+        # webdataset reads a bucket through the output of a command.
         lists = f"{folder}/{MANIFEST_NAME}"
         url = f"pipe:aws s3 cp {folder}/{tars} -"
     else:

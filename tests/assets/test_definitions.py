@@ -247,7 +247,7 @@ def test_another_version_than_the_materialised_one_is_refused(built_platform, se
     words = (
         "the split was rebuilt after its handoff"
         if select
-        else "(?s)or removed, since.*say by `root`"
+        else "(?s)moved or deleted.*as `root`"
     )
     with pytest.raises(StaleError, match=words):
         nanoset_assets.load_materialized(event, "train", root=root)
