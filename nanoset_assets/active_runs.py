@@ -1,4 +1,4 @@
-"""Runs and backfills that are queued or have not ended: what they make is not requested again."""
+"""Find active runs and backfills, so that what they make is not requested again."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nanoset_core.stages.stage import Node
 class ActiveRuns:
     """The runs of an instance that were queued or had not ended when this object was made.
 
-    Make it before outputs are read. A run that ends between the two still counts as active, so that
-    nothing is requested for what it has just made; the next tick looks again.
+    Create it before you read outputs. A run that ends in between still counts as active, so that
+    what it has just made is not requested again; the next tick decides.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class ActiveRuns:
         self.names = names
         self.upstream = upstream or {}
         self.looked_up_at = time.time()
-        """Seconds since 1970."""
+        """When the runs were looked up, in seconds since 1970."""
         self.runs: Sequence[dg.DagsterRun] = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         self._run_ids = {run.run_id for run in self.runs}
         self._is_active_by_node: dict[Node, bool] = {}
 
     @cached_property
     def corpora(self) -> set[str]:
-        """The corpora that an active run is about."""
+        """The corpora that an active run builds."""
         job = self.names.definition(INVENTORY.kind)
         assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
         corpora: set[str] = set()
@@ -68,21 +68,21 @@ class ActiveRuns:
 
     @cached_property
     def landing(self) -> dict[str, str]:
-        """Corpus whose text is being landed → the asset that a run or backfill is to make."""
+        """Corpus whose text is being written → the asset that an active run or backfill makes."""
         targeted: set[dg.AssetKey] = set()
         for backfill in self.backfills:
             targeted.update(backfill.assets)
         for run in self.runs:
             targeted.update(run.asset_selection or ())
 
-        # A run of a job does not list its assets: ask which run was to make each asset last.
+        # A run of a job does not list its assets: look up the last run of each asset instead.
         if self.runs or self.backfills:
             open_ids = {backfill.backfill_id for backfill in self.backfills}
             for key in {key for keys in self.upstream.values() for key in keys}:
                 record = last_run(self.instance, key, None)
                 if record is None:
                     continue
-                # Other runs of a backfill of a job may be yet to come.
+                # A run that has ended may be one of several of a backfill that continues.
                 is_of_open_backfill = record.dagster_run.tags.get(BACKFILL_TAG) in open_ids
                 if is_of_open_backfill or self._is_active(record):
                     targeted.add(key)
@@ -116,7 +116,7 @@ class ActiveRuns:
         run = record.dagster_run
         if run.run_id in self._run_ids or run.status in UNFINISHED:
             return True
-        # It started and ended since the runs were looked up.
+        # A run that started and ended after the runs were looked up counts as active, too.
         return end_time(record) >= self.looked_up_at
 
 

@@ -1,4 +1,4 @@
-"""One run of an asset: it makes an output, and yields what the UI shows of it."""
+"""Execute a run of an asset: make an output, and yield its materialisation."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ class AssetRun:
     context: dg.AssetExecutionContext
     hosted: ProjectDefs
     project: Project
-    """As it is configured now."""
+    """The project with its current configuration."""
     stage: Stage
     key: Key
     page: Page
-    """Makes the output, and describes it for the UI."""
+    """Makes the output, and returns its metadata."""
     input_label: Callable[[Node], str]
-    """What messages call an input."""
+    """Returns the name of an input for messages."""
     started: float = field(default_factory=time.monotonic)
+    """When the run started, by the monotonic clock."""
     seconds: float = 0.0
-    """From the start until the output was made."""
+    """How long it took to make the output, once it is made."""
     manifest: Manifest | None = None
-    """Of the output, once it is made."""
+    """The manifest of the output, once it is made."""
 
     @property
     def node(self) -> Node:
-        """The output."""
+        """The output that the run makes."""
         return Node(self.stage, self.key)
 
     @property
     def is_automatic(self) -> bool:
-        """Whether a sensor or the schedule requested the run, because of files that it saw."""
+        """Whether a sensor or the schedule requested the run, and not a person."""
         tags = self.context.run.tags
         return self.hosted.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
@@ -55,7 +56,13 @@ class AssetRun:
         return self.finish(self.stage.make(self.project, self.key))
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Note that the output is made, and how long that took; return its manifest."""
+        """Record that the output is made, and how long that took.
+
+        A page that does not use `make` calls it.
+
+        Returns:
+            The manifest.
+        """
         self.manifest = manifest
         self.seconds = time.monotonic() - self.started
         return manifest
@@ -64,10 +71,10 @@ class AssetRun:
         """Make the output, and yield its materialisation.
 
         Raises:
-            dg.Failure: It could not be made.
+            dg.Failure: The output could not be made.
         """
-        # If nanoset.yaml does not have the output any more, the stage fails below and says what it
-        # has instead.
+        # If nanoset.yaml no longer requests the output, the stage raises an error below, which
+        # lists what it does request.
         config = self.project.config
         if self.key in self.stage.keys(config, (self.key.subject,)):
             for warning in settings_warnings(self.stage, config, self.key):
@@ -87,7 +94,7 @@ class AssetRun:
             yield result(self.project, self.manifest, self.seconds, shown)
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Let the error about an input that was never made say which asset makes it."""
+        """Add to an error about a missing input which asset has to be materialised."""
         if not isinstance(error, MissingError):
             return error
         outputs = self.project.outputs
@@ -104,4 +111,4 @@ class AssetRun:
 
 
 Page = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
-"""Makes an output, and returns its metadata for the UI, or the whole materialisation."""
+"""A function that makes an output and returns its metadata, or the whole materialisation."""

@@ -1,6 +1,6 @@
-"""The project's bucket as a Dagster resource, for your own assets.
+"""Access to the project's bucket as a Dagster resource, which your assets can use, too.
 
-It is dagster-aws' S3Resource, configured by `storage` in nanoset.yaml.
+It is the S3Resource of dagster-aws, configured by `storage` in nanoset.yaml.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from nanoset_core.storage.location import is_in_bucket
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
-    """Return the resource `s3`, without credentials.
+    """Return the resource `s3`, if the project uses a bucket and dagster-aws is installed.
 
-    Returns nothing unless raw text or outputs are in a bucket and dagster-aws is installed.
+    It contains no credentials: boto3 finds them in the environment.
     """
     if not is_in_bucket(config.raw) and not is_in_bucket(config.root):
         return {}

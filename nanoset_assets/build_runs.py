@@ -1,4 +1,4 @@
-"""Executes the runs of `nanoset build` in this process, and notes what became of them."""
+"""Execute the runs of `nanoset build` in this process, and record their results in a report."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class BuildReport:
     """What a build did."""
 
     steps: list[Step]
-    """Every step of the project, or of the corpora that were named, selected or not."""
+    """Every step that the build considered, whether or not it was selected."""
     graph: Graph
-    """With what was made."""
+    """The outputs of the project, those that the build made included."""
     aside: Mapping[str, str] = field(default_factory=dict)
-    """Folders and files of the raw folder that are no corpora; see RawText."""
+    """Entry of the raw folder that is no corpus → why it is not read."""
     whole: bool = True
-    """Whether all corpora were looked at, and not only those that were named."""
+    """Whether all corpora were examined, and not only those that `--corpus` names."""
     made: dict[str, float] = field(default_factory=dict)
     """Label of each step that ran → seconds of its run, shared evenly by the steps of the run."""
     failed: dict[str, Exception] = field(default_factory=dict)
-    """Label of the step that failed → what went wrong."""
+    """Label of each step that failed → the error."""
     skipped: list[str] = field(default_factory=list)
-    """Labels of steps that needed one that failed."""
+    """Labels of steps that did not run because one that they need failed."""
     replaced: dict[str, list[str]] = field(default_factory=dict)
-    """Label of each chosen step whose current version has other settings → these, as `name: before
-    → now`.
+    """Label of each step that replaces a version with other settings → the changes, each as `name:
+    before → now`.
     """
     seconds: float = 0.0
-    """Of the whole build."""
+    """How long the whole build took."""
 
     @property
     def ended(self) -> set[str]:
@@ -67,11 +67,11 @@ class BuildReport:
         return self.made.get(label_of(node), 0.0)
 
     def replaced_settings(self, node: Node) -> list[str]:
-        """Return which settings the version that an output replaced had instead."""
+        """Return the changes of settings between an output and the version that it replaced."""
         return self.replaced.get(label_of(node), [])
 
     def skip(self, nodes: Collection[Node]) -> None:
-        """Note that outputs are not made; those that have failed are not counted twice."""
+        """Record that outputs are not made, except those that are recorded as failed already."""
         for node in nodes:
             label = label_of(node)
             if label not in self.failed:
@@ -91,28 +91,29 @@ class StepCounter:
         """Output → number of its step, from 1; to be filled once the steps are known."""
 
     def begin(self, node: Node) -> None:
-        """Report that a step begins; one that was not planned is not reported."""
+        """Report that a step begins, if it is one of the planned steps."""
         if node in self.numbers:
             self._listener(self._progress(node))
 
     def prefix(self, step: Step) -> str:
-        """Return the number of a step as lines begin with it: `[3/25] `."""
+        """Return the number of a step for the start of a line, such as `[3/25] `."""
         return step_count(self._progress(step.node))
 
     def _progress(self, node: Node) -> Progress:
+        """Return the progress at the start of a step."""
         return Progress(STEP, label_of(node), self.numbers[node], len(self.numbers), "steps")
 
 
 @dataclass(frozen=True, slots=True)
 class BuildRuns:
-    """Executes the runs of one build, and writes into its report what became of them."""
+    """Executes the runs of one build, and records their results in its report."""
 
     project: Project
     hosted: ProjectDefs
-    """The same project as its definitions know it."""
+    """What the definitions of the project are made from."""
     definitions: dg.Definitions
     report: BuildReport
-    """Is filled."""
+    """Receives the results of the runs."""
     counter: StepCounter
     say: Callable[[str], None]
     """See `build`."""
@@ -121,16 +122,17 @@ class BuildRuns:
     """Further arguments of `execute_in_process`."""
 
     def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
-        """Execute the runs of one corpus, nanoset or webdataset, once no other build makes it."""
+        """Execute the runs of one corpus, nanoset, …, once no other build works on it."""
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(StorageError):  # then each step reports the error itself
+            # Wait for the lease. If it cannot be taken, each step fails, and reports why.
+            with contextlib.suppress(StorageError):
                 names = names_of(self.project, subject)
                 lease = leased(
                     self.project.outputs.access, names, subject, on_wait=self._say_what_is_awaited
                 )
                 stack.enter_context(lease)
-            # Before this build makes any of them, so that nothing is taken for another build's
-            # work.
+            # Find out what another build has made while this one waited, before this build makes
+            # any output itself.
             made_elsewhere = self._made_elsewhere([step for run in runs for step in run])
             for run in runs:
                 needs = [need for step in run for need in step.needs]
@@ -140,6 +142,7 @@ class BuildRuns:
                     self.report.skip([step.node for step in run])
 
     def _say_what_is_awaited(self, subject: str, work: Work) -> None:
+        """Report which build has to end before this one can continue."""
         if work.owner is None:
             self.say(f"waits for the build of {subject} on {work.host} …")
         else:
@@ -147,14 +150,17 @@ class BuildRuns:
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
         """Return missing or stale outputs that another build has made in the meantime."""
-        # Looks at the outputs again, and not at what this process remembers of them.
+        # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
         nodes: set[Node] = set()
         for step in steps:
             recipe = self.report.graph.recipe(step.node)
-            if step.done or recipe is None:  # it is forced, or a check found it faulty
+            # A step that was done before is here because it is forced, or because a check failed:
+            # it has to run.
+            if step.done or recipe is None:
                 continue
-            with contextlib.suppress(NanosetError, OSError):  # making it reports what is wrong
+            # If an output cannot be read, the step that makes it reports the error.
+            with contextlib.suppress(NanosetError, OSError):
                 current = current_version(project, step.node.stage, step.node.key)
                 if not reasons_to_build(project, step.node, recipe, current):
                     nodes.add(step.node)
@@ -174,7 +180,7 @@ class BuildRuns:
             self.say(f"{self.counter.prefix(due[-1])}{label}: {outcome}")
 
     def _execute_steps(self, steps: Sequence[Step]) -> str:
-        """Execute one run; note in the report what became of it, and return that in a few words."""
+        """Execute one run, record its result in the report, and return it in a few words."""
         nodes = [step.node for step in steps]
         failures = self.hosted.failures
         failures.clear()
@@ -185,7 +191,8 @@ class BuildRuns:
         n_made = len(nodes)
         outcome = f"made in {seconds:.1f} s"
         if error is not None:
-            # Dagster's error only says that the run failed.
+            # Dagster's exception only says that the run failed: use the error that the step
+            # recorded.
             failed_node, reason = failures[0] if failures else (nodes[0], error)
             n_made = nodes.index(failed_node)
             outcome = f"{label_of(failed_node)} failed after {seconds:.1f} s"
@@ -196,10 +203,11 @@ class BuildRuns:
         return outcome
 
     def _run_error(self, nodes: Sequence[Node]) -> Exception | None:
-        """Execute a run of outputs; return the error that ended it, if any.
+        """Execute a run of outputs; return the error that ended it, or None.
 
         Raises:
-            HistoryError: The run could not be recorded; neither could the next one.
+            HistoryError: The run could not be recorded. Since later runs could not be recorded
+                either, the build ends.
         """
         names = self.hosted.names
         job = self.definitions.resolve_job_def(names.definition(job_of(nodes[0])))

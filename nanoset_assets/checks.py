@@ -1,4 +1,4 @@
-"""Asset checks: what was just made is verified before anything is made of it."""
+"""Asset checks: an output is verified before anything downstream is built from it."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ _Evaluate = Callable[[dg.AssetCheckExecutionContext, ProjectDefs, Stage, Key], d
 
 
 class VerificationError(NanosetError, ValueError):
-    """A check found errors in what was just made."""
+    """A check found errors in an output that was just made."""
 
 
 def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     """Return the asset checks of the project.
 
-    Checks that find faults block everything downstream. Checks that only warn block nothing.
-
-    The warnings of an asset are a check of their own: Dagster's conditions do not make anything of
-    an asset whose blocking check has failed.
+    There are two kinds. A check that verifies an output blocks everything downstream if it finds
+    errors. A check that shows warnings blocks nothing. They are separate, because Dagster's
+    automation conditions build nothing from an asset whose blocking check has failed, even if it
+    failed with a mere warning.
     """
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():
@@ -57,10 +57,20 @@ def _check(
     description: str,
     evaluate: _Evaluate,
 ) -> dg.AssetChecksDefinition:
-    """Make one check of the asset of a stage; see `stage_asset` for its arguments."""
+    """Make one check of the asset of a stage.
+
+    Args:
+        stage: See `stage_asset`.
+        hosted: See `stage_asset`.
+        subject: See `stage_asset`.
+        keys: See `stage_asset`.
+        name: The name of the check.
+        description: What it checks, for the UI.
+        evaluate: Executes the check for one output.
+    """
     with warnings.catch_warnings():
-        # Dagster calls checks by partition a preview. Without them a failed corpus could not be
-        # told from another.
+        # Dagster warns that checks with partitions are a preview feature. Without them, it would not
+        # be visible which corpus has failed.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
         @dg.asset_check(
@@ -79,7 +89,7 @@ def _check(
 def _verify(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Verify an output: errors fail the check and block, warnings are described."""
+    """Verify an output: errors fail the check, warnings are only listed."""
     report = stage.verify(hosted.load_in_step(context), key)
     if not report.passed:
         hosted.failures.append((Node(stage, key), _verification_error(report)))
@@ -102,7 +112,7 @@ def _verify(
 
 
 def _verification_error(report: Report) -> VerificationError:
-    """Return the error that says what a check found first, and how many errors follow."""
+    """Return an exception for the first error of a check, which also says how many follow."""
     first = report.errors[0]
     what = f"what was made is not right: {first.what}"
     n_more = len(report.errors) - 1
@@ -117,7 +127,7 @@ def _verification_error(report: Report) -> VerificationError:
 def _warn(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Report the warnings that a stage has for an output."""
+    """Report the warnings about an output."""
     project = hosted.load_in_step(context)
     manifest = require(project, stage, key)
     texts = [

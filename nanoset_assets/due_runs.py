@@ -1,4 +1,4 @@
-"""Which outputs are built in which runs: those that are missing or stale, and can be made now."""
+"""Decide which missing and stale outputs are built now, and in which runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 
 @dataclass(frozen=True, slots=True)
 class DueRuns:
-    """What is missing or stale."""
+    """The missing and stale outputs: those that can be built now, and those that have to wait."""
 
     runs: list[list[Step]] = field(default_factory=list)
-    """What can be made now: the steps of each run."""
+    """The steps of each run that can start now."""
     waiting_reasons: dict[str, str] = field(default_factory=dict)
-    """Label of each output that cannot be made now → why."""
+    """Label of each output that has to wait → why."""
 
 
 def run_of(step: Step) -> Hashable:
     """Return a key that steps of one run share.
 
-    The chain of one corpus, or the assets of one split, are a run; other steps have runs of their
-    own.
+    All steps of one corpus share a run, and so do those of one split. Any other step has a separate
+    run.
     """
     partition = partition_of(step.node)
     return step.node if partition is None else (job_of(step.node), partition)
@@ -45,12 +45,12 @@ def due_runs(
     """Return the runs that are due and can start now, and why other outputs have to wait.
 
     Args:
-        state: The outputs of the project.
-        active_runs: Those that were active before the outputs were read.
-        loaded_assets: Those that a run can make.
-        again: Also take what has failed, and inventories that differ from the text, which the
-            sensor over raw text requests otherwise. An inventory whose check was cut off is taken
-            in any case: its text has not changed.
+        state: The state of the project's outputs.
+        active_runs: The runs that were active before the outputs were read.
+        loaded_assets: The assets of the loaded definitions, which alone can be requested.
+        again: Also request outputs that failed, and inventories that differ from the raw text;
+            otherwise the sensor over raw text requests those. An inventory whose check did not end
+            is requested in any case, since its text has not changed.
     """
     due = DueRuns()
 
@@ -69,7 +69,8 @@ def due_runs(
 
     def can_be_requested(step: Step) -> bool:
         if step.node.stage is INVENTORY and not step.done and not again:
-            return False  # the sensor over raw text requests it
+            # The sensor over raw text requests it.
+            return False
         reason = reason_to_wait(step)
         if reason is not None:
             due.waiting_reasons[label_of(step.node)] = reason
@@ -85,7 +86,7 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
     Args:
         names: The names of the project.
         run: The steps of the run.
-        requested_by: The sensor or schedule.
+        requested_by: Name of the sensor or schedule, for a tag.
         more: Further arguments of `dg.RunRequest`.
     """
     digests = [step.digest for step in run]

@@ -1,4 +1,4 @@
-"""The state of a project's outputs as files and history together tell it."""
+"""Combine output files and Dagster's history into the state of a project's outputs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Compare a graph with what the instance knows of its project.
+    """Compare outputs with Dagster's history, and return their state.
 
-    What is up to date, but was made by another machine or under another history, is recorded here,
-    so that no run makes it again.
+    Outputs that are up to date but missing from the history are added to it, so that no run makes
+    them again. Another machine may have made them, or a build whose history was deleted.
 
     Args:
         graph: The outputs of the project.
         instance: The instance.
         names: The names of the project.
-        active_runs: Those of the instance, looked up before any output is read; default: they are
-            looked up here.
+        active_runs: The active runs, looked up before any output was read; default: look them up
+            now.
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
@@ -47,21 +47,20 @@ def load_graph_state(
     for node in steps:
         partitions_by_asset.setdefault(asset_path(node), set()).add(partition_of(node))
 
-    # Record outputs that the history does not know, each after what it is made from, as a run
-    # would.
+    # Record outputs that the history does not know, in the order of a run: inputs first.
     recorded: dict[tuple[str, ...], dict[str | None, str]] = {}
     for asset, partitions in partitions_by_asset.items():
         recorded[asset] = latest_data_versions(instance, names.asset(asset), partitions)
     for node, step in steps.items():
         if not step.done or recorded[asset_path(node)].get(partition_of(node)) == step.digest:
             continue
-        # A new history knows none of a project's thousands of outputs: ask for their runs only if
-        # there are any.
+        # An output of an active run is recorded by that run. If nothing is active, do not query the
+        # history: a new one lacks all of the project's outputs, which may be thousands.
         if active_runs.runs and node in active_runs:
-            continue  # its run records it
+            continue
         instance.report_runless_asset_event(_materialization_of_existing(graph, step, names))
 
-    # Outputs whose last check found errors are made again.
+    # Outputs whose last check found errors are faulty, and are rebuilt.
     check_keys = [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in partitions_by_asset]
     unsound = unsound_checks(instance, check_keys)
     unsound_paths = {(names.path(asset), partition) for asset, partition in unsound}
@@ -70,12 +69,12 @@ def load_graph_state(
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
-    """Return the event of an output that exists already, with what its manifest says of it."""
+    """Return a materialisation for an output that was made without a run of this history."""
     node = step.node
     project = graph.project
     manifest = graph.current(node).manifest
     metadata: dict[str, Any] = {
-        "summary": "made on another machine, or recorded by another history of runs"
+        "summary": "made on another machine, or recorded in another history of runs"
     }
     if manifest is not None:
         metadata |= node.stage.show(project, manifest).figures
@@ -93,7 +92,7 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return the recipe of each corpus's current inventory, if that can be read."""
+    """Return corpus → recipe of its current inventory, without those that cannot be read."""
     names = sorted(corpora)
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}

@@ -1,7 +1,7 @@
-"""How the loaded definitions differ from today's nanoset.yaml.
+"""Find out how the loaded definitions differ from the current nanoset.yaml.
 
-Runs and ticks read nanoset.yaml again each time. Assets, partitions, dependencies, jobs and the
-intervals of sensors are those of the moment when the code location was loaded.
+Runs and ticks read nanoset.yaml each time. But assets, partitions, dependencies, jobs and the
+intervals of sensors stay as they were when the code location was loaded, until it is reloaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RELOAD = "choose Reload on the page Deployment, Code locations"
 
 @dataclass(frozen=True, slots=True)
 class LoadedAssets:
-    """The assets and partitions of the definitions that are loaded.
+    """The assets and partitions of the loaded definitions.
 
     A request for any other asset or partition would fail the whole tick of a sensor, and with it
     every other request.
@@ -76,9 +76,10 @@ def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of a configuration from which definitions are made.
+    """Return the parts of a configuration that decide the definitions.
 
-    Name for messages → value to compare.
+    Returns:
+        Name of each part for messages → a value that can be compared.
     """
     inputs: dict[str, Any] = {
         # Each tick reads `settle_seconds` again.
@@ -89,8 +90,7 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     for stage in stages():
         for subject, keys in subjects_of(stage, config).items():
             if is_of_corpora(stage):
-                # Which corpora it covers is no part of the definitions: partitions are added as
-                # corpora appear.
+                # Definitions do not list corpora: these are added as partitions when they appear.
                 inputs[f"asset {shape_of(stage).asset}"] = None
                 continue
             outputs = inputs.setdefault(f"{stage.kind} {subject!r}", set())

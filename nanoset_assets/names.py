@@ -1,6 +1,7 @@
-"""The names of a project's things in Dagster.
+"""Names of the assets, jobs, sensors, partitions and tags of a project in Dagster.
 
-One object gives all of them, so that two projects never share a name.
+They all come from one object, which adds the project's prefix, so that two projects with different
+prefixes never share a name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import dagster as dg
 from nanoset_core.errors import ConfigError
 
 MAX_CHARACTERS = 40
-"""Of a key prefix, its parts joined: it is part of tags of runs, whose names are short."""
+"""Longest key prefix, its parts joined. It is part of tags of runs, whose length is limited."""
 _PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 _GROUP = re.compile(r"[A-Za-z0-9_]*")
 _NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
@@ -30,11 +31,9 @@ class Names:
     """
 
     key_prefix: tuple[str, ...] = ()
-    """Before the key of every asset, and in the names of everything else that belongs to the
-    project.
-    """
+    """Prefix of the key of every asset, and of all other names of the project."""
     group_prefix: str | None = None
-    """Before the name of every group of assets; default: made of the key prefix."""
+    """Prefix of the name of every asset group; default: derived from the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
         """Return the Dagster key of an asset, with the project's prefix.
@@ -45,7 +44,7 @@ class Names:
         return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """Return an asset's path without the project's prefix, or None if it has another one."""
+        """Return an asset's path without the prefix, or None for another project's asset."""
         length = len(self.key_prefix)
         parts = tuple(key.path)
         if parts[:length] != self.key_prefix:
@@ -59,7 +58,7 @@ class Names:
 
     @property
     def corpora_name(self) -> str:
-        """What the instance knows these partitions by."""
+        """The name under which the instance stores these partitions."""
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
@@ -88,8 +87,7 @@ class Names:
 
 @lru_cache(maxsize=256)
 def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
-    # One shared object for each name: two dynamic definitions of different names would silently not
-    # match.
+    """Return the dynamic partitions of a name, always as the same object."""
     return dg.DynamicPartitionsDefinition(name=name)
 
 
@@ -98,12 +96,12 @@ def names_of(
     group_prefix: str | None,
     where: object = "key_prefix, group_prefix",
 ) -> Names:
-    """Return the names under a prefix.
+    """Return the names of a project with these prefixes.
 
     Args:
-        key_prefix: Its parts, or a text with `/` between them; empty: none.
+        key_prefix: The parts of the prefix, or one text with `/` between them; empty: no prefix.
         group_prefix: See `Names`.
-        where: Where they were written, for messages.
+        where: Where the prefixes are configured, for messages.
 
     Raises:
         ConfigError: A prefix cannot be part of a name.

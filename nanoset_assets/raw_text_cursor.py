@@ -1,4 +1,4 @@
-"""What the sensor over the raw folder remembers from one tick to the next."""
+"""The cursor of the sensor over the raw folder: what it remembers from one tick to the next."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RawTextCursor:
-    """The cursor: what a tick saw.
+    """What a tick saw, for the next tick.
 
-    Without it everything is compared again, and nothing is built twice.
+    It only saves work: if it is lost, everything is compared again, but nothing is built twice.
     """
 
     marks: dict[str, str] = field(default_factory=dict)
     """Corpus → signature of its files."""
     taken: dict[str, str] = field(default_factory=dict)
-    """Corpus → digest of the inventory that is known to be one of these very files."""
+    """Corpus → digest of its current inventory, if that lists exactly these files."""
     gone: list[str] = field(default_factory=list)
-    """Registered corpora that did not exist."""
+    """Corpora that are partitions but were missing from the raw folder."""
     written: dict[str, float] = field(default_factory=dict)
-    """Corpus → since when something writes to it, seconds since 1970."""
+    """Corpus that is being written → when that was first noticed, in seconds since 1970."""
     members: dict[str, list[str]] = field(default_factory=dict)
-    """Name of a set of partitions that only some corpora have → corpora that this sensor has put
-    into it.
-    """
+    """Name of a set of partitions that only some corpora belong to → corpora that were added."""
 
     @staticmethod
     def from_json(cursor: str | None) -> RawTextCursor:
-        """Read the cursor of an earlier tick; one that this sensor did not write is ignored."""
+        """Return the cursor that an earlier tick stored; an empty one if the text is not valid."""
         try:
             seen = RawTextCursor(**json.loads(cursor or "{}"))
         except (ValueError, TypeError):
@@ -37,5 +35,5 @@ class RawTextCursor:
         return seen if is_valid else RawTextCursor()
 
     def to_json(self) -> str:
-        """Return the cursor."""
+        """Return the cursor as text."""
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -1,4 +1,8 @@
-"""Which process executes a run, so that runs of killed processes can be reported as failed."""
+"""Record which process executes a run, and report runs of killed processes as failed.
+
+If a process is killed, its runs would look active forever. Dagster notices this only while the code
+server that launched the run is alive, and never for runs of `nanoset build`.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,14 @@ _START_FIELD = 19
 
 @dataclass(frozen=True, slots=True)
 class RunOwner:
-    """The process that executes a run, as the tag of the run names it."""
+    """The process that executes a run, as a tag of the run records it."""
 
     host: str
     pid: int
     start: int
     """Start of the process in clock ticks since the machine was booted; 0 if unknown."""
     run_id: str
-    """Empty in the tag of a run that was not yet created when the tag was made."""
+    """The run, or "" if the tag was made before the run was created."""
 
     @staticmethod
     def parse(value: str) -> RunOwner:
@@ -56,8 +60,8 @@ class RunOwner:
         except ProcessLookupError:
             return True
         except PermissionError:
-            pass  # a process of another user
-        # Another process may have the same number by now.
+            pass  # the process exists, but belongs to another user
+        # Process ids are reused: a process that started at another time is a different one.
         return self.start not in (0, _start_of(self.pid))
 
 
@@ -74,7 +78,7 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
     Args:
         names: The names of the project.
-        run_id: The run; may be left out for one that is not yet created.
+        run_id: The id of the run, or "" if it is not created yet.
     """
     pid = os.getpid()
     owner = RunOwner(socket.gethostname(), pid, _start_of(pid), run_id)
@@ -84,10 +88,8 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
     """Report runs of this project as failed if their process no longer exists.
 
-    Returns the ids of these runs.
-
-    They would look active forever. Dagster notices a killed run only while its code server lives,
-    and never one inside `nanoset build`.
+    Returns:
+        The ids of these runs.
     """
     tag = names.tag(OWNER_TAG)
     closed: list[str] = []
@@ -102,7 +104,7 @@ def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process of this machine started, in clock ticks; 0 if that is not known."""
+    """Return when a process of this machine started, in clock ticks since boot; 0 if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What `dg scaffold defs nanoset_assets.NanosetComponent` writes."""
+"""Write the files of a new component: `dg scaffold defs nanoset_assets.NanosetComponent`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ScaffoldParams(BaseModel):
     """Options of `dg scaffold defs`."""
 
     config: str | None = Field(
-        default=None, description="A nanoset.yaml that is there; default: a new one."
+        default=None, description="Path of an existing nanoset.yaml; default: write a new one."
     )
     key_prefix: str | None = Field(
         default=None,
-        description="Before all asset keys; default: what the project says, or the folder's name.",
+        description="Prefix of all asset keys; default: that of the project, or the folder's name.",
     )
 
 
@@ -30,9 +30,15 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        """Return the model of the command's options."""
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write a defs.yaml, and a nanoset.yaml to start from if no existing one is named.
+
+        Raises:
+            ConfigError: The key prefix is not valid.
+        """
         from nanoset_core.project.first_config import write_config
 
         folder = request.target_path

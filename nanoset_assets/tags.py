@@ -1,7 +1,7 @@
 """Tags of runs, the name of the blocking checks, and limits that all sensors share.
 
-Dagster shows no tags that begin with `.dagster/`. `Names.tag` adds the project's prefix to those by
-which a project finds its own runs.
+Dagster's UI hides tags that start with `.dagster/`. Tags with which a project finds its runs get
+the project's prefix by `Names.tag`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ CHECK = "verified"
 RAW_TAG = ".dagster/nanoset_raw_text"
 """On runs that the sensor over raw text requested: `corpus:signature of its files`."""
 WANTED_TAG = ".dagster/nanoset_wanted"
-"""On runs that other sensors or the schedule requested, and on runs that failed: digests of the
-outputs to be made.
+"""On runs that other sensors or the schedule requested, and on runs that failed: the digests of the
+outputs that they were to make.
 """
 AUTOMATION_TAG = "nanoset/automation"
-"""On runs that the sensor over everything downstream, or the schedule, requested."""
+"""On runs that the sensor over stale outputs or the schedule requested: its name."""
 OWNER_TAG = ".dagster/nanoset_process"
 """On runs that have started: `host:pid:start:run` of the process that executes them."""
 CONFIG_ERROR_TAG = ".dagster/nanoset_config_error"
-"""On runs that failed because nanoset.yaml could not be loaded: they are tried again once it can
-be.
-"""
+"""On runs that failed because nanoset.yaml could not be loaded: they may be requested again."""
 REBUILD_TAG = "nanoset/rebuild"
-"""On runs that make outputs again even if they are complete; its value is "true"."""
+"""On runs that rebuild outputs even if they are up to date; its value is "true"."""
 PARTITION_TAG = "dagster/partition"
 BACKFILL_TAG = "dagster/backfill"
 WILL_RETRY_TAG = "dagster/will_retry"
 
 MAX_REQUESTS = 200
-"""Runs that one tick of a sensor requests; the next ticks request the rest."""
+"""How many runs a tick of a sensor requests at most; the next ticks request the rest."""
 LOADED = time.time()
-"""When this process started, seconds since 1970. The reasons of an earlier failure may have been
-removed since.
+"""When this process started, in seconds since 1970.
+
+Runs that failed earlier may be requested again: the cause may have been fixed by the restart.
 """
 UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 UNFINISHED = [
