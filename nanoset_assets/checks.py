@@ -69,7 +69,7 @@ def _check(
         evaluate: Executes the check for one output.
     """
     with warnings.catch_warnings():
-        # Dagster warns that checks with partitions are a preview feature. Without them, it would not
+        # Dagster warns that checks with partitions are a preview feature. Without them, it
         # be visible which corpus has failed.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
