@@ -116,7 +116,7 @@ class DocumentOrigin:
     tokens: int
     """How many tokens it has, special ones included."""
     shard: str
-    """Digest of the shard that holds it."""
+    """Digest of the shard that contains it."""
     view: str | None = None
     """The view through which it was read; None if it was read from the corpus itself."""
     view_document: int | None = None

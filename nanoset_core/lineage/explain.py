@@ -252,17 +252,21 @@ def piece_origins(
     pieces_by_span = dataset.pieces_in(spans)
     lineage = Lineage(dataset)
     documents = [piece.document for piece in chain.from_iterable(pieces_by_span)]
-    document_origins = iter(lineage.origins(documents))
+    document_origins = lineage.origins(documents)
 
+    # Describe the pieces of each span. Their documents are the next ones in `document_origins`.
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
+    first = 0
     for (_, start, stop), pieces, offset in zip(
         spans.tolist(), pieces_by_span, offsets.tolist(), strict=True
     ):
         span = _SequenceSpan(start, stop, offset)
+        span_documents = document_origins[first : first + len(pieces)]
+        first += len(pieces)
         origins = [
-            _piece_origin(dataset, span, piece, next(document_origins), excerpts)
-            for piece in pieces
+            _piece_origin(dataset, span, piece, document, excerpts)
+            for piece, document in zip(pieces, span_documents, strict=True)
         ]
         origins_by_span.append(tuple(origins))
     return origins_by_span

@@ -48,7 +48,7 @@ class ContextOrigin:
     name: str
     """Name of the webdataset."""
     tar: str
-    """Name of the tar that holds it."""
+    """Name of the tar that contains it."""
     key: str
     """Its `__key__`: the name of its member in the tar, without the ending."""
     position: int
