@@ -84,7 +84,7 @@ class Multiline(str):
 
 
 def without_secret_parameters(text: str) -> str:
-    """Return a text in which the secret parameters of URLs, such as `?sig=`, are replaced by "…"."""
+    """Return a text in which secret parameters of URLs, such as `?sig=`, are replaced by "…"."""
     if "=" not in text:
         return text
     return _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", text)

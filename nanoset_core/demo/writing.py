@@ -198,7 +198,7 @@ def _write_corpus(
 
 
 def _gzip(path: Path, data: bytes) -> None:
-    """Write a gzip file with two members, as files have that were concatenated after compression."""
+    """Write a gzip file with two members, as if two compressed files were concatenated."""
     middle = data.find(b"\n", len(data) // 2) + 1
     first_member = gzip.compress(data[:middle], 6, mtime=0)
     second_member = gzip.compress(data[middle:], 6, mtime=0)

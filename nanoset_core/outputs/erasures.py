@@ -1,8 +1,8 @@
 """Find out whether a purge erased a version, a document or a line, from the receipts of purges.
 
 A purge erases documents from all outputs, and writes a receipt: a JSON file below the root, which
-`project/purge_receipt.py` writes. Commands that are asked for something that was erased can then say so.
-The entries that are read here are:
+`project/purge_receipt.py` writes. If a user asks for something that was erased, the error of the
+command then says so. The entries that are read here are:
 
     day         day of the purge, in ISO format
     ids         digests of the erased ids

@@ -400,7 +400,7 @@ def manifest_bytes(
         "facts": dict(facts),
         "files": {name: fact.to_json() for name, fact in sorted(files.items())},
     }
-    # The checksum is compared with that of the parsed file, in which a tuple is a list, for example.
+    # The checksum will be compared with that of the parsed file, in which tuples are lists.
     value["sha256"] = _checksum(json.loads(json.dumps(value, allow_nan=False)))
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 

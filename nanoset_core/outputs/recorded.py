@@ -292,13 +292,13 @@ def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
 
 
 def real_path(path: Location) -> str:
-    """Return a location as text, with symbolic links resolved, so that locations can be compared."""
+    """Return a location as text with symbolic links resolved, so that it can be compared."""
     return os.path.realpath(path) if isinstance(path, Path) else str(path)
 
 
 @dataclass(slots=True)
 class Draft:
-    """The unfinished files of an output, and what its record will say of them."""
+    """The unfinished files of an output, and entries for its record."""
 
     folder: Path
     """Where the files are written, under their final names."""
@@ -579,7 +579,7 @@ def _differences(
 
 
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:
-    """Return how the input files of two calls differ, at most `_MAX_NAMED_FILES` of them by name."""
+    """Return how the input files of two calls differ; `_MAX_NAMED_FILES` are named at most."""
     before = _sources_by_path(sources_before)
     now = _sources_by_path(sources_now)
     differences = []

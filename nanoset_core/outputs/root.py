@@ -95,7 +95,7 @@ class OutputRoot:
     rebuild: bool = False
     """Whether outputs are made again even if they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
-    """Versions in a bucket that were found current recently; if None, each lookup asks the bucket."""
+    """Versions in a bucket that were found current recently; None to ask each time."""
 
     @property
     def folder(self) -> Path:

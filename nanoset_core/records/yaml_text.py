@@ -1,7 +1,7 @@
 """Read and write YAML: files of settings with limits on their size, and lines of mistakes.
 
 YAML has three traps that this module closes. A key that is written twice silently replaces the
-first one, so it is an error here. Aliases let a few hundred bytes stand for billions of values
+first one, so it is an error here. With aliases, a few hundred bytes can mean billions of values
 ("billion laughs"), so the values of a file are counted before they are built. And the errors of
 PyYAML span several lines, so they are rewritten.
 """
@@ -344,7 +344,7 @@ def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[st
 
 
 def yaml_value(text: str) -> str:
-    """Return a text as it is written after a key in YAML, in quotes unless it needs none."""
+    """Return a text in the form of a YAML value, in quotes unless it needs none."""
     if _PLAIN_TEXT.fullmatch(text) is not None:
         import yaml
 

@@ -50,9 +50,9 @@ class FileAccess:
     """Access to the files of a local folder, or to those of a store with copies in a local folder.
 
     Files are addressed by their absolute paths in the folder. The store alone decides what exists:
-    an output exists if its manifest does, and the manifest is uploaded last. If a process was killed
-    after it finished an output in the folder, the next one uploads it. Copies may be removed at any
-    time.
+    an output exists if its manifest does, and the manifest is uploaded last. If a process was
+    killed after it finished an output in the folder, the next one uploads it. Copies may be removed
+    at any time.
 
     `fetch` and `open_bytes` also take paths outside of the folder, such as those of cached index
     files.
