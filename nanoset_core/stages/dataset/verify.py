@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.lineage.excerpts import retokenizer
+from nanoset_core.lineage.excerpts import Retokenizer, retokenizer
 from nanoset_core.lineage.texts import NotReadError, file_state, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -226,29 +226,50 @@ def _check_round_trip(
         if isinstance(text, NotReadError):
             continue
         n_compared += 1
-        what: str
-        found: str
-        expected: str | None = None
-        if isinstance(text, NanosetError):
-            what = text.what
-            found = text.found or "nothing"
-        else:
-            try:
-                expected_tokens = tokenizer.locate(text).ids
-            except EncodingError as error:
-                what = error.what
-                found = error.found or ""
-            else:
-                if np.array_equal(expected_tokens, tokens):
-                    continue
-                what = "a document's source line gives other tokens"
-                found = _excerpt(tokens)
-                expected = _excerpt(expected_tokens)
-        differences.append(file_states.difference(origin, what, found, expected))
+        mismatch = _compare_text(tokenizer, text, tokens)
+        if mismatch is not None:
+            difference = file_states.difference(
+                origin, mismatch.what, mismatch.found, mismatch.expected
+            )
+            differences.append(difference)
 
     report.figures["documents_sampled"] = len(sampled)
     report.figures["documents_compared"] = n_compared
     _report_differences(report, differences, len(sampled))
+
+
+class _TextMismatch(NamedTuple):
+    """How the text of a document differs from its tokens; the fields are those of a finding."""
+
+    what: str
+    found: str
+    expected: str | None
+
+
+def _compare_text(
+    tokenizer: Retokenizer, text: str | NanosetError, tokens: Tokens
+) -> _TextMismatch | None:
+    """Tokenize the text of a document again, and compare the tokens.
+
+    Args:
+        tokenizer: The tokenizer that made the tokens.
+        text: The text, or the error that was raised as it was read.
+        tokens: Tokens of the document in the dataset, shape (n_tokens,).
+
+    Returns:
+        The mismatch, or None if the tokens are equal.
+    """
+    if isinstance(text, NanosetError):
+        return _TextMismatch(text.what, text.found or "nothing", None)
+    try:
+        expected_tokens = tokenizer.locate(text).ids
+    except EncodingError as error:
+        return _TextMismatch(error.what, error.found or "", None)
+    if np.array_equal(expected_tokens, tokens):
+        return None
+    return _TextMismatch(
+        "a document's source line gives other tokens", _excerpt(tokens), _excerpt(expected_tokens)
+    )
 
 
 def _report_differences(
