@@ -143,18 +143,18 @@ class Nanoset(SplitSamples):
         stored_index = 0 if index is None else index
         return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, requested_index: int | None) -> Sample:
+    def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return a sample as the trainer's dictionary, for an index that a trainer requested.
 
         Args:
             index: Index of the sample in this dataset.
-            requested_index: What the trainer requested: an index, in a blend that of the blend, or
+            asked: What the trainer requested: an index, in a blend that of the blend, or
                 None for padding.
         """
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), requested_index, boundaries)
+        return self._form.sample(self._read(index), asked, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
