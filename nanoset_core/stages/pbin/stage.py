@@ -65,8 +65,8 @@ class PbinStage(Stage):
 class CorpusPbinStage(PbinStage, PerCorpus, Estimated):
     """The dataset of a corpus as one `.pbin`.
 
-    It is a separate stage, because its keys are corpora, and those of `PbinStage` are names in
-    nanoset.yaml.
+    It is a separate stage, because its keys are corpora. Those of `PbinStage` are derived datasets,
+    such as views.
     """
 
     estimated_as = "packed"

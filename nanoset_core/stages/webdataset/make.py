@@ -240,7 +240,7 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
 
 
 def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return shard → facts of those shards whose tars exist with the size that was written."""
+    """Return the facts of the shards whose tars exist with their recorded size, by shard."""
     complete = project.outputs.find(recipe)
     if complete is None:
         return _unfinished_facts(project, recipe, shards)
@@ -248,12 +248,12 @@ def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int,
 
 
 def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return shard → facts of the written tars of an incomplete webdataset, by their markers."""
+    """Return the facts of the written tars of an incomplete webdataset, by shard."""
     outputs = project.outputs
     facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
     if len(facts) == len(shards):
         return facts
-    # Another build may have completed it meanwhile, and removed the markers.
+    # Another build may have completed the webdataset meanwhile, and removed the markers.
     complete = outputs.find(recipe)
     if complete is None:
         return facts
@@ -261,7 +261,7 @@ def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[i
 
 
 def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
-    """Return shard → facts that the manifest of a complete webdataset records."""
+    """Return the facts that the manifest of a complete webdataset records, by shard."""
     all_facts = [TarFacts(**row) for row in manifest.facts["shards_written"]]
     return {facts.shard: facts for facts in all_facts if facts.shard in shards}
 

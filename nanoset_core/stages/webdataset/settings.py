@@ -56,7 +56,7 @@ class WebdatasetSpec:
     member: MemberKind = "json.gz"
     """Format of a context in the tar: json.gz for OpenLM, npy for speed."""
     preset: ShufflePreset = "default"
-    """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file on its own."""
+    """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file separately."""
     tail: ContextTail = "drop"
     """What happens to tokens after a corpus's last full context: dropped, padded, or joined with
     the next corpus's.
@@ -74,7 +74,7 @@ class WebdatasetSpec:
     are left out.
     """
     packing: PackingSpec | None = None
-    """Fit whole documents into contexts by best-fit packing, rather than concatenate and cut them."""
+    """Fit whole documents into contexts by best-fit packing, instead of cutting their stream."""
     groups: Annotated[int, Range(1, 1000)] = 4
     """Number of Dagster partitions that write the tars; does not change them."""
     engine: ShuffleEngine = "auto"
