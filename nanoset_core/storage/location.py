@@ -1,4 +1,8 @@
-"""Places in buckets, how buckets are reached (never with credentials), and paths in them."""
+"""Locations of files: paths of this machine, and addresses such as s3://bucket/prefix.
+
+A `Location` is a `Path` or a `RemoteFolder`, which has the same methods as far as they are needed.
+Addresses that contain credentials are refused, since they would be written to manifests and logs.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,22 @@ from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_se
 _NO_NAMES = ("", ".", "..")
 """Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+"""Beginning of an address that is not a path of this machine."""
 _FILE_URL = re.compile("file://", re.IGNORECASE)
 _PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
-"""`user:password@` after the scheme of a URL, where a password may hold a slash; `host:80/x@y` is
-none.
+"""`user:password@` after the scheme of a URL; a password may contain a slash.
+
+`host:80/x@y` matches, too, and is recognized by `_PORT`.
 """
 _PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
+"""`host:port` after the scheme of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are reached. Credentials come by the usual AWS chain: environment, profile,
-    instance role.
+    """How buckets are accessed.
+
+    Credentials come from the usual AWS chain: environment, profile, instance role.
     """
 
     endpoint_url: str | None = None
@@ -64,65 +72,81 @@ class StorageSpec:
 
     @property
     def capacity(self) -> int | None:
-        """Bytes for working copies; None = all stay."""
+        """Bytes of disk space for working copies, or None if all are kept."""
         return None if self.scratch_mib is None else self.scratch_mib << 20
 
 
 def local_path(url: str, *, base: Path, where: str) -> Path:
-    """Turn a configured location into an absolute local path; relative ones start at `base`."""
+    """Return a configured location as an absolute local path.
+
+    Args:
+        url: A path or a file:// URL.
+        base: Folder at which relative paths start.
+        where: Place of the setting, for the error.
+
+    Raises:
+        ConfigError: It is another URL.
+    """
     if "://" in url and _FILE_URL.match(url) is None:
-        what, expected = (
+        raise ConfigError(
             "only local files can be used here",
-            "a path on a local or mounted file system",
+            where=where,
+            found=url,
+            expected="a path on a local or mounted file system",
+            remedy="mount the bucket, or copy it to a local folder first",
         )
-        remedy = "mount the bucket, or copy it to a local folder first"
-        raise ConfigError(what, where=where, found=url, expected=expected, remedy=remedy)
     return (base / expanded(without_file_scheme(url), where)).resolve()
 
 
 def is_remote(location: str) -> bool:
-    """Return whether a configured location is a URL, and no path of this machine."""
+    """Return whether a configured location is a URL, other than file://, instead of a path."""
     return _URL.match(location) is not None
 
 
 def is_in_bucket(location: str) -> bool:
-    """Return whether a configured location is that of a bucket, where outputs can be kept."""
+    """Return whether a configured location is in a bucket of S3, which can also store outputs."""
     return location[: len(SCHEME)].lower() == SCHEME
 
 
 def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
-    """Return the folder of a store's working copies: below `mirror`, or else in the user's cache
-    folder.
+    """Return the folder of a store's working copies.
+
+    Args:
+        store: The store.
+        mirror: Folder for the copies of all stores. By default it is in the user's cache folder.
     """
     cache = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/nanoset/mirror"
     return (expanded(mirror or cache, "the folder of working copies") / store.copies_name).resolve()
 
 
 class ObjectStat(NamedTuple):
-    """An object's size and time under the names of os.stat."""
+    """Size and time of an object, with the names that `os.stat` uses."""
 
     st_size: int
     """Bytes."""
     st_mtime_ns: int
-    """When it was written, nanoseconds since 1970."""
+    """When it was written, in nanoseconds since 1970."""
     st_ino: int
-    """Made of its ETag: another number for other bytes."""
+    """Computed from its ETag, so that it changes with the bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemoteFolder:
-    """A folder in a bucket, or a file in one; `folder / name` goes down."""
+    """A folder or a file in a bucket, with the methods of a `Path`.
+
+    `folder / name` is a file or folder within it.
+    """
 
     store: Store
-    """Where paths begin: at the root of the raw text, or at that of the bucket."""
+    """The store in which paths start: the bucket, or the folder of all raw text in it."""
     path: str = ""
-    """Below it."""
+    """Path within the store."""
     by_etag: bool = False
-    """Files are known by their ETags, not by a digest of their bytes."""
+    """Whether files are identified by their ETags instead of a digest of their bytes."""
     in_pieces: bool = False
-    """Large plain ones that are known by their ETags are cut nevertheless."""
+    """Whether large plain files are read in pieces even if they are identified by their ETags."""
     kind: str | None = field(default=None, compare=False)
-    """`folder` or `file`, where a listing said so."""
+    """`folder` or `file` if a listing has shown which; None if the store has to be asked."""
 
     def __str__(self) -> str:
         return self.store.url(self.path)
@@ -132,39 +156,39 @@ class RemoteFolder:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Last part of the path."""
         return PurePosixPath(self.path).name
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """Last part of the path without its suffix."""
         return PurePosixPath(self.path).stem
 
     @property
     def suffix(self) -> str:
-        """The ending of the last part."""
+        """Suffix of the last part, such as `.jsonl`."""
         return PurePosixPath(self.path).suffix
 
     @property
     def place(self) -> Store:
-        """The folder as a store of its own."""
+        """A store whose names are relative to this folder."""
         return self.store.below(self.path)
 
     @property
     def parent(self) -> RemoteFolder:
-        """The folder that it lies in."""
+        """The folder that contains it."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
     def absolute(self) -> RemoteFolder:
-        """Return it: it has no other path."""
+        """Return the same location, since it is absolute already."""
         return self
 
     def with_name(self, name: str) -> RemoteFolder:
-        """Return the file beside it of another name."""
+        """Return the location with another name in the same folder."""
         return self.parent / name
 
     def is_dir(self) -> bool:
-        """Return whether anything lies below it."""
+        """Return whether there are objects below it."""
         if self.kind is None:
             return self.store.holds(self.path)
         return self.kind == "folder"
@@ -176,47 +200,65 @@ class RemoteFolder:
         return self.kind == "file"
 
     def stat(self) -> ObjectStat:
-        """Return the object's size, time and mark; FileNotFoundError where there is none."""
+        """Return the size and time of the object.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+        """
         facts = self.store.stat(self.path)
         if facts is None:
             raise FileNotFoundError(str(self))
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """Yield what lies right below it, but for keys that no folder of files could hold; see
-        `entries`.
-        """
-        yield from self.entries()[0]
+        """Yield the files and folders directly in it, except those with invalid keys."""
+        readable, _ = self.entries()
+        yield from readable
 
     def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
-        """Return what lies right below it, and errors of the keys there that no folder of files
-        could hold.
+        """Return the files and folders directly in it, and an error for each invalid key.
 
-        Such a key has an empty part, or one that is `.` or `..`: raw//x.jsonl and raw/../x.jsonl
-        are other objects than raw/x.jsonl and x.jsonl, but paths that name the same files.
+        A key is invalid if a part of it is empty, `.` or `..`. raw//x.jsonl and raw/../x.jsonl are
+        other objects than raw/x.jsonl and x.jsonl, but as paths they name the same files.
+
+        Returns:
+            The valid files and folders, and name → error.
         """
         folders, files = self.store.level(self.path)
-        bad = {f"{name}/": self._bad_key(f"{name}/...") for name in folders if name in _NO_NAMES}
-        bad |= {name: self._bad_key(name) for name in files if name in _NO_NAMES and name}
-        readable = [
-            replace(self / name, kind=kind)
-            for kind, names in (("folder", folders), ("file", files))
-            for name in names
-            if name not in _NO_NAMES
-        ]
-        return readable, bad
+        readable = []
+        errors = {}
+        for name in folders:
+            if name in _NO_NAMES:
+                errors[f"{name}/"] = self._bad_key(f"{name}/...")
+            else:
+                readable.append(replace(self / name, kind="folder"))
+        for name in files:
+            if name not in _NO_NAMES:
+                readable.append(replace(self / name, kind="file"))
+            elif name:  # An empty name is the mark of the folder itself, as consoles write it.
+                errors[name] = self._bad_key(name)
+        return readable, errors
 
     def _bad_key(self, name: str) -> InputError:
+        """Return the error for a key that is not valid as the path of a file."""
         return InputError(
             "an object's key is no path of a file",
             where=str(self),
             found=ascii(name),
-            expected="parts between single slashes, none of them '.' or '..', without control characters",
+            expected=(
+                "parts between single slashes, none of them '.' or '..', without control characters"
+            ),
             remedy="copy it to another key, and remove this one",
         )
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open it for reading, as `open_object`: once it is replaced, reading it fails."""
+        """Open the object for reading; see `open_object`.
+
+        Args:
+            mode: Must be "rb"; it is there since `Path.open` has it.
+            begin: First byte to read.
+            end: Byte after the last one to read; None for the end of the object.
+        """
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
         return open_object(self.store, self.path, begin=begin, end=end)
@@ -244,28 +286,28 @@ class RemoteFolder:
 Location: TypeAlias = Path | RemoteFolder
 """A file or folder, on a file system or in a bucket."""
 RawFolder: TypeAlias = Location
-"""Where raw text lies, or a file of it."""
+"""The folder of the raw text, or a file in it."""
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """Return what an input's local path, file:// URL, s3://bucket/path or other URL names; see
-    `remote_location`.
+    """Return the location of an input, from a path, a file:// URL or another URL.
+
+    Raises:
+        ConfigError: The URL is not valid; see `remote_location`.
     """
     text = without_file_scheme(fspath(given))
-    return (
-        remote_location(text, where=text, only_read=True)
-        if is_remote(text)
-        else expanded(text, text)
-    )
+    if is_remote(text):
+        return remote_location(text, where=text, only_read=True)
+    return expanded(text, text)
 
 
 def without_file_scheme(text: str) -> str:
-    """Return the path of a file:// URL, and any other text as it is."""
+    """Return the path of a file:// URL; other text is returned unchanged."""
     return _FILE_URL.sub("", text, count=1) if _FILE_URL.match(text) else text
 
 
 def on_this_machine(location: Location) -> Path:
-    """Return the path of what is known to be local."""
+    """Return a location that is known to be local as a path."""
     if not isinstance(location, Path):
         raise TypeError(f"{location} is not on this machine")
     return location
@@ -274,37 +316,44 @@ def on_this_machine(location: Location) -> Path:
 def remote_location(
     url: str, *, where: str, storage: StorageSpec | None = None, only_read: bool = False
 ) -> RemoteFolder:
-    """Return what `s3://bucket/path` names; with `only_read` also a URL of any other file system
-    that fsspec knows.
+    """Return the location of an address such as s3://bucket/path.
 
-    `storage`: how a bucket is reached, else as the AWS configuration says. ConfigError, which says
-        `where`, for a path
-    that no local folder can have, and for a URL or an endpoint with a password, token or signature.
+    Args:
+        url: The address.
+        where: Place of the setting, for errors.
+        storage: How the bucket is accessed. By default the AWS configuration is used.
+        only_read: Whether nothing will be written. Then the address may be of any file system that
+            fsspec knows.
+
+    Raises:
+        ConfigError: The address or the endpoint is not valid, or contains credentials.
     """
     storage = storage or StorageSpec()
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     _check_without_secrets(url, rest, where)
     _check_address(url, where)
-    first, _, path = rest.rstrip("/").partition("/")
+
+    host, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
-    if (
-        not is_remote(url)
-        or not first
-        or {"", ".", ".."} & set(parts)
-        or "\0" in url
-        or "?" in first
-    ):
-        what, remedy = "this does not name a place in a bucket", "write it as s3://bucket/prefix"
-        expected = "s3://bucket/prefix, without empty parts, '.' and '..'"
-        raise ConfigError(what, where=where, found=repr(url), expected=expected, remedy=remedy)
+    has_invalid_part = any(part in _NO_NAMES for part in parts)
+    is_host_valid = host != "" and "?" not in host
+    if not is_remote(url) or not is_host_valid or has_invalid_part or "\0" in url:
+        raise ConfigError(
+            "this does not name a place in a bucket",
+            where=where,
+            found=repr(url),
+            expected="s3://bucket/prefix, without empty parts, '.' and '..'",
+            remedy="write it as s3://bucket/prefix",
+        )
+
     if not is_in_bucket(url):
         _check_read_only(url, where, only_read=only_read)
-        return RemoteFolder(FilesystemStore(f"{scheme}://{first}"), path)
+        return RemoteFolder(FilesystemStore(f"{scheme}://{host}"), path)
     _check_endpoint(storage.endpoint_url or "")
-    kind = S3Reader if only_read else S3Store
-    store = kind(
-        first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous
+    store_class = S3Reader if only_read else S3Store
+    store = store_class(
+        host, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous
     )
     return RemoteFolder(store, path)
 
@@ -325,8 +374,15 @@ def _check_address(url: str, where: str) -> None:
 
 
 def _check_without_secrets(url: str, rest: str, where: str) -> None:
-    """Raise ConfigError for a URL with a password, token or signature; `rest` is what follows its
-    scheme.
+    """Check that a URL does not contain a password, token or signature.
+
+    Args:
+        url: The URL.
+        rest: What follows its scheme.
+        where: Place of the setting, for the error.
+
+    Raises:
+        ConfigError: It does.
     """
     has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
     if has_password or without_secret_parameters(url) != url:
@@ -335,14 +391,19 @@ def _check_without_secrets(url: str, rest: str, where: str) -> None:
             where=where,
             found=HIDDEN if has_password and without_secrets(url) == url else url,
             expected="an address without credentials",
-            remedy="leave it out: it would stand in manifests and logs. Give credentials as the package behind the "
-            "scheme finds them (environment, profile, configuration file), or copy the text to a local folder first",
+            remedy=(
+                "leave it out: it would stand in manifests and logs. Give credentials as the "
+                "package behind the scheme finds them (environment, profile, configuration file), "
+                "or copy the text to a local folder first"
+            ),
         )
 
 
 def _check_endpoint(endpoint: str) -> None:
-    """Raise ConfigError for an endpoint of S3 that holds credentials, or that is not the address of
-    a server.
+    """Check the address of a server that speaks S3.
+
+    Raises:
+        ConfigError: It contains credentials, or is not the address of a server.
     """
     where = "storage.endpoint_url"
     authority = endpoint.partition("//")[2].partition("/")[0]
@@ -358,8 +419,10 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
-    """Raise ConfigError for a URL that fsspec does not read, and for any where something is to be
-    written.
+    """Check that a URL other than of S3 can be used: only for reading, and if fsspec knows it.
+
+    Raises:
+        ConfigError: Something would be written, or fsspec cannot read the URL.
     """
     scheme = url.partition("://")[0].lower()
     if only_read and scheme in WRAPPERS:
@@ -367,21 +430,18 @@ def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
             "this scheme names no place of its own",
             where=where,
             found=url,
-            expected="a path on a local or mounted file system, s3://bucket/prefix, gs://, hf://, abfs:// or https://",
+            expected=(
+                "a path on a local or mounted file system, "
+                "s3://bucket/prefix, gs://, hf://, abfs:// or https://"
+            ),
             remedy="name the place that it wraps, or unpack the files into a local folder first",
         )
     if not only_read or not is_known(scheme):
-        what = (
-            "no file system of this name is known"
-            if only_read
-            else "only local folders and S3 can be used here"
-        )
+        what = "only local folders and S3 can be used here"
         expected = "a path on a local or mounted file system, or s3://bucket/prefix"
-        expected += (
-            ", gs://, hf://, abfs://, https:// or another URL that fsspec knows"
-            if only_read
-            else ""
-        )
+        if only_read:
+            what = "no file system of this name is known"
+            expected += ", gs://, hf://, abfs://, https:// or another URL that fsspec knows"
         raise ConfigError(
             what,
             where=where,
@@ -390,23 +450,25 @@ def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
             remedy="mount the place, or copy it to a local folder first",
         )
     if scheme.startswith("http") and {"?", "#", "@"} & set(url):
-        what, found = (
-            "the address holds a query, or a user's name or password",
-            re.sub("[?#].*|//[^/]*@", HIDDEN, url),
-        )
-        remedy = "leave it out: it would stand in manifests and logs; copy what needs it to a local folder first"
         raise ConfigError(
-            what, where=where, found=found, expected="https://host/folder", remedy=remedy
+            "the address holds a query, or a user's name or password",
+            where=where,
+            found=re.sub("[?#].*|//[^/]*@", HIDDEN, url),
+            expected="https://host/folder",
+            remedy=(
+                "leave it out: it would stand in manifests and logs; "
+                "copy what needs it to a local folder first"
+            ),
         )
 
 
 def store_of(folder: Location) -> Store:
-    """Return a folder as a store of its own."""
+    """Return a store whose names are relative to a folder."""
     return LocalStore(folder) if isinstance(folder, Path) else folder.place
 
 
 def stat_of_object(facts: Stored) -> ObjectStat:
-    """Return what a bucket says of an object under the names of os.stat."""
+    """Return the size and time of an object, with the names that `os.stat` uses."""
     return ObjectStat(facts.size, facts.written_ns, etag_mark(facts.mark))
 
 
