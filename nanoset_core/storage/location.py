@@ -43,10 +43,7 @@ _PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are accessed.
-
-    Credentials come from the usual AWS chain: environment, profile, instance role.
-    """
+    """How buckets are accessed; credentials come from the AWS chain (environment, profile, role)."""
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
@@ -473,5 +470,5 @@ def stat_of_object(facts: Stored) -> ObjectStat:
 
 
 def etag_mark(etag: str) -> int:
-    """Return 63 bits of an ETag's hash, for the field that holds the inode number of a local file."""
+    """Return 63 bits of an ETag's hash, in place of the inode number of a local file."""
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1
