@@ -197,7 +197,7 @@ def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
         if run_id:
             run_id_by_asset[record.asset_entry.asset_key.to_user_string()] = run_id
     if not run_id_by_asset:
-        return []  # a filter with an empty list of ids would return all runs
+        return []  # Dagster refuses a filter with an empty list of ids
 
     # Many assets share a run: look all runs up at once.
     run_ids = sorted(set(run_id_by_asset.values()))
