@@ -158,7 +158,7 @@ def test_what_takes_the_place_of_other_settings_is_said(built, history, capsys):
         assert f"Made by other settings than before: nanoset pretrain (seed: {change})." in said
         # only where outputs of these settings had been there, and another nanoset.yaml took their
         # place
-        assert ("another nanoset.yaml has this root" in said) is (config == built)
+        assert ("another nanoset.yaml uses the same root" in said) is (config == built)
     show_report(Project.open(built), build(Project.open(built), history, select="pretrain/train"))
     assert "other settings" not in capsys.readouterr().out
 
