@@ -70,9 +70,10 @@ def check_asset_names() -> None:
         ConfigError: One is; Dagster would refuse all definitions without naming it.
     """
     of_corpora = [stage for stage in stages() if is_of_corpora(stage)]
-    kinds = {stage.kind for stage in of_corpora}
+    # Jobs are named after kinds, in the characters that Dagster allows for them.
+    jobs = {_NO_JOB_CHARACTER.sub("_", stage.kind) for stage in of_corpora}
     assets = {shape_of(stage).asset for stage in of_corpora}
-    shared_names = kinds & assets
+    shared_names = jobs & assets
     if shared_names:
         raise ConfigError(
             "a kind of outputs and an asset share a name, which Dagster refuses",

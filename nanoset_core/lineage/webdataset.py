@@ -295,7 +295,7 @@ class Tars:
             return None
         if n_seen == n_in_dataset:
             return "packing left them out"
-        tail = "they are in a tail that does not fill a context"
+        tail = "they lie in a tail that does not fill a context"
         # Of a source with a frequency below 1, only some contexts are in the tars.
         if self.plan.table.sources[source].frequency < 1:
             return f"not all contexts of this corpus are taken, or {tail}"

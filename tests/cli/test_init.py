@@ -427,7 +427,7 @@ def test_handoffs_ask_for_the_samples_of_the_schedule(tmp_path, start, preset, w
     build_all(path)
     handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
     samples = schedule["iterations"] * schedule["global_batch_size"]
-    assert f"for {samples:,} samples: {word} * global" in (handoff / "START.md").read_text()
+    assert f"for {samples:,} samples. {word} * global" in (handoff / "START.md").read_text()
     if preset == "nanotron":
         assert (
             yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"]
@@ -444,7 +444,9 @@ def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
     said = (handoff / "START.md").read_text()
     assert "--tokenizer-model FOLDER" in said
     beside = next(
-        line.rpartition("write it: ")[2] for line in said.splitlines() if "write it: " in line
+        line.rpartition("this content: ")[2]
+        for line in said.splitlines()
+        if "this content: " in line
     )
     assert json.loads(beside) == {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -102,7 +102,7 @@ CASES = [
     ),
     ("demo /proc/none/x --megabytes 0.01", ["/proc/none", "the folder cannot be made", "name a place"]),
     # nanoset map without a project
-    (f"map --data-path {PAIR}", ["--seq-length", "give the run's"]),
+    (f"map --data-path {PAIR}", ["--seq-length", "give the value that the run has"]),
     (f"map --data-path {PAIR} --seq-length 0", [USAGE, "--seq-length", "1<=x"]),
     (f"map --data-path 0.5 {PAIR} 0.5 --seq-length 8", ["--data-path", "come in pairs", f"0.5 {PAIR} 0.5"]),
     (f"map --data-path {PAIR} {PAIR} --seq-length 8", ["named twice", f"found: {PAIR}"]),
