@@ -200,7 +200,11 @@ class PerCorpus(Stage):
 
 
 class CorpusStage(PerCorpus):
-    """A stage with an output for every corpus."""
+    """A stage with an output for every corpus.
+
+    Its outputs are part of the corpus's own row of `nanoset status`. A stage that needs a row of
+    its own overrides `kind`.
+    """
 
     kind = "corpus"
 
