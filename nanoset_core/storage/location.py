@@ -43,7 +43,7 @@ _PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are accessed; credentials come from the AWS chain (environment, profile, role)."""
+    """How buckets are accessed; credentials come from the AWS chain: environment, profile, role."""
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
