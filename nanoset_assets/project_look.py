@@ -193,8 +193,8 @@ def _table_rows(
 
     Args:
         rows: The outputs.
-        counts: Names of the figures that the table shows, such as tokens. The sequences of packs
-            are shown as samples.
+        counts: Names of the figures that the table shows, such as tokens. The sequences of packed
+            datasets are shown as samples.
         seconds_by_row: Row → how many seconds the builds of its current versions took.
     """
     table_rows: list[dict[str, Any]] = []

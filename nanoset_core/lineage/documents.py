@@ -153,7 +153,7 @@ class Lineage:
         outputs = dataset.outputs
         self._numbered = dataset.unpacked
         self.dataset = dataset.corpus.manifest
-        """Manifest of the corpus's dataset, even if `dataset` is a view or packs."""
+        """Manifest of the corpus's dataset, even if `dataset` is a derived dataset."""
         self.corpus = self.dataset.name
         """Name of the corpus."""
         self.tokenized = shards_of(outputs, self.dataset)

@@ -56,7 +56,7 @@ class SampleOrigin:
     sample: int
     """Number of the sample in the split, from 0."""
     corpus: str
-    """The dataset that its tokens are from: a corpus, view or packs."""
+    """Name of the dataset that its tokens are from."""
     corpus_sample: int
     """Its number among the samples of that dataset, before they are blended."""
     tokens: int
@@ -242,7 +242,7 @@ def piece_origins(
             first span alone, if all spans are of one sample.
 
     Returns:
-        The documents of each span. A span of packs may have pieces of several documents.
+        The documents of each span. A span of a packed dataset may have pieces of several documents.
     """
     if isinstance(offsets, int):
         offsets = offsets + _offsets_in_sample(spans)

@@ -43,7 +43,7 @@ class DocumentName(NamedTuple):
     line: int | None = None
     """Number of its line, or of its row in a table, from 1."""
     number: int | None = None
-    """Number in its corpus, from 0, even if the nanoset reads a view or packs of the corpus."""
+    """Number in its corpus, from 0, even if the nanoset reads a dataset derived from it."""
     corpus: str | None = None
     """Search this corpus or dataset only; None to search all."""
 

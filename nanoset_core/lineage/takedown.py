@@ -163,10 +163,10 @@ class _DocumentSearch:
         """Return the numbers of the documents with these ids in a dataset.
 
         Args:
-            dataset: A corpus's dataset, a view or packs.
+            dataset: The dataset.
 
         Returns:
-            Shape (n_documents,). For packs, numbers in the dataset that was packed.
+            Shape (n_documents,). For a packed dataset, numbers in the dataset that was packed.
         """
         folder = dataset.manifest.folder
         if folder in self._documents_by_folder:

@@ -56,7 +56,7 @@ class ContextOrigin:
     context: int
     """Its number before the shuffle, from 0."""
     corpus: str
-    """The source that its first token is from: a corpus, view or packs."""
+    """Name of the dataset that its first token is from."""
     bos_tokens: int
     """1 if it begins with a BOS token, otherwise 0."""
     tokens: int

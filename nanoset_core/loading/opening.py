@@ -170,7 +170,7 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
 def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     """Return the token that ends every document of the dataset in a folder, or None."""
     manifest = outputs.manifest_at(folder)
-    # Views and packs have the end token of the dataset that they were made from.
+    # Derived datasets have the end token of the dataset that they were made from.
     while manifest is not None and "corpus" in manifest.facts:
         corpus = manifest.facts["corpus"]
         source = manifest.facts.get("of", corpus)

@@ -37,9 +37,9 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
     Args:
         project: The project.
-        first: Without `second`, the name of a corpus, view or packs, of which the last two versions
-            are returned; for packs, those of the dataset that was packed. With `second`, the first
-            digits of the old version's digest.
+        first: Without `second`, the name of a dataset: its last two versions are returned, or for a
+            packed dataset those of the dataset that was packed. With `second`, the first digits of
+            the old version's digest.
         second: The first digits of the new version's digest, or None.
 
     Raises:

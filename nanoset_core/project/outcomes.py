@@ -61,7 +61,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from, directly or through views and packs."""
+    """Return what the outputs of a row are made from, directly or through derived datasets."""
     inputs: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -152,7 +152,7 @@ def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str
 
 
 def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
-    """Return the digests of what a version was made from, directly or through views and packs.
+    """Return the digests of what a version was made from, directly or through derived datasets.
 
     Args:
         graph: The graph.

@@ -26,14 +26,14 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that the corpora in nanoset.yaml exist, and that no view or packs has the name of one.
+    """Check that the corpora in nanoset.yaml exist, and that no derived dataset has the name of one.
 
     Args:
         config: The configuration.
         known: The corpora of the raw folder.
 
     Raises:
-        ConfigError: A corpus does not exist, or shares its name with a view or packs.
+        ConfigError: A corpus does not exist, or shares its name with a derived dataset.
     """
     for name in config.derived:
         if name in known:
@@ -54,7 +54,7 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
-    """Return the error for a view or packs with the name of a corpus."""
+    """Return the error for a derived dataset with the name of a corpus."""
     section = config.section_of(name)
     return ConfigError(
         f"a corpus and an entry of `{section}` share a name",

@@ -1,7 +1,7 @@
 """Count what a split reads of each corpus, whichever datasets of the blend contain its documents.
 
-A blend may read a corpus through several datasets: that of the corpus itself, and views and packs
-that were made from it. These datasets are the *members* of the corpus. A document may be in several
+A blend may read a corpus through several datasets: that of the corpus itself, and ones that were
+made from it. These datasets are the *members* of the corpus. A document may be in several
 members, and several times in one of them. All numbers here follow from one definition:
 
     epochs of a document = sum over all members of

@@ -15,7 +15,7 @@ from nanoset_core.sampling.packing.plan import LongDocuments, Tail
 DEFAULT_SEED = 1234
 """Seed that is used if nanoset.yaml does not set one."""
 PackSeed = Annotated[int, Range(0, 2**63 - 1)]
-"""A seed of the order of packs."""
+"""A seed of the order of the samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +38,4 @@ class PackingSpec:
     It is filled with padding, or the samples with room are concatenated and cut again.
     """
     seed: PackSeed = DEFAULT_SEED
-    """Seed of the order of packs, and so of which documents of equal length share a pack."""
+    """Seed of the order of the samples, and so of which documents of equal length share a sample."""

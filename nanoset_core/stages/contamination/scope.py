@@ -9,7 +9,7 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 
 
 def names_in_training(config: ProjectConfig) -> list[str]:
-    """Return the corpora, views and packs that training reads, without duplicates."""
+    """Return the datasets that training reads, without duplicates."""
     names = list(_names_in_nanosets(config))
     for webdataset in config.webdatasets.values():
         names.extend(webdataset.corpora)
@@ -18,7 +18,7 @@ def names_in_training(config: ProjectConfig) -> list[str]:
 
 
 def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
-    """Yield the corpora, views and packs that the train splits of nanosets read."""
+    """Yield the datasets that the train splits of nanosets read."""
     for nanoset in config.nanosets.values():
         for name in nanoset.corpora:
             if nanoset.trains_on(name):  # the others are only for validation or test
@@ -35,7 +35,7 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
-    """Return whether a corpus, view or packs leave out the documents that a section found.
+    """Return whether a dataset leaves out the documents that a section found.
 
     They do if a view that they are made from has the section in its `clean_of`.
     """
@@ -49,7 +49,7 @@ def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]
     """Return the names by which training reads a corpus with the documents that a section found.
 
     Returns:
-        The corpus itself, and views and packs that do not leave these documents out.
+        The corpus itself, and derived datasets that do not leave these documents out.
     """
     return [
         name

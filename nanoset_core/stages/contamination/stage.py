@@ -105,7 +105,7 @@ INTERNAL = (
 
 
 def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
-    """Return the searches that must have run before training may read corpora, views or packs.
+    """Return the searches that must have run before training may read some datasets.
 
     They become inputs of what training reads, so that they run before it; they have no influence on
     its content. Only sections with `policy: block` require a search, and only of corpora that are
@@ -113,7 +113,7 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
 
     Args:
         config: The project's settings.
-        names: The corpora, views and packs that training is going to read.
+        names: The datasets that training is going to read.
 
     Returns:
         Name of the input → the output of this stage.

@@ -1,22 +1,23 @@
-"""The interface of datasets, which is the same for corpora, views and packs.
+"""The interface of datasets, which is the same for all three kinds.
 
-The dataset of a corpus contains all of its documents. A view selects documents of a corpus, and
-packs arrange the documents of a corpus or a view in samples of one length. So a dataset has a chain
-of sources; the longest one is packs → view → corpus. A reader asks every dataset the same three
-questions:
+The dataset of a corpus contains all of its documents. A view selects documents of a corpus. A
+packed dataset arranges the documents of a corpus or a view in samples of one length. So a dataset
+has a chain of sources; the longest one is packed dataset → view → corpus. A reader asks every
+dataset the same three questions:
 
 - Which tokens are in its sequences? `sequences`, `index`, `pieces_of`, `pieces_in`.
 - Which documents of the corpus are these? `corpus_documents`, `copies_of`, `documents_in`,
   `corpus_tokens`.
 - What was it made from? `source`, `unpacked`, `corpus`.
 
-A document has a number in its corpus, and another one in each view. Packs do not number their
-documents: they use the numbers of the dataset that was packed, which `unpacked` returns. With a
-corpus of the documents 0, 1, 2 and 3, a view that selects 1 and 3, and packs of that view:
+A document has a number in its corpus, and another one in each view. A packed dataset does not number
+its documents: it uses the numbers of the dataset that was packed, which `unpacked` returns. With a
+corpus of the documents 0, 1, 2 and 3, a view that selects 1 and 3, and a packed dataset of that
+view:
 
     document of the corpus      1    3
     number in the view          0    1
-    number in the packs         0    1    (those of the view, which is `unpacked`)
+    number if packed            0    1    (those of the view, which is `unpacked`)
 
 `stages/datasets.py` opens a dataset.
 """
@@ -85,7 +86,7 @@ class DatasetOpener(Protocol):
 
 
 class Dataset(ABC):
-    """One version of the dataset of a corpus, a view or packs.
+    """One version of a dataset: of a corpus, a view or a packed dataset.
 
     Args:
         datasets: Opens the datasets that this one was made from.
@@ -94,7 +95,7 @@ class Dataset(ABC):
     """
 
     kind: ClassVar[str]
-    """What it is called in messages: corpus, view or packs."""
+    """What it is called in messages, such as `view`."""
     is_whole_corpus: ClassVar[bool] = False
     """Whether it contains all documents of its corpus, in the order of the corpus."""
     has_bin_order: ClassVar[bool] = True
@@ -118,7 +119,7 @@ class Dataset(ABC):
 
     @property
     def name(self) -> str:
-        """Name of the corpus, view or packs."""
+        """Name of the dataset."""
         return self.manifest.name
 
     @property
@@ -153,7 +154,7 @@ class Dataset(ABC):
     def unpacked(self) -> Dataset:
         """The dataset that numbers its documents.
 
-        For packs, it is the dataset that was packed; for any other dataset, the dataset itself.
+        For a packed dataset, it is the one that was packed; for any other dataset, itself.
         """
         return self
 
@@ -292,7 +293,7 @@ class Dataset(ABC):
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         """Return the pieces of a document of `unpacked`, in the order of the sequences.
 
-        A document without tokens has pieces without tokens, but none in packs.
+        A document without tokens has pieces without tokens, but none in packed datasets.
         """
         bounds = self.layout.document_indices
         start, stop = bounds[document : document + 2].tolist()

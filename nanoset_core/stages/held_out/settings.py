@@ -40,7 +40,7 @@ def may_share_documents(config: ProjectConfig, spec: NanosetSpec) -> bool:
         return not held_out_bases.isdisjoint(train_bases)
 
     # Shares cut each dataset in two, so a document is on both sides only if it is read twice: by
-    # two datasets of the same corpus, by a view that repeats it, or in pieces of several packs.
+    # two datasets of the same corpus, by a view that repeats it, or in pieces of several samples.
     is_corpus_repeated = len(set(train_bases)) < len(train_bases)
     return is_corpus_repeated or any(_has_document_twice(config, name) for name in train)
 
@@ -50,6 +50,6 @@ def _has_document_twice(config: ProjectConfig, name: str) -> bool:
     if name not in config.derived:
         return False
     ancestors = chain_of(config.derived, name)
-    if any(ancestor in config.packs for ancestor in ancestors):
+    if any(config.is_packed(ancestor) for ancestor in ancestors):
         return True
     return any(config.views[ancestor].repeat > 1 for ancestor in ancestors)

@@ -91,11 +91,11 @@ class ViewSpec:
 
 
 class Derived(Protocol):
-    """The settings of a dataset that is made from another one: of a view, or of packs."""
+    """The settings of a dataset that is made from another one: of a view or packed dataset."""
 
     @property
     def of(self) -> str:
-        """The corpus, view or packs that the dataset is made from."""
+        """Name of the dataset that it is made from."""
         ...
 
 
@@ -115,11 +115,11 @@ def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
 
 
 def base_of(views: Mapping[str, Derived], name: str) -> str:
-    """Return the corpus at the start of the chain that leads to a view or packs.
+    """Return the corpus at the start of the chain that leads to a derived dataset.
 
     Args:
-        views: The views and packs, by name.
-        name: A view, packs or a corpus; for a corpus, its own name is returned.
+        views: The derived datasets, by name.
+        name: A dataset; for a corpus, its own name is returned.
     """
     if name not in views:
         return name

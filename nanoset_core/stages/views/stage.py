@@ -212,7 +212,7 @@ def unpacked_node(config: ProjectConfig, name: str) -> Node:
 
 
 class DerivedStage(Stage):
-    """A stage of named datasets that are made of a corpus's documents: views, and packs.
+    """A stage of named datasets that are made of a corpus's documents: views and packed datasets.
 
     The folder of the stage's outputs has the name of its section in nanoset.yaml.
     """
