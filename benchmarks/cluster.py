@@ -133,11 +133,13 @@ def main() -> None:
             wall = napping(folder / f"sleep-{workers}", workers, arguments.tasks, arguments.seconds)
             alone = alone or wall
             print(
-                f"| {workers} | {arguments.tasks} | {arguments.seconds} | {wall:.1f} | {alone / wall:.1f} |"
+                f"| {workers} | {arguments.tasks} | {arguments.seconds} | {wall:.1f} | "
+                f"{alone / wall:.1f} |"
             )
         text, tokenizer = _text(folder / "demo", arguments.megabytes)
         print(
-            f"\n{text:,.0f} MB of text, tasks of {arguments.range_mib:g} MiB, {arguments.workers} worker(s)\n"
+            f"\n{text:,.0f} MB of text, tasks of {arguments.range_mib:g} MiB, {arguments.workers} "
+            "worker(s)\n"
         )
         print("| stage | tasks | CPU s of the workers | CPU s here | share | ms here a task |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
@@ -165,7 +167,8 @@ def main() -> None:
                     count = tasks if stage == "tokenize" else 1
                     share = here / (here + there)
                     print(
-                        f"| {stage} | {count} | {there:.2f} | {here:.2f} | {share:.1%} | {here / count * 1e3:.0f} |"
+                        f"| {stage} | {count} | {there:.2f} | {here:.2f} | {share:.1%} | "
+                        f"{here / count * 1e3:.0f} |"
                     )
 
 

@@ -133,7 +133,8 @@ def main() -> None:
         shared = Path(name, "shared")
         prepare(shared, arguments, checkouts["other"])
         print(
-            "| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | bytes |"
+            "| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | "
+            "bytes |"
         )
         print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
         for case in cases(arguments, shared):

@@ -96,7 +96,8 @@ def main() -> None:
     index = collector.index(found.ngram)
     evaluation = Evaluation(collector.vocabulary, index)
     print(
-        f"{evaluation_facts(collector, index)}; {time.process_time() - begun:.1f} s of CPU for the n-grams"
+        f"{evaluation_facts(collector, index)}; {time.process_time() - begun:.1f} s of CPU for "
+        "the n-grams"
     )
     sought = [
         texts[collector.origins[number]]
@@ -107,7 +108,8 @@ def main() -> None:
         matches = as_it_is(evaluation, documents, found.threshold)
         for match in matches[:SHOWN]:
             print(
-                f"  {match.share:.2f} {texts[collector.origins[match.text]][:100]!r}: {match.words[:100]!r}"
+                f"  {match.share:.2f} {texts[collector.origins[match.text]][:100]!r}: "
+                f"{match.words[:100]!r}"
             )
     with open(found.input, "rb") as lines:
         hosts = [orjson.loads(line)["text"] for line in islice(lines, 5 * found.plants)]
@@ -124,10 +126,12 @@ def as_it_is(
     wall, cpu = time.monotonic() - begun, time.process_time() - used
     count = len(documents.document_indices) - 1
     print(
-        f"{count:,} documents of {documents.token_count / count:,.0f} tokens: {wall / count * 1e6:.1f} µs a document"
+        f"{count:,} documents of {documents.token_count / count:,.0f} tokens: "
+        f"{wall / count * 1e6:.1f} µs a document"
     )
     print(
-        f"  ({cpu / count * 1e6:.1f} µs of CPU, {wall / documents.token_count * 1e9:.1f} ns a token)"
+        f"  ({cpu / count * 1e6:.1f} µs of CPU, {wall / documents.token_count * 1e9:.1f} ns a "
+        "token)"
     )
     print(f"  {len({match.document for match in matches}):,} of them hold a text")
     return matches

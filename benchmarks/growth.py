@@ -5,10 +5,11 @@
 
 Two things grow, one after the other:
 
-- Shards. Each is made from a file of made-up text, by 32 workers (threads of one process). The store
-  is a folder in which each request waits for some milliseconds. Reported is how much memory grows.
-- Documents of one dataset: an .idx of made-up lengths, and a .bin of zeros that takes no disk space,
-  read by `nanoset map`. Reported is anonymous memory, without the mapped .idx.
+- Shards. Each is made from a file of made-up text, by 32 workers (threads of one process). The
+  store is a folder in which each request waits for some milliseconds. Reported is how much memory
+  grows.
+- Documents of one dataset: an .idx of made-up lengths, and a .bin of zeros that takes no disk
+  space, read by `nanoset map`. Reported is anonymous memory, without the mapped .idx.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def apart(function: Callable[..., None], *arguments: object) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """A command to time, and what shows that it did its work. Without such a sign nothing is timed."""
+    """A command to time, and a sign that it did its work. Without the sign nothing is timed."""
 
     words: Sequence[str]
     """program and arguments"""
@@ -77,7 +77,8 @@ class Command:
     def __post_init__(self) -> None:
         if not self.makes and not self.prints:
             raise ValueError(
-                f"{' '.join(self.words)}: say what the command makes or prints, so that it can be seen"
+                f"{' '.join(self.words)}: say what the command makes or prints, so that it can be "
+                "seen"
             )
 
     def reset(self) -> None:

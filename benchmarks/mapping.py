@@ -162,7 +162,8 @@ def big(samples: int) -> None:
     cpu, _, peak = run(Command([sys.executable, "-c", BIG, str(samples)], prints=f"^{samples}$"))
     output = samples * 10 / 2**20
     print(
-        f"\nblend of {samples:,}: {cpu:.1f} CPU s, peak {peak:,.0f} MB, of which {output:,.0f} MB are the result and"
+        f"\nblend of {samples:,}: {cpu:.1f} CPU s, peak {peak:,.0f} MB, of which {output:,.0f} MB "
+        "are the result and"
     )
     print(f"{empty:,.0f} MB a process with numpy; {peak - output - empty:,.0f} MB of scratch")
 

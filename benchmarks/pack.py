@@ -1,7 +1,8 @@
 """Writing and reading Modalities' .pbin: python -m benchmarks.pack [--megabytes N] [--documents N].
 
-1. A pair packed, and .pbin files merged and shuffled, against `cat` of the same tokens: whole processes, in turn.
-2. Opening a file and reading documents and samples, against Modalities' own classes where they are installed;
+1. A pair packed, and .pbin files merged and shuffled, against `cat` of the same tokens: whole
+   processes, in turn.
+2. Opening a file and reading documents and samples, against Modalities' own classes if they are installed;
    --documents are those of the file whose index is opened.
 """
 

@@ -76,9 +76,13 @@ def pack(path: Path, length: int) -> None:
         1 - tokens / (packs * length),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     )
-    steps = f"{opened - started:.1f} | {counted - opened:.2f} | {planned - counted:.2f} | {done - planned:.1f}"
+    steps = (
+        f"{opened - started:.1f} | {counted - opened:.2f} | {planned - counted:.2f} | "
+        f"{done - planned:.1f}"
+    )
     print(
-        f"| {length:,} | {packs:,} | {padding:.5%} | {steps} | {done - started:.1f} | {cpu:.1f} | {peak:.1f} GB |",
+        f"| {length:,} | {packs:,} | {padding:.5%} | {steps} | {done - started:.1f} | {cpu:.1f} | "
+        f"{peak:.1f} GB |",
         flush=True,
     )
 
@@ -107,7 +111,8 @@ def main() -> None:
         folder, path = Path(temporary), Path(temporary, "web.idx")
         write_idx(path, documents)
         print(
-            f"{documents:,} documents; seconds until the .idx is opened, lengths are counted, and so on"
+            f"{documents:,} documents; seconds until the .idx is opened, lengths are counted, and "
+            "so on"
         )
         columns = [
             "length",

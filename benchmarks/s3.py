@@ -132,7 +132,8 @@ def compare_reading(folder: Path, place: S3Store) -> None:
         started = time.perf_counter()
         same = np.array_equal(remote.batch(samples), local.batch(samples))
         print(
-            f"reading {len(samples):,} samples for the first time: {time.perf_counter() - started:.2f} s; same: {same}"
+            f"reading {len(samples):,} samples for the first time: "
+            f"{time.perf_counter() - started:.2f} s; same: {same}"
         )
         batches = np.array_split(samples, len(samples) // 64)
         for name, method, parts in (
@@ -145,7 +146,8 @@ def compare_reading(folder: Path, place: S3Store) -> None:
             ]
             here, there = (max(column) for column in zip(*rates, strict=True))
             print(
-                f"{name}: local {here:,.0f} samples/s, s3 once cached {there:,.0f}: {there / here:.2f}x"
+                f"{name}: local {here:,.0f} samples/s, s3 once cached {there:,.0f}: "
+                f"{there / here:.2f}x"
             )
 
 

@@ -144,7 +144,7 @@ def writes(folder: Path, words: list[str]) -> Command:
 
 
 def write_tokens(path: Path, megabytes: int) -> None:
-    """Token ids with the frequencies of text (Zipf's law), so that compression has its usual work."""
+    """Token ids with the frequencies of text (Zipf's law), for realistic compression."""
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
         for _ in range(megabytes):

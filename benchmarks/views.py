@@ -238,7 +238,8 @@ def joined(folder: Path, documents: int) -> None:
         size = sum(path.stat().st_size for path in scratch.iterdir()) / documents
         each = (wall + more) / documents * 1e6
         print(
-            f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of memory"
+            f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of "
+            "memory"
         )
 
 

@@ -159,10 +159,12 @@ def main() -> None:
         table = [*by_stage(config)]
         text, tokens = sizes(config)
     print(
-        f"text {text / 1e6:.1f} MB, tokens {tokens / 1e6:.1f} MB; read as x text + x tokens, sent as x tokens"
+        f"text {text / 1e6:.1f} MB, tokens {tokens / 1e6:.1f} MB; read as x text + x tokens, sent "
+        "as x tokens"
     )
     print(
-        "| stage | | text read | other bytes read | sent | requests |\n| --- | --- | ---: | ---: | ---: | ---: |"
+        "| stage | | text read | other bytes read | sent | requests |\n| --- | --- | ---: | ---: "
+        "| ---: | ---: |"
     )
     build = Wire()
     for name, what, wire in table:
@@ -175,7 +177,10 @@ def main() -> None:
 
 def row(name: str, what: str, wire: Wire, text: int, tokens: int) -> str:
     """Return a line of the table."""
-    numbers = f"{wire.text / text:.2f} | {wire.down / tokens:.2f} | {wire.up / tokens:.2f} | {wire.requests}"
+    numbers = (
+        f"{wire.text / text:.2f} | {wire.down / tokens:.2f} | {wire.up / tokens:.2f} | "
+        f"{wire.requests}"
+    )
     return f"| {name} | {what} | {numbers} |"
 
 

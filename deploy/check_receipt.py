@@ -4,7 +4,7 @@ ROOT is the folder of outputs, or s3://bucket/prefix (with s3fs). Needs fsspec a
 that
 
 - nothing is left of what was erased;
-- what was made instead has the sizes and sha256 that the receipt names, as far as it was not removed since;
+- what was made instead has the sizes and sha256 that the receipt names, unless it was removed;
 - no table of documents below the root has a document with one of the erased ids.
 
 Exit code 1, and a line for each fault, where that is not so.

@@ -64,13 +64,17 @@ def _section(path: str, found: Sequence[Setting], sections: Mapping[str, object]
             below = path  # a tree
         values, default = _cell(describe(setting.hint)), _default(setting.default)
         if below is not None:
-            values = f"[{'several of these' if below != setting.key else 'a mapping'}](#{_anchor(below)})"
+            text = "a mapping" if below == setting.key else "several of these"
+            values = f"[{text}](#{_anchor(below)})"
         meaning = (
             setting.help
             or (inspect.getdoc(_dataclass_in(setting.hint)) if below is not None else "")
             or ""
         )
-        yield f"| `{setting.key.rpartition('.')[2]}` | {values} | {default} | {_cell(_sentence(meaning))} |"
+        yield (
+            f"| `{setting.key.rpartition('.')[2]}` | {values} | {default} | "
+            f"{_cell(_sentence(meaning))} |"
+        )
     yield ""
 
 
@@ -265,7 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = [name for name in PAGES if page(name) != (DOCS / name).read_text(encoding="utf-8")]
     for name in stale:
         click.echo(
-            f"docs/{name} is {'out of date: run python docs/generate.py' if options.check else 'written'}"
+            f"docs/{name} is "
+            f"{'out of date: run python docs/generate.py' if options.check else 'written'}"
         )
         if not options.check:
             (DOCS / name).write_text(page(name), encoding="utf-8")

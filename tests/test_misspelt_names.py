@@ -5,7 +5,10 @@ import pytest
 from helpers.command import invoke_nanoset
 from nanoset_core.errors import closest_name, remedy_for_name
 
-VIEWS = "views:\n  web-clean: {of: web, where: 'tokens > 3'}\n  web-hard: {of: web, split: {keep: [0, 0.1]}}\nnanosets:\n"
+VIEWS = (
+    "views:\n  web-clean: {of: web, where: 'tokens > 3'}\n  web-hard: {of: web, split: {keep: [0, "
+    "0.1]}}\nnanosets:\n"
+)
 
 
 @pytest.mark.parametrize(

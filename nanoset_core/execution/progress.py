@@ -49,8 +49,8 @@ def note(text: str) -> Progress:
     return Progress(NOTE, text, 1, 1)
 
 
-# Tasks run in other processes, far from the callback of the process that waits for them. They report
-# to the listener of their context; workers pass what it receives on to the owner of the run.
+# Tasks run in other processes, far from the callback of the process that waits for them. They
+# report to the listener of their context; workers pass what it receives on to the owner of the run.
 
 _listener: ContextVar[ProgressCallback] = ContextVar("listener", default=silent)
 

@@ -54,7 +54,7 @@ class Watch:
         self._start(progress)
 
     def describe(self, progress: Progress) -> str:
-        """Return one line that says how far and how fast work is, and how long it will still take."""
+        """Return one line with the progress and speed of work, and the time it still needs."""
         share = progress.done / progress.total if progress.total else 1.0
         label = work_label(progress)
         line = f"{label}: {share:.0%}, {self.figures(progress)}"
@@ -96,7 +96,7 @@ class Watch:
         return math.ceil(seconds * units_left / units_done)
 
     def _start(self, progress: Progress) -> _Start:
-        """Return the first report on a piece of work; this one, if the work is new or began again."""
+        """Return the first report on a piece of work: this one, if the work has just begun."""
         label = work_label(progress)
         start = self._start_by_label.get(label)
         if start is None or progress.done < start.done:

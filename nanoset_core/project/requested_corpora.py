@@ -26,7 +26,8 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that the corpora in nanoset.yaml exist, and that no derived dataset has the name of one.
+    """Check that the corpora in nanoset.yaml exist, and that no derived dataset has the name of
+    one.
 
     Args:
         config: The configuration.

@@ -38,4 +38,5 @@ class PackingSpec:
     It is filled with padding, or the samples with room are concatenated and cut again.
     """
     seed: PackSeed = DEFAULT_SEED
-    """Seed of the order of the samples, and so of which documents of equal length share a sample."""
+    """Seed of the order of the samples, and so of which documents of equal length share a sample.
+    """

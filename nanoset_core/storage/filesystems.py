@@ -260,10 +260,16 @@ class FilesystemStore(Store):
         what = f"{self.scheme}:// cannot be read" + (
             f", after {attempts} attempts" if attempts > 1 else ""
         )
-        remedy = "see whether the name is right and the server up, then run again: what is finished is kept"
+        remedy = (
+            "see whether the name is right and the server up, then run again: what is finished is "
+            "kept"
+        )
         if isinstance(error, PermissionError) or _status(error) in (401, 403):
             what = f"{self.scheme}:// refuses"
-            remedy = "give this process credentials that may read there, as the package behind it finds them"
+            remedy = (
+                "give this process credentials that may read there, as the package behind it "
+                "finds them"
+            )
         # some are told in several lines
         found = " ".join(f"{type(error).__name__}: {error}".split())
         return StorageError(what, where=self.url(name), found=found, remedy=remedy)
@@ -320,7 +326,10 @@ def check_redirect(source: str, target: str) -> None:
             where=_without_query(source),
             found=f"a redirect to {_without_query(target)}",
             expected="a file on the host that is named, or a redirect to a public host by https",
-            remedy="name the address of the files themselves, or copy them to a local folder or a bucket first",
+            remedy=(
+                "name the address of the files themselves, or copy them to a local folder or a "
+                "bucket first"
+            ),
         )
     if before.netloc != after.netloc:
         _report_redirect(f"{before.scheme}://{before.netloc}", f"{after.scheme}://{after.netloc}")

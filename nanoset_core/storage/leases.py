@@ -213,14 +213,14 @@ def _comes_before(other: _Lease, ticket: int, name: str) -> bool:
 
 
 def _rivals(store: Store, name: str, made: Iterable[str]) -> list[_Lease]:
-    """Return the leases, other than this one, on outputs that are being made and are among these."""
+    """Return the other leases on those of these outputs that are being made."""
     others = [lease for lease in _leases_in(store) if lease.name not in (name, *_released)]
     return [lease for lease in others if not lease.made.isdisjoint(made)]
 
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Let builds wait before they begin until the block ends; yield `leased_names` at this moment."""
+    """Let new builds wait until the block ends; yield the names that are leased at this moment."""
     _wait_for_gates(LocalStore(access.folder))
     with contextlib.ExitStack() as held:
         for store in _stores(access):

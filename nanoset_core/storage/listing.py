@@ -63,7 +63,7 @@ def disk_entries(folder: Path) -> list[Entry]:
             "a folder of outputs cannot be read",
             where=folder,
             found=error.strerror,
-            remedy="give this user the right to read it: what it holds may need what lies elsewhere",
+            remedy="give this user the right to read it: outputs in it may need other outputs",
         ) from error
     return sorted(listed, key=lambda entry: entry.name)
 

@@ -1,4 +1,4 @@
-"""Listings of buckets and web servers that take long, or never end: they say so, and are bounded."""
+"""Warn of listings of buckets and web servers that take long, and stop endless ones."""
 
 from __future__ import annotations
 
@@ -91,6 +91,9 @@ class LongListing:
             "this listing does not seem to end",
             where=self._place,
             found=found,
-            expected=f"at most {MOST_ENTRIES:,} entries, {MOST_DEPTH} folders within each other, and no page twice",
+            expected=(
+                f"at most {MOST_ENTRIES:,} entries, {MOST_DEPTH} folders within each other, and "
+                "no page twice"
+            ),
             remedy=_REMEDY,
         )

@@ -90,7 +90,10 @@ def refusal(
             "there is not enough memory",
             where=where,
             found=str(error) or type(error).__name__,
-            remedy=f"take fewer workers, a smaller range_mib or memory_mib, or a larger limit, {_AGAIN}",
+            remedy=(
+                "take fewer workers, a smaller range_mib or memory_mib, or a larger limit, "
+                f"{_AGAIN}"
+            ),
         )
     if not isinstance(error, OSError):
         return None

@@ -58,7 +58,10 @@ class Owner:
         if self.pid is None:
             return f"end it on {self.host} if it hangs"
         if self.is_stopped:
-            return f"it is stopped: `kill -CONT {self.pid}` continues it, `kill -KILL {self.pid}` ends it"
+            return (
+                f"it is stopped: `kill -CONT {self.pid}` continues it, `kill -KILL {self.pid}` "
+                "ends it"
+            )
         if self.is_here:
             return f"`kill {self.pid}` ends it"
         return f"`kill {self.pid}` on {self.host} ends it"

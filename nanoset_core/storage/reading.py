@@ -179,7 +179,7 @@ def _runs(blocks: NDArray[np.int64], longest: int, gap: int) -> Iterable[tuple[i
 
 
 class ObjectFile(io.RawIOBase):
-    """The bytes of an object as it was when it was opened; SourceChangedError once it is replaced."""
+    """The bytes of an object; SourceChangedError if it is replaced after it was opened."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A store that is a place in a bucket: objects are read by ranges, and written whole and checked."""
+"""A store below a prefix of an S3 bucket, with reads by range and checked writes."""
 
 from __future__ import annotations
 

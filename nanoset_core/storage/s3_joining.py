@@ -127,7 +127,7 @@ def join(
     sha256: Sequence[str | None] | None,
     joined: OnJoin,
 ) -> str | None:
-    """Write an object of others, in two levels where they are too many parts; see `Store.compose`."""
+    """Write an object from others, in two levels if there are too many; see `Store.compose`."""
     sizes = [source.size for source in sources]
     runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
     if len(runs) > 1:

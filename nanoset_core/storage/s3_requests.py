@@ -51,7 +51,7 @@ _jitter = random.Random()
 
 
 class DamagedTransferError(Exception):
-    """Bytes that were received or sent are not those that should have been: worth another attempt."""
+    """Bytes were damaged on their way to or from the server: worth another attempt."""
 
 
 class Server(NamedTuple):
@@ -322,7 +322,10 @@ def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
             "give this process credentials that may read and write there, by the usual AWS chain"
         )
     elif is_redirect(error):
-        remedy = "correct storage.endpoint_url or AWS_ENDPOINT_URL, or storage.region: what answers there redirects requests"
+        remedy = (
+            "correct storage.endpoint_url or AWS_ENDPOINT_URL, or storage.region: what answers "
+            "there redirects requests"
+        )
         found = f"a redirect ({status or 'without end'})"
         return StorageError("the bucket is elsewhere", where=where, found=found, remedy=remedy)
     elif code == "NoSuchBucket":

@@ -53,7 +53,8 @@ class Stored:
     file.
     """
     written_ns: int
-    """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
+    """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket.
+    """
     sha256: str | None = field(default=None, compare=False)
     """Hex, of its bytes as its writer noted it, where it was asked for alone; likewise what
     follows.
@@ -63,7 +64,8 @@ class Stored:
     is_digest: bool = field(default=False, compare=False)
     """Whether its mark is a digest, where it has that form."""
     begin: int = 0
-    """For a range of an object, which has `size` bytes: the byte of the object at which it begins."""
+    """For a range of an object, which has `size` bytes: the byte of the object at which it begins.
+    """
 
 
 def no_progress(size: int) -> None:
@@ -93,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def now(self) -> int:
-        """Return the time by the store's clock, which all machines share: nanoseconds since 1970."""
+        """Return the time of the store's clock, which all machines share, in ns since 1970."""
 
     @abstractmethod
     def list(self, folder: str = "") -> Iterator[Stored]:
@@ -113,7 +115,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """Return a small object's bytes, and what the store says of it; None where there is none."""
+        """Return the bytes and the metadata of a small object, or None if it does not exist."""
 
     def read(self, name: str) -> bytes | None:
         """Return a small object's bytes; None where there is none."""

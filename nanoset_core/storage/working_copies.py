@@ -20,11 +20,14 @@ from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
 from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import explained
 
-_ROOM = "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names another folder"
+_ROOM = (
+    "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names "
+    "another folder"
+)
 
 
 def scratch_root() -> Path:
-    """Return this user's own folder below TMPDIR; StorageError where something else has its name."""
+    """Return this user's folder below TMPDIR; StorageError if something else has its name."""
     folder = Path(tempfile.gettempdir()).absolute() / f"nanoset-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

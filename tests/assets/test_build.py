@@ -214,8 +214,8 @@ def test_samples_are_offered_of_what_can_be_read_and_the_line_can_be_pasted(
     assert "Read samples" not in said(project, build(project, instance, select="books"), capsys)
     shown = said(project, build(project, instance, select="plain"), capsys)
     assert (
-        f"Train on it: {project.outputs.current('nanosets', 'plain/handoff').path('START.md')} says how"
-        in shown
+        f"Train on it: {project.outputs.current('nanosets', 'plain/handoff').path('START.md')} "
+        "says how" in shown
     )
     line = next(line for line in shown.splitlines() if line.startswith("Read samples: "))
     python, flag, program = shlex.split(line.removeprefix("Read samples: "))

@@ -7,7 +7,10 @@ from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.sentences import place_of
 from nanoset_core.project.project import Project
 
-RUN = "handoff: data/nanosets/pretrain/handoff/current\ndata_parallel_size: 4\nmicro_batch_size: 2\nglobal_batch_size: 16"
+RUN = (
+    "handoff: data/nanosets/pretrain/handoff/current\ndata_parallel_size: 4\nmicro_batch_size: "
+    "2\nglobal_batch_size: 16"
+)
 
 
 def test_a_step_is_observed_on_the_handoff_that_read_it(built_platform):

@@ -360,7 +360,8 @@ def tokenizer_of(folder, special, config=None, generation=None):
 
 @pytest.mark.parametrize(("special", "config", "generation", "eod", "reason"), [
     (["<|endoftext|>", "<|im_end|>"], "<|im_end|>", None, "<|endoftext|>",
-     "Id 2, by its common name. tokenizer_config.json names <|im_end|>, which ends turns of a chat."),
+     "Id 2, by its common name. tokenizer_config.json names <|im_end|>, which ends turns of a "
+     "chat."),
     (["<|return|>", "<|endoftext|>"], "<|return|>", ["<|return|>", "<|endoftext|>"], "<|endoftext|>",
      "Id 3, by generation_config.json. tokenizer_config.json names <|return|>"),
     (["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], None, None, "<|end_of_text|>",
@@ -408,8 +409,8 @@ def test_tokenize_names_the_token_and_flags_one_of_chats(tmp_path):
     said = run(*words, tmp_path / "a").stderr
     assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in said
     assert (
-        "ends turns of a chat: pre-training uses <|endoftext|> (id 2); to use it, set --eod '<|endoftext|>'"
-        in said
+        "ends turns of a chat: pre-training uses <|endoftext|> (id 2); to use it, set --eod "
+        "'<|endoftext|>'" in said
     )
     said = run(*words, tmp_path / "b", "--eod", "<|endoftext|>").stderr
     assert "documents end with <|endoftext|> (id 2, by --eod)\n" in said

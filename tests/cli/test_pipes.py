@@ -44,7 +44,8 @@ def test_no_command_waits_for_a_writer(tmp_path, tokenizer_file, monkeypatch):
     (tmp_path / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("web", 40)))
     (tmp_path / "nanoset.yaml").write_text(
         f'raw: raw\nroot: data\ntokenizer: {{path: {tokenizer_file}, eod: "{EOD}"}}\n'
-        'nanosets: {pretrain: {blend: web, sequence_length: 16, split: "1,0,0", trainer_path: /data}}\n'
+        'nanosets: {pretrain: {blend: web, sequence_length: 16, split: "1,0,0", trainer_path: '
+        "/data}}\n"
         "webdatasets: {shuffled: {corpora: [web], sequence_length: 16}}\n"
     )
     build_all(tmp_path / "nanoset.yaml")

@@ -73,7 +73,8 @@ CASES = [
         ["no eos_token in configured/tokenizer_config.json", f"'{EOD}', '<|pad|>'", "--eod"],
     ),
     (
-        "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --append-eod --eod <nope>",
+        "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --append-eod "
+        "--eod <nope>",
         ["--eod", "'<nope>'", EOD],
     ),
     ("shuffle --input raw/web --output tars", ["--tokenizer", "text needs a tokenizer", "name its file"]),
@@ -169,7 +170,10 @@ def folder(tmp_path_factory, tokenizer_file):
     for name, (old, new) in CONFIGURATIONS.items():
         assert old in CONFIG, name
         (folder / f"{name}.yaml").write_text(CONFIG.replace(old, new, 1))
-    words = f"tokenize --input raw/books --output-prefix {folder}/o/y --tokenizer {tokenizer_file} --workers 1"
+    words = (
+        f"tokenize --input raw/books --output-prefix {folder}/o/y --tokenizer {tokenizer_file} "
+        "--workers 1"
+    )
     outcome = CliRunner().invoke(
         nanoset, words.replace("raw/", f"{folder}/raw/").split(), catch_exceptions=False
     )
@@ -220,7 +224,8 @@ def test_wrong_use(folder, monkeypatch, line, words):
             ["data valid has no sample", "hangs on such a split"],
         ),
         (
-            f"map --plan --data-path {PAIR} --seq-length 100000 --train-samples 9 --valid-samples 1",
+            f"map --plan --data-path {PAIR} --seq-length 100000 --train-samples 9 --valid-samples "
+            "1",
             ["data train reads y_text_document", "times (max_epochs would limit that)"],
         ),
     ],

@@ -35,7 +35,10 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
-NAP = "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and __import__('time').sleep({seconds})"
+NAP = (
+    "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and "
+    "__import__('time').sleep({seconds})"
+)
 """A task that notes where it runs."""
 
 

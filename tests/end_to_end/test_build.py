@@ -290,14 +290,18 @@ def test_bad_lines_are_kept_counted_and_shown(make_project, instance):
     config = make_project()
     add_to_web(
         config,
-        b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": "\\ud800"}\n',
+        b'{"text": "cut off\n{"no": "text"}\n[1]\n{"text": 5}\n\n{"text": "\xff"}\n{"text": '
+        b'"\\ud800"}\n',
     )
     report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
     facts = Project.open(config).outputs.current("tokenized", "web").facts
     assert facts["documents"] == 240
     assert facts["lines"] == 247 == facts["documents"] + facts["rejected"]
-    reasons = "blank_line invalid_json invalid_utf8 lone_surrogate missing_key not_an_object text_not_a_string"
+    reasons = (
+        "blank_line invalid_json invalid_utf8 lone_surrogate missing_key not_an_object "
+        "text_not_a_string"
+    )
     assert facts["reasons"] == dict.fromkeys(reasons.split(), 1)
     assert (
         sum(

@@ -14,17 +14,24 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.mappings.planning import NanosetContext
 
-TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'
+TRAINER = (
+    '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: '
+    "/models/llama}"
+)
 CONTINUED = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
-        "continue: true\n    phases: [{blend: {web: 3, code: 1}, until: 30}, {blend: {web: 1, books: 1}}]\n"
+        "continue: true\n    phases: [{blend: {web: 3, code: 1}, until: 30}, {blend: {web: 1, "
+        "books: 1}}]\n"
         f'    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
-        "    schedule: {iterations: 60, global_batch_size: 4, eval_interval: 60, eval_iters: 1}\n  later:\n"
-        f'    blend: {{books: 2, web: 1}}\n    sequence_length: 16\n    split: "8,1,1"\n    trainer: {TRAINER}\n'
+        "    schedule: {iterations: 60, global_batch_size: 4, eval_interval: 60, eval_iters: 1}\n "
+        " later:\n"
+        f'    blend: {{books: 2, web: 1}}\n    sequence_length: 16\n    split: "8,1,1"\n    '
+        f"trainer: {TRAINER}\n"
         "    samples: {train: 400, valid: 4, test: 4}"
     )
 }
-"""Replacements in the sample project's settings: a nanoset of two phases, and one called `later`."""
+"""Replacements in the sample project's settings: a nanoset of two phases, and one called `later`.
+"""
 CONSUMED = 200
 """Samples that the run had consumed when it stopped in its second phase, of 120 a phase."""
 

@@ -53,11 +53,15 @@ PER_SPLIT = {
         "    tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
     )
 }
-TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'
+TRAINER = (
+    '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: '
+    "/models/llama}"
+)
 PHASES = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "phases: [{blend: {web: 1, code: 1}, until: 30}, {blend: books}]\n    sequence_length: 16\n"
-        '    split: "8,1,1"\n    schedule: {iterations: 40, global_batch_size: 4, eval_interval: 20, eval_iters: 1}'
+        '    split: "8,1,1"\n    schedule: {iterations: 40, global_batch_size: 4, eval_interval: '
+        "20, eval_iters: 1}"
     )
 }
 

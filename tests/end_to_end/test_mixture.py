@@ -16,7 +16,10 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 MIX = "mix: {text: {share: 3, mix: {web: {}, books: {max_epochs: 0.5}}}, code: {epochs: 0.75}}"
-TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'
+TRAINER = (
+    '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: '
+    "/models/llama}"
+)
 MIXED = {
     "blend: {web: 0.7, code: 0.3}": MIX,
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (

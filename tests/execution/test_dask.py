@@ -109,7 +109,10 @@ def test_first_error_ends_the_run(run, tmp_path):
 
 
 def test_errors_of_ours_come_back_whole(run):
-    raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
+    raising = (
+        "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', "
+        "where='a:3', remedy='r'))"
+    )
     with pytest.raises(InputError) as caught:
         list(run(eval, [raising, "1"]))
     assert (type(caught.value), caught.value.what, caught.value.remedy) == (InputError, "w", "r")
@@ -135,7 +138,8 @@ def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
     """Which ends no sooner than it was heard."""
     told = "progress.report_progress(progress.Progress('shards', {!r}, 1, 2))"
     code = (
-        "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) for _ in range(3000))]"
+        "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) "
+        "for _ in range(3000))]"
         "[1] for progress in [__import__('nanoset_core.execution.progress').execution.progress]"
     )
     files = [str(tmp_path / str(number)) for number in range(4)]

@@ -202,7 +202,10 @@ class Attempt:
         before, wanted, after = self.reference.before, self.reference.after, tree(self.folder)
         for path, content in before.items():
             if after.get(path) != content and not path.startswith(self.use.rewrites or ("\0",)):
-                yield f"{path} was {'changed' if path in after else 'removed'} (exit code {ended.code})"
+                yield (
+                    f"{path} was {'changed' if path in after else 'removed'} (exit code "
+                    f"{ended.code})"
+                )
         if elsewhere and ended.code == 0:
             return
         left = (path for path in after.keys() - before.keys() if not _is_hidden(path))

@@ -49,7 +49,8 @@ class Format:
     share: float = 1.0
     """of the trials of other formats, for one that takes long"""
     mend: Callable[[Path], None] | None = None
-    """puts checksums right again in a third of the trials, so that what lies behind them is reached"""
+    """puts checksums right again in a third of the trials, so that what lies behind them is reached
+    """
 
 
 class Bench:

@@ -168,7 +168,10 @@ def run_kinds(
                 counts += trial.counts + Counter(trials=1, bad=int(bool(trial.wrong)))
                 if trial.wrong and trial.wrong[0][:60] not in told:  # the first of each sort
                     told.add(trial.wrong[0][:60])
-                    repeat = f"python -m faults {campaign} --select '{kind.name}' --first {number} --only 1"
+                    repeat = (
+                        f"python -m faults {campaign} --select '{kind.name}' --first {number} "
+                        "--only 1"
+                    )
                     _say(f"BAD: {'; '.join(trial.wrong[:5])[:3000]}\n  again: {repeat}")
         except Skipped as reason:
             print(f"| {' | '.join(kind.cells)} | skipped: {reason} |{' |' * (len(columns) - 1)}")
@@ -177,7 +180,8 @@ def run_kinds(
         total += counts
         others = {name: count for name, count in counts.items() if name not in columns}
         _say(
-            f"{kind.name}: {counts['trials']} trials, {time.monotonic() - begun:.1f} s {others or ''}"
+            f"{kind.name}: {counts['trials']} trials, {time.monotonic() - begun:.1f} s "
+            f"{others or ''}"
         )
     _row(("all", *[""] * (len(head) - 1)), total, columns)
     return total["bad"]

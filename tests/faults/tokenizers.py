@@ -125,7 +125,8 @@ _BASE_TEXTS = [
     '  def f(self, x=None):\n\t\treturn self.table[x] != "x" or 3.14159\n\n\n',
     "Приветствую вас, дорогие друзья! Ça va très bien, merci — l'été. e\u0301 \u212b ﬁ",
     "日本語のテキスト。これは試験です。中文文本，处理。한국어 हिन्दी में สวัสดี العربية ١٢٣ 🎉🎊 ½",
-    "I'll say he'd've gone; WE'RE DONE'S \u00a0nbsp\u3000wide\r\n \n ==== ---- ▁ ▁▁ <b>x</b> \x00 \x7f",
+    "I'll say he'd've gone; WE'RE DONE'S \u00a0nbsp\u3000wide\r\n \n ==== ---- ▁ ▁▁ <b>x</b> \x00 "
+    "\x7f",
     *(
         "",
         " ",

@@ -13,7 +13,10 @@ from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
 
 _PACKED = GOLDEN.parent / "modalities"
 _TEXT = "--tokenizer tokenizer.json --workers 1"
-_MAP = "map --data-path 0.7 meg/web_text_document 0.3 meg/code_text_document --split 8,1,1 --seq-length 16 --seed 3"
+_MAP = (
+    "map --data-path 0.7 meg/web_text_document 0.3 meg/code_text_document --split 8,1,1 "
+    "--seq-length 16 --seed 3"
+)
 _SAMPLES = "--train-samples 300 --valid-samples 20 --test-samples 10"
 _TO = "--trainer-path meg=/lustre/meg"
 

@@ -20,7 +20,10 @@ from nanoset_core.project.project import Project
 
 FILE = GOLDEN / "interface.json"
 FULL = GOLDEN / "full.yaml"
-LEAST = 'raw: raw\nroot: data\ntokenizer: {path: t.json, eod: "</s>"}\nnanosets: {one: {blend: a, sequence_length: 8}}\n'
+LEAST = (
+    'raw: raw\nroot: data\ntokenizer: {path: t.json, eod: "</s>"}\nnanosets: {one: {blend: a, '
+    "sequence_length: 8}}\n"
+)
 LEAST += "webdatasets: {two: {corpora: [a]}}\n"
 IMPORTED_BY_SCRIPTS = (
     "nanoset_core.errors.NanosetError",

@@ -1,7 +1,7 @@
 """Make outputs of a project, one or all of them, by the core alone.
 
-Tests of one room begin with what other rooms have made. They call these functions, so that they need
-not import each stage before their own.
+Tests of one room begin with what other rooms have made. They call these functions, so that they
+need not import each stage before their own.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ Found = TypeVar("Found")
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
     """Start a process that obeys signals, even if this one ignores them.
 
-    A suite that runs in the background ignores SIGINT, Dagster then lets this process ignore SIGTERM
-    as well, and children inherit both. The process leads a group, so that a signal can be sent to
-    all of its children, as a terminal does.
+    A suite that runs in the background ignores SIGINT, Dagster then lets this process ignore
+    SIGTERM as well, and children inherit both. The process leads a group, so that a signal can be
+    sent to all of its children, as a terminal does.
     """
     return subprocess.Popen(
         [os.fspath(word) for word in command],

@@ -66,7 +66,8 @@ def assert_same(engine, reference, texts) -> None:
 def marked_texts(count, seed):
     """Return random texts with characters that normal forms change.
 
-    These are the combining marks, second halves and jamo of Unicode 3.2, among its other characters.
+    These are the combining marks, second halves and jamo of Unicode 3.2, among its other
+    characters.
     """
     known = [
         chr(point)

@@ -69,7 +69,9 @@ class Platform:
             )
 
     def look(self):
-        """Evaluate the sensor of raw text once; partitions that it requests are added, but no run starts."""
+        """Evaluate the sensor of raw text once; partitions that it requests are added, but no run
+        starts.
+        """
         tick = self.evaluate(raw_text_sensor.SENSOR, self.cursor)
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:

@@ -44,7 +44,8 @@ webdatasets:
 """
 
 FEWER = {
-    '  plain:\n    blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data\n': "",
+    '  plain:\n    blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: '
+    "/lustre/data\n": "",
     "groups: 3": "groups: 1",
 }
 """Replacements in CONFIG that leave outputs of every kind, and a build a third fewer runs."""
@@ -52,7 +53,10 @@ FEWER = {
 WITH_PBIN = {"nanosets:": "pbin: [web, code]\nnanosets:"}
 """Replacements in CONFIG that convert two corpora to `.pbin`, too."""
 
-SENTENCE = "the data of a model is read in order and shuffled by seed then packed into samples of one length"
+SENTENCE = (
+    "the data of a model is read in order and shuffled by seed then packed into samples of one "
+    "length"
+)
 WORDS = SENTENCE.split(" ")
 
 

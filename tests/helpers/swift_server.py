@@ -79,7 +79,8 @@ def swift_server(folder: Path) -> Iterator[str]:
     found = {tool: shutil.which(tool, path=path) for tool in tools}
     if missing := [tool for tool, place in found.items() if place is None]:
         pytest.skip(
-            f"{', '.join(missing)} not found: pip install swift in an environment, and name its bin by SWIFT_BIN"
+            f"{', '.join(missing)} not found: pip install swift in an environment, and name its "
+            "bin by SWIFT_BIN"
         )
     (folder / "devices" / "disk").mkdir(parents=True)
     (folder / "swift.conf").write_text(_HASH)
@@ -106,7 +107,8 @@ def swift_server(folder: Path) -> Iterator[str]:
 def _proxy() -> str:
     sections = [f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server"]
     sections.append(
-        "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\nallow_account_management = true"
+        "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = "
+        "true\nallow_account_management = true"
     )
     for name, settings in _FILTERS.items():
         sections.append(

@@ -177,7 +177,10 @@ def test_the_command_says_whose_numbers_it_prints(project):
         "origin"
     ]
     assert origin["document"] != origin["view_document"], "or this test shows nothing"
-    numbers = f"document {origin['document']} of corpus web (document {origin['view_document']} of view long)"
+    numbers = (
+        f"document {origin['document']} of corpus web (document {origin['view_document']} of view "
+        "long)"
+    )
     assert numbers in text
     found = json.loads(
         run(project, "explain", "plain", "train", "--number", str(origin["document"]), "--json")

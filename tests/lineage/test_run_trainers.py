@@ -279,7 +279,10 @@ def test_nanotron_with_its_dataset(process, prefixes, tmp_path):
 def test_the_whole_explanation_of_steps_of_megatron_core(process, project, tmp_path):
     make, file = sampled("megatron"), tmp_path / "run.yaml"
     loaded = load_nanoset(project.outputs.folder, "pretrain", "train")
-    numbers = "data_parallel_size: 8\nmicro_batch_size: 1\nglobal_batch_size: 24\nrampup_batch_size: [8, 8, 40]\n"
+    numbers = (
+        "data_parallel_size: 8\nmicro_batch_size: 1\nglobal_batch_size: 24\nrampup_batch_size: "
+        "[8, 8, 40]\n"
+    )
     resumes = "resumes: [{iteration: 6, data_parallel_size: 4}]"
     file.write_text(f"handoff: nanosets/pretrain/handoff/current\n{numbers}{resumes}")
     run = Run.open(project.outputs, file)

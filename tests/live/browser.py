@@ -166,7 +166,8 @@ def _page_address(file: Path, process: subprocess.Popen[bytes]) -> str:
     def lines() -> list[str] | None:
         if process.poll() is not None:
             raise RuntimeError(
-                f"chromium ended with {process.returncode}; see {file.parent.parent / 'chromium.log'}"
+                f"chromium ended with {process.returncode}; see "
+                f"{file.parent.parent / 'chromium.log'}"
             )
         found = file.read_text().splitlines() if file.exists() else []
         return found if len(found) > 1 else None

@@ -94,8 +94,10 @@ def test_manifest_bytes_are_literal():
     content = b'[{"a":2,"z":1},{"a":{"bytes":1,"sha256":"ff"},"b":{"bytes":2}}]'
     assert manifest_bytes(Recipe("s", "n", 1), {"z": 1, "a": 2}, files) == (
         b'{\n "digest": "%s",\n "facts": {\n  "a": 2,\n  "z": 1\n },\n "files": {\n'
-        b'  "a": {\n   "bytes": 1,\n   "sha256": "ff"\n  },\n  "b": {\n   "bytes": 2\n  }\n },\n "nanoset": 1,\n'
-        b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  "version": 1\n },\n'
+        b'  "a": {\n   "bytes": 1,\n   "sha256": "ff"\n  },\n  "b": {\n   "bytes": 2\n  }\n },\n '
+        b'"nanoset": 1,\n'
+        b' "recipe": {\n  "name": "n",\n  "options": {},\n  "parents": {},\n  "stage": "s",\n  '
+        b'"version": 1\n },\n'
         b' "sha256": "%s"\n}\n'
         % (Recipe("s", "n", 1).digest.encode(), hashlib.sha256(content).hexdigest().encode())
     )

@@ -89,7 +89,10 @@ def test_what_slurm_is_asked_for(tmp_path):
     from nanoset_core.execution.slurm import SlurmJobs
 
     def jobs(executor: str) -> SlurmJobs:
-        text = f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, {executor}}}\n"
+        text = (
+            f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, "
+            f"{executor}}}\n"
+        )
         (tmp_path / "nanoset.yaml").write_text(text)
         project = Project.open(tmp_path / "nanoset.yaml")
         return project.executor.cluster
@@ -97,7 +100,10 @@ def test_what_slurm_is_asked_for(tmp_path):
     folder, where = tmp_path / ".nanoset" / "slurm", f"{tmp_path / 'nanoset.yaml'}: executor"
     assert jobs("jobs: 3") == SlurmJobs(3, 1, "2GB", 3600, folder, where=where)
     assert jobs("jobs: 1, cpus: 4, wait: 2d").memory == "8GB"
-    full = "jobs: 2, partition: p, account: a, time: 90m, cpus: 2, memory: 5GB, directives: [--qos=x], wait: 1h"
+    full = (
+        "jobs: 2, partition: p, account: a, time: 90m, cpus: 2, memory: 5GB, directives: "
+        "[--qos=x], wait: 1h"
+    )
     assert jobs(full) == SlurmJobs(2, 2, "5GB", 5400, folder, "p", "a", ("--qos=x",), 3600.0, where)
 
 
@@ -140,7 +146,10 @@ def test_names_and_directives_for_slurm_are_checked(tmp_path, given):
     "directive", ["--constraint=ib", "-C ib&avx", "--comment='two words'", "--gres=gpu:a100:2"]
 )
 def test_usual_directives_are_taken(tmp_path, directive):
-    text = f"executor: {{kind: slurm, jobs: 1, partition: 'a,b', account: a/b.c-d_e, directives: [\"{directive}\"]}}\n"
+    text = (
+        f"executor: {{kind: slurm, jobs: 1, partition: 'a,b', account: a/b.c-d_e, directives: "
+        f'["{directive}"]}}\n'
+    )
     (tmp_path / "nanoset.yaml").write_text(
         f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}"
     )

@@ -34,7 +34,10 @@ def refused(tmp_path, text: str | bytes) -> ConfigError:
 
 
 def section(place: str, settings) -> str:
-    return f"{MINIMAL}{place}: {{{', '.join(f'{key}: {value}' for key, value in settings.items() if value)}}}}}\n"
+    return (
+        f"{MINIMAL}{place}: "
+        f"{{{', '.join(f'{key}: {value}' for key, value in settings.items() if value)}}}}}\n"
+    )
 
 
 def nanoset(**settings) -> str:
@@ -86,7 +89,10 @@ def test_paths_start_at_the_file(tmp_path):
 
 
 def test_what_is_said_of_the_tokenizers_file(tmp_path):
-    text = "raw: raw\nroot: out\ntokenization: {append_eod: false}\ntokenizer: {path: a.tiktoken, pattern: o200k"
+    text = (
+        "raw: raw\nroot: out\ntokenization: {append_eod: false}\ntokenizer: {path: a.tiktoken, "
+        "pattern: o200k"
+    )
     expected = TokenizerFile(
         tmp_path / "a.tiktoken", pattern="o200k", special_tokens=("<a>", "<b>")
     )
@@ -456,7 +462,10 @@ def test_special_tokens_by_name_and_those_that_the_tokenizer_lacks(tmp_path):
 
 
 def test_corpora_have_keys_and_folders_of_their_own(tmp_path):
-    corpora = "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: url}, books: {}}\n"
+    corpora = (
+        "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: "
+        "url}, books: {}}\n"
+    )
     config = load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}\n" + corpora)
     asked = ("web", "code", "web_title", "books")
     assert [config.folder_name(corpus) for corpus in asked] == ["web", "code", "web", "books"]

@@ -64,7 +64,8 @@ def test_lengths_index_arrays_and_samples(case, tmp_path):
 def readers(tmp_path_factory):
     if lacking := [name for name in CHECKOUTS if name not in os.environ]:
         pytest.skip(
-            f"{', '.join(lacking)}: no checkout of nanotron 2411b022 and datatrove 2c895af7 is named"
+            f"{', '.join(lacking)}: no checkout of nanotron 2411b022 and datatrove 2c895af7 is "
+            "named"
         )
     pytest.importorskip("numba", reason="numba, which nanotron needs, is not installed")
     make.single_process()

@@ -23,7 +23,8 @@ def test_an_error_fails_and_a_warning_does_not():
     assert not report.passed
     assert [finding.what for finding in report.errors] == ["cut off"]
     assert str(report.errors[0]) == (
-        "error: datasets/web: cut off\n  where: a.bin\n  found: 3\n  expected: 4\n  remedy: build again"
+        "error: datasets/web: cut off\n  where: a.bin\n  found: 3\n  expected: 4\n  remedy: build "
+        "again"
     )
 
 

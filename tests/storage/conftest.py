@@ -146,7 +146,9 @@ def local_copy(built_here: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unchanged_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Name, start and stop of every range that is read; each must be of the version that was listed."""
+    """Name, start and stop of every range that is read; each must be of the version that was
+    listed.
+    """
     found: list[tuple[str, int, int]] = []
     real = S3Store.read_range
 

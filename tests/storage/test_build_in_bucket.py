@@ -90,7 +90,8 @@ def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
     (tmp_path / "pickled").write_bytes(pickle.dumps([pickle.dumps(opened) for opened in datasets]))
     code = (
         "import pickle, sys\n"
-        "for opened in pickle.load(open(sys.argv[1], 'rb')): print(len(pickle.dumps(pickle.loads(opened)[1])))"
+        "for opened in pickle.load(open(sys.argv[1], 'rb')): "
+        "print(len(pickle.dumps(pickle.loads(opened)[1])))"
     )
     said = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True

@@ -61,7 +61,8 @@ def test_text_is_read_twice_and_tokens_are_read_once_by_each_who_reads_them_all(
     of_tars = sum(file["size_bytes"] for file in wire.tars(config)) / tokens
     deep = times.pop(("nanoset verify --deep", "checked")) - of_tars
     assert deep < 5.6, (
-        "shards and pack once, the dataset beside its pack, and by itself, as one of less than 5 MiB twice"
+        "shards and pack once, the dataset beside its pack, and by itself, as one of less than 5 "
+        "MiB twice"
     )
     assert sum(times.values()) < 2.5
 

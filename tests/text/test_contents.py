@@ -41,7 +41,8 @@ def test_companions_are_told_by_name_in_one_notice(tmp_path):
     (notice,) = contents.notices()
     assert notice.is_expected
     assert notice.text == (
-        "4 files accompany the text and are not read, judging by their names: README.md, _SUCCESS, a.jsonl.crc and 1 more"
+        "4 files accompany the text and are not read, judging by their names: README.md, "
+        "_SUCCESS, a.jsonl.crc and 1 more"
     )
 
 
@@ -79,7 +80,10 @@ def test_folders_in_which_nothing_is_read(tmp_path, names_only):
     write(tmp_path, "docs/README.md")
     (tmp_path / "new").mkdir()
     assert list_corpora(tmp_path, names_only=names_only).aside == {
-        "c4": "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2)",
+        "c4": (
+            "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, "
+            "b.json.bz2)"
+        ),
         "docs": "a folder in which nothing is read: "
         "1 file accompanies the text and is not read, judging by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",

@@ -51,8 +51,10 @@ def test_how_it_is_read(path, table, cuttable):
 
 def test_companions():
     paths = (
-        "README.md sub/readme LICENSE LICENSE.txt _SUCCESS _committed_123 a.jsonl.crc sha256sums.txt a.jsonl.md5 "
-        "state.json cache-0123456789abcdef.arrow notes.md dataset_info.json dataset_infos.json dataset_dict.json "
+        "README.md sub/readme LICENSE LICENSE.txt _SUCCESS _committed_123 a.jsonl.crc "
+        "sha256sums.txt a.jsonl.md5 "
+        "state.json cache-0123456789abcdef.arrow notes.md dataset_info.json dataset_infos.json "
+        "dataset_dict.json "
         "a.lock croissant.json checksums.json"
     )
     assert [path for path in paths.split() if not is_companion(path)] == []

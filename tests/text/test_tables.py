@@ -162,7 +162,8 @@ def test_metadata_at_which_pyarrow_aborts(tmp_path):
     golden = GOLDEN_FILES / "tables" / "bad-histogram.parquet"
     code = (
         "import sys; from pathlib import Path; from nanoset_core.text.tables import read_table\n"
-        "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'], lambda rows, first: rows))\n"
+        "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'], lambda rows, "
+        "first: rows))\n"
         "except Exception as error: print(error.reason)"
     )
     done = subprocess.run(

@@ -254,5 +254,6 @@ def test_what_made_a_shard_is_told_once_for_each_engine():
     found = encoders_of([Shard(**asdict(encoder)) for encoder in (one, other, one)])
     assert found == (replace(one, audited=8), other)
     assert describe_encoders(found) == (
-        "tokenized by numpy 1.0 and gigatoken 0.9; 11 documents compared with the tokenizers library"
+        "tokenized by numpy 1.0 and gigatoken 0.9; 11 documents compared with the tokenizers "
+        "library"
     )

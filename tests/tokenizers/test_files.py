@@ -157,9 +157,8 @@ def test_a_folder_without_one_of_these_names_tells_what_it_holds(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(MissingError) as caught:
         tokenizer_path(tmp_path)
-    assert (
-        caught.value.found
-        == f"{tmp_path} is a folder with a.tiktoken, b.tiktoken, gpt2-vocab.json, tokenizer.model.v1"
+    assert caught.value.found == (
+        f"{tmp_path} is a folder with a.tiktoken, b.tiktoken, gpt2-vocab.json, tokenizer.model.v1"
     )
     assert "tekken.json" in caught.value.expected
     assert "name the file" in caught.value.remedy

@@ -54,7 +54,8 @@ _WORDS = {
 @CONFIG_OPTION
 @option(
     "--select -s",
-    "Check only these outputs: corpus, corpus/packed, view, packed dataset, export, nanoset, nanoset/split, "
+    "Check only these outputs: corpus, corpus/packed, view, packed dataset, export, nanoset, "
+    "nanoset/split, "
     "nanoset/handoff or webdataset, by name or pattern.",
     multiple=True,
 )

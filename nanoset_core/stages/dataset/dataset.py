@@ -10,10 +10,10 @@ dataset the same three questions:
   `corpus_tokens`.
 - What was it made from? `source`, `unpacked`, `corpus`.
 
-A document has a number in its corpus, and another one in each view. A packed dataset does not number
-its documents: it uses the numbers of the dataset that was packed, which `unpacked` returns. With a
-corpus of the documents 0, 1, 2 and 3, a view that selects 1 and 3, and a packed dataset of that
-view:
+A document has a number in its corpus, and another one in each view. A packed dataset does not
+number its documents: it uses the numbers of the dataset that was packed, which `unpacked` returns.
+With a corpus of the documents 0, 1, 2 and 3, a view that selects 1 and 3, and a packed dataset of
+that view:
 
     document of the corpus      1    3
     number in the view          0    1

@@ -292,7 +292,8 @@ def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list
         raise ValueError(f"arguments.txt names the data: leave {', '.join(data_flags)} out")
     if " " in (run.split or ""):
         raise ValueError(
-            "Megatron-LM hashes --split as it is spelled: leave its spaces out, as arguments.txt does"
+            "Megatron-LM hashes --split as it is spelled: leave its spaces out, "
+            "as arguments.txt does"
         )
 
     lines: list[str] = []

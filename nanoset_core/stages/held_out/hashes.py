@@ -27,8 +27,8 @@ _HASHES_FILE = "hashes.npy"
 _CHUNK_TOKENS = 1 << 20
 """About how many tokens are read and hashed together."""
 _MIN_TOKENS = 2
-"""Shorter documents have no hash, such as those of an end-of-document token alone: it proves nothing
-that two of them are equal.
+"""Shorter documents have no hash, such as those of an end-of-document token alone: it proves
+nothing that two of them are equal.
 """
 
 

@@ -110,7 +110,7 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
 
 
 def _list_columns() -> list[tuple[str, str]]:
-    """Return name and type of each column of SHARED: the split, and the places of both documents."""
+    """Return name and type of each column of SHARED: a split, and the places of two documents."""
     place = [("corpus", "string"), *PLACE]
     train_place = [(f"train_{name}", arrow_type) for name, arrow_type in place]
     return [("split", "string"), *place, *train_place]

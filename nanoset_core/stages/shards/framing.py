@@ -156,7 +156,8 @@ def special_tokens_notices(
     return [
         f"the tokenizer's own encode adds {tokens} to each document, and this does not; "
         "Megatron-LM's HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, "
-        "and does not with 0.15 and 0.16: choose with special_tokens: add or none (--special-tokens)"
+        "and does not with 0.15 and 0.16: choose with special_tokens: add or none "
+        "(--special-tokens)"
     ]
 
 

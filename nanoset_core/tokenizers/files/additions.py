@@ -40,7 +40,8 @@ class Addition:
     new_names: Sequence[str] = ()
     """Those that the tokenizer.json lacks."""
     notices: Sequence[str] = ()
-    """What the user should know; each continues a sentence that begins with the path of the file."""
+    """What the user should know; each continues a sentence that begins with the path of the file.
+    """
 
 
 def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:

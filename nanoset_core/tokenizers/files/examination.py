@@ -46,7 +46,8 @@ class Examination:
     drops_characters: bool = False
     """Whether characters without a token are missing from the tokens of a text."""
     notices: Sequence[str] = ()
-    """What the user should know; each continues a sentence that begins with the path of the file."""
+    """What the user should know; each continues a sentence that begins with the path of the file.
+    """
 
 
 def examine(

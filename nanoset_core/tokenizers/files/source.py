@@ -1,4 +1,4 @@
-"""A tokenizer's files: where they are, and the settings that the files themselves do not contain."""
+"""Where a tokenizer's files are, and the settings that the files do not contain."""
 
 from __future__ import annotations
 

@@ -155,7 +155,8 @@ def _special_tokens(
     """Return name → id of the special tokens.
 
     Configured ones follow the last rank. If none are configured and the file has as many ranks as
-    the vocabulary that was published with the pattern, it is this vocabulary, and so are its tokens.
+    the vocabulary that was published with the pattern, it is this vocabulary, and so are its
+    tokens.
 
     Raises:
         ConfigError: A special token is configured twice, or empty.

@@ -77,7 +77,10 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
             yield from _kills(bucket, "S3", options)
             yield from _remote(bucket, joined, cluster, options)
             dropped = cache(lambda: dropping.dropping_place(folder / "dropped", store, joined()))
-            fault = "kill -9 at a request while tokens are dropped: of an append, a collection or a check"
+            fault = (
+                "kill -9 at a request while tokens are dropped: of an append, a collection or a "
+                "check"
+            )
             yield trials_of(
                 dropped, fault, "S3", CORE, options.others * 2, dropping.kill_while_dropping
             )

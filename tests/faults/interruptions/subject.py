@@ -175,7 +175,8 @@ def differences(found: Mapping[str, str], expected: Mapping[str, str]) -> list[s
     """Names that are there in one of two runs, or not the same in both."""
     names = sorted(found.keys() | expected.keys())
     return [
-        f"{name} is {'lost' if name not in found else 'left over' if name not in expected else 'other bytes'}"
+        f"{name} is "
+        f"{'lost' if name not in found else 'left over' if name not in expected else 'other bytes'}"
         for name in names
         if found.get(name) != expected.get(name)
     ]

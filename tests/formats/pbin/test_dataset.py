@@ -155,7 +155,8 @@ def test_reading_imports_numpy_alone():
     code = (
         "import sys, nanoset_core.formats.pbin.dataset as d\n"
         f"d.PackedDataset({str(GOLDEN / 'docs.pbin')!r}).continuous(129)[3]\n"
-        "heavy = {'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'} & set(sys.modules)\n"
+        "heavy = {'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'} & "
+        "set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

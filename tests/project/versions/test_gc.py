@@ -158,7 +158,10 @@ def _manifests(project):
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     _, folder = changed
     change_web(folder, "later")
-    script = "import sys; from pathlib import Path; from helpers.changing import build; build(Path(sys.argv[1]))"
+    script = (
+        "import sys; from pathlib import Path; from helpers.changing import build; "
+        "build(Path(sys.argv[1]))"
+    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
     project = Project.open(folder / "nanoset.yaml")

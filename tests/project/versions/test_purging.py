@@ -401,7 +401,10 @@ def test_during_a_build_nothing_is_changed_and_the_build_is_named(project):
         assert tree(project.config.root_folder) == during
     assert caught.value.what == "documents cannot be erased while a build is under way"
     assert re.fullmatch(rf"process {os.getpid()} on .*, since .*, makes books", caught.value.found)
-    expected = f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: nothing was changed"
+    expected = (
+        f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: "
+        "nothing was changed"
+    )
     assert caught.value.remedy == expected
     assert tree(project.config.root_folder) == before
     erase(project)

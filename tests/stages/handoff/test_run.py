@@ -126,7 +126,8 @@ def start(iteration: int | None, **arguments: object) -> str:
 
 def trained(*steps: tuple[int, int]) -> str:
     return "".join(
-        f" [2026-11-26 10:00:00.000000] iteration {step:8d}/{90:8d} | consumed samples: {consumed:12d} |"
+        f" [2026-11-26 10:00:00.000000] iteration {step:8d}/{90:8d} | consumed samples: "
+        f"{consumed:12d} |"
         " elapsed time per iteration (ms): 5.0 |\n"
         for step, consumed in steps
     )
@@ -158,7 +159,8 @@ ALONE = {
         (
             start(None, **FIRST, **RAMP) + trained((1, 8), (3, 32), (4, 48)),  # main
             {"rampup_batch_size": (8, 8, 32), "skipped_iterations": ((2, 2),)},
-            r"1 of 3 steps in the log differ, the first is step 4: by the log 48 .* by these settings 56",
+            r"1 of 3 steps in the log differ, the first is step 4: by the log 48 .* by these "
+            r"settings 56",
         ),
         (  # a resume that was trained again from an earlier checkpoint, and one after it
             start(None, **FIRST)

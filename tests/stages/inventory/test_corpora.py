@@ -337,7 +337,10 @@ def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     )
     for make in (make_inventory, make_shards, make_dataset):
         make(project, "web")
-    told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
+    told = (
+        "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz "
+        "512 bytes"
+    )
     web = next(row for row in project_status(project) if row.name == "web")
     assert (web.state, web.warnings) == ("up to date", (told,))
     assert [finding.found for finding in verify_at(project, "tokenized/web").findings] == [told]
@@ -356,7 +359,8 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
         return [one.text for one in notices[corpus]]
 
     lines = (
-        'corpora: {web: {exclude: ["test-*", "validation-*"]}, web_test: {folder: web, files: ["test-*"]}, '
+        'corpora: {web: {exclude: ["test-*", "validation-*"]}, web_test: {folder: web, files: '
+        '["test-*"]}, '
         'web_valid: {folder: web, files: ["validation-*"]}}'
     )
     (text,) = told(project)

@@ -40,7 +40,8 @@ from nanoset_core.stages.packs.stage import PACKS, make_packs
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
-    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npbin: [cut]\nnanosets:\n",
+    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npbin: "
+    "[cut]\nnanosets:\n",
     "    blend: {web: 0.7, code: 0.3}\n": "    blend: {web: 0.7, some: 0.3}\n    packing: {kind: best_fit}\n",
     "    corpora: [web, code, books]\n": "    corpora: [some, code]\n    packing: {tail: carry}\n",
     "groups: 3": "groups: 1",
@@ -249,7 +250,10 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypa
 
 def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
     root = {
-        "root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, scratch_mib: 16}}"
+        "root: data": (
+            f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, "
+            f"scratch_mib: 16}}"
+        )
     }
     file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
     stored = Project.open(file)

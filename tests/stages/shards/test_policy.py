@@ -136,8 +136,8 @@ def test_a_wrong_text_key_names_the_file_and_the_keys_that_are_there(tmp_path, t
     error = refused.value
     assert error.where == str(tmp_path / "a.jsonl")
     assert (
-        "20 of 20 lines rejected, 100.00% (missing_key 20); line 1 has the keys 'content', 'id', 'meta'"
-        in error.found
+        "20 of 20 lines rejected, 100.00% (missing_key 20); line 1 has the keys 'content', 'id', "
+        "'meta'" in error.found
     )
     assert error.expected.startswith("the key 'text' (--json-key) in every line")
     assert error.remedy.startswith("name the key that holds the text")
@@ -203,7 +203,8 @@ def test_ids_that_are_no_text_are_told_and_kept_in_manifests():
     )
     assert ShardFacts(**facts.to_json()) == facts
     assert Losses(facts).texts() == [
-        "2 documents with ids that cannot be kept, so that no list names them: a.parquet 1, c.jsonl 1; "
+        "2 documents with ids that cannot be kept, so that no list names them: a.parquet 1, "
+        "c.jsonl 1; "
         r"2 documents with ids of bytes that are not UTF-8, which are kept as \xNN: b.parquet 2"
     ]
 

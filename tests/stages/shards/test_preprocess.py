@@ -108,7 +108,8 @@ def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
         "from nanoset_core.execution import processes\n"
         "from nanoset_core.stages.shards import preprocess_ranges\n"
         "preprocess_ranges.MIN_RANGE_BYTES = 1500\n"
-        "processes._Pool.run = lambda pool, *given, run=processes._Pool.run: print('in a pool') or run(pool, *given)\n"
+        "processes._Pool.run = lambda pool, *given, run=processes._Pool.run: print('in a pool') "
+        "or run(pool, *given)\n"
         "main(sys.argv[1:])"
     )
     for workers in ("1", "3"):
@@ -497,7 +498,10 @@ def test_little_is_imported(folder, tmp_path, tokenizer_file):
         "--workers",
         "1",
     ]
-    script = "import sys\nfrom nanoset_core.cli import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
+    script = (
+        "import sys\nfrom nanoset_core.cli import main\ntry: main(sys.argv[1:])\nfinally: "
+        "print(*sys.modules)"
+    )
     command = [
         sys.executable,
         "-c",

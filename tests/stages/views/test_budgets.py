@@ -93,7 +93,10 @@ LONG = 4000
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, tokenizer_file):
     """A project with some books among short documents, and budgets that end at the first book."""
-    budgets = "views:\n  small: {of: web, tokens: 3e4}\n  large: {of: web, tokens: 6e4}\n  inner: {of: small, tokens: 500}\n"
+    budgets = (
+        "views:\n  small: {of: web, tokens: 3e4}\n  large: {of: web, tokens: 6e4}\n  inner: {of: "
+        "small, tokens: 500}\n"
+    )
     folder = tmp_path_factory.mktemp("budgets") / "project"
     file = write_project(folder, tokenizer_file, {"nanosets:\n": f"{budgets}nanosets:\n"})
     books = [{"id": f"book-{number}", "text": "word " * LONG * 20} for number in range(8)]

@@ -177,7 +177,8 @@ def test_several_pairs_with_each_tail(pairs, tmp_path, tokenizer_file):
 def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
     sampling = tmp_path / "sources.yaml"
     sampling.write_text(
-        "sources:\n- {source: CODE, markers: [/code/]}\n- {source: WEB, markers: [/nowhere/, /web/]}\n"
+        "sources:\n- {source: CODE, markers: [/code/]}\n- {source: WEB, markers: [/nowhere/, "
+        "/web/]}\n"
         "sampling_frequencies: {WEB: 0.5, CODE: 2.25}\n"
     )
     (raw / "other").mkdir()

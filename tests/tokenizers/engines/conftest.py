@@ -266,7 +266,8 @@ _CORE = list(
     " \n\r\t'sSrRvVlLeEtTdDmM12!.-aé世ſ\u3000\u00a0\u0301١२🎉\u2028Ж½\u0085\u1680\x1c\ufeff\u200b。，す"
 )
 _JOINED_WORDS = (
-    " the¦'s¦'ll¦'RE¦hello¦ 2024¦ 123456¦Привет¦日本語¦हिन्दी¦\n\n¦\r\n¦ \n  ¦e\u0301¦\u212b¦가¦각¦!!!\n\n¦"
+    " the¦'s¦'ll¦'RE¦hello¦ 2024¦ 123456¦Привет¦日本語¦हिन्दी¦\n\n¦\r\n¦ \n  "
+    "¦e\u0301¦\u212b¦가¦각¦!!!\n\n¦"
     "a b c d¦x. y¦{\n    \t¦<|endoftext|>¦<|reserved_3|>¦<|end¦\0¦a <mask> b¦it's's'sx¦WE'LL've¦"
     "HTTPServer¦中A¦二〇二〇年1〇〇¦ ⼀⼀一!⼀¦〡々中's¦aB中Cd¦!!\u0301a¦ !\u0301\u0301a¦❤\ufe0f❤\ufe0f!!\ufe0f¦"
     "!\n//\n/a¦\n/!\u0301¦\n/b¦!naïve¦\u200b\u200ba¦カタ・カナ¦぀あ¦▁¦ ▁▁ x¦<b>x</b>¦<s>¦<0x0A>¦)); (x"

@@ -33,7 +33,8 @@ TEXTS = [
     " ",
     "  two  spaces and\ttabs\n\n and \r\n returns   ",
     "The quick brown fox can't jump, they'LL see: 12345 + ½",
-    "text <s> with </s> the names <unk> of <mask> special <SPECIAL_9> tokens [INST] <|endoftext|><|im_end|> <0x41> end",
+    "text <s> with </s> the names <unk> of <mask> special <SPECIAL_9> tokens [INST] "
+    "<|endoftext|><|im_end|> <0x41> end",
     "<s>first</s><s> then</s>  ",
     "Приветствую Ça va e\u0301te\u0301 \u212b \ufb01 日本語のテキスト🎉\U0010ffff",
     "\u2581sign \u2581\u2581 and nul \0 and \u200b\ufeff",
@@ -128,7 +129,8 @@ def main():
 
     config = {
         "pattern": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?"
-        r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
+        r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| "
+        r"?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+",
         "num_vocab_tokens": len(words),
         "default_vocab_size": len(words) + 10,
