@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.shards.shard_sets import losses
+from nanoset_core.stages.shards.shard_sets import recorded_losses
 
 
 def dataset_page(run: AssetRun) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
         project: The project.
         tokenized: The tokenized corpus.
     """
-    texts = losses(project.outputs, tokenized).texts()
+    texts = recorded_losses(project.outputs, tokenized).texts()
     return [f"**Lost:** {bold_code(text)}" for text in texts]
 
 

@@ -38,7 +38,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
 from nanoset_core.stages.handoff.steps import Dealer, Steps, Stretch
-from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, versions_before
+from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_splits
 
 TRAIN = SPLITS[0]
 """The split that training reads."""
@@ -478,7 +478,7 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     if version == "current":
         version = _current_handoff(outputs, name).digest
 
-    versions = versions_before(outputs, name, version)
+    versions = handoff_and_splits(outputs, name, version)
     manifest = versions[HANDOFF]
     loaded = open_version(outputs, versions[TRAIN])
     config = loaded.config

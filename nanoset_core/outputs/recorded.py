@@ -40,6 +40,8 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
 from nanoset_core.storage.working_copies import any_remote, scratch_root, temporary_folder
 
+RECORD_VERSION = 1
+"""Version of the format of records, which each record has under the key "nanoset"."""
 _MAX_NAMED_FILES = 5
 """An error names at most this many input files that differ; it counts the others."""
 _REMEDY = "name another output, or replace this one with --overwrite"
@@ -210,7 +212,7 @@ def record_of(
 
     # As plain JSON values, so that it compares equal to a record that was read from a file.
     content: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
-    return {"nanoset": 1, "command": command, **content}
+    return {"nanoset": RECORD_VERSION, "command": command, **content}
 
 
 def _source_row(path: Location, output: Location) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
         )
 
     orders = dict(read.config.orders)
-    counts = taken_of(plan, start, read.end, exact=exact)
+    counts = samples_per_dataset(plan, start, read.end, exact=exact)
     for member, count in zip(plan.members, counts, strict=True):
         taken_before = 0
         if member.prefix in orders:
@@ -81,21 +81,29 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     return orders
 
 
-def taken_of(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
-    """Return how many samples a range of a split takes of each dataset.
+def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
+    """Return how many samples of each dataset are in a range of a split.
 
     Args:
         plan: Plan of the split.
         start: First position of the range.
         stop: End of the range, exclusive.
         exact: False estimates the numbers, wrong by one or two, without walking the blend.
+
+    Returns:
+        One number for each member of the plan, in their order.
     """
+    # A split without a blend has a single dataset, from which all its samples come.
     if plan.blend is None:
         return [stop - start]
+
     weights: tuple[float, ...] = plan.blend.weights
     if plan.blend.exhaustive:
-        whole = float(sum(weights))
-        weights = tuple(weight / whole for weight in weights)
+        # The weights of an exhaustive blend are the lengths of its datasets; those of other blends
+        # are normalised already. Divide as `build_exhaustive_blending_indices` does: a weight that
+        # is rounded differently may change the order of the samples.
+        total_samples = float(sum(weights))
+        weights = tuple(length / total_samples for length in weights)
     return samples_taken(weights, start, stop, exact=exact)
 
 

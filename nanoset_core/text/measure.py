@@ -16,8 +16,11 @@ from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import SourceRange, whole_file
 
 _SAMPLE_BYTES = 1 << 20
+"""Bytes of lines or rows after which a sample is large enough."""
 _BATCH_BYTES = 64 << 10
+"""Bytes of lines or rows that are read at once."""
 _MAX_TEXT_CHARACTERS = 64 << 10
+"""Length to which the text of a sample is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +28,13 @@ class Measure:
     """A sample of a corpus's text, and how large the corpus is in comparison."""
 
     documents: int = 0
-    """Documents of the sample."""
+    """Number of documents in the sample."""
     text_bytes: int = 0
     """UTF-8 bytes of the texts of these documents."""
     scale: float = 1.0
     """Size of the corpus, as a multiple of the sample; estimated by the stored bytes."""
     text: str = ""
     """Some text of the sample."""
-
-
-@dataclass(slots=True)
-class _Measured:
-    """Sums over the documents that were read so far."""
-
-    documents: int = 0
-    text_bytes: int = 0
-    read_bytes: int = 0
-    """Bytes of lines after decompression, or of rows."""
-    text: str = ""
-
-    def add(self, batch: DocumentBatch) -> None:
-        """Add the documents of a batch."""
-        self.documents += len(batch.texts)
-        self.read_bytes += batch.read_bytes
-        for text in batch.texts:
-            self.text_bytes += len(text.encode(errors="replace"))
-        if len(self.text) < _MAX_TEXT_CHARACTERS:
-            self.text = "\n".join([self.text, *batch.texts])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether enough was read."""
-        return self.read_bytes >= _SAMPLE_BYTES
 
 
 def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
@@ -68,43 +46,86 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
         folder: The folder of the corpus.
         contents: The files in it.
         text_key: Key of the text in a line or row.
+
+    Returns:
+        The sample, and the estimated size of the corpus as a multiple of it. Without any stored
+        bytes, the sample is empty and the multiple is 1.
     """
-    sample = _Measured()
-    stored_bytes = 0.0  # of what was read
+    sampler = _Sampler(folder, text_key)
     for file in contents.ordered:
-        stored_bytes += _read_file(folder, file, text_key, sample)
-        if sample.is_complete:
+        sampler.read(file)
+        if sampler.is_complete:
             break
+
+    scale = 1.0
+    if sampler.stored_bytes:
+        scale = contents.size / sampler.stored_bytes
     return Measure(
-        documents=sample.documents,
-        text_bytes=sample.text_bytes,
-        scale=contents.size / stored_bytes if stored_bytes else 1.0,
-        text=sample.text[:_MAX_TEXT_CHARACTERS],
+        documents=sampler.documents,
+        text_bytes=sampler.text_bytes,
+        scale=scale,
+        text=sampler.text[:_MAX_TEXT_CHARACTERS],
     )
 
 
-def _read_file(folder: RawFolder, file: FileStat, text_key: str, sample: _Measured) -> float:
-    """Read a file until the sample is complete; return how many of its stored bytes were read."""
-    n_rows = 0
-    read_bytes = 0
-    with suppress(NanosetError):
-        batches = read_documents(
-            folder,
-            SourceRange((whole_file(file),)),
-            text_key=text_key,
-            batch_bytes=_BATCH_BYTES,
-            verify=False,
-        )
-        for batch in batches:
-            sample.add(batch)
-            n_rows += batch.read_lines
-            read_bytes += batch.read_bytes
-            if sample.is_complete:
-                stored_bytes = _estimated_stored_bytes(
-                    folder, file, n_rows, read_bytes, sample.text
-                )
-                return min(file.size, stored_bytes)
-    return file.size
+@dataclass(slots=True)
+class _Sampler:
+    """Reads files until about a MiB was read, and counts what was read."""
+
+    folder: RawFolder
+    text_key: str
+    documents: int = 0
+    text_bytes: int = 0
+    read_bytes: int = 0
+    """Bytes of lines after decompression, or of rows."""
+    stored_bytes: float = 0.0
+    """Bytes that the documents take in the stored files.
+
+    It is not an integer, since it is estimated for a file that was not read to its end.
+    """
+    text: str = ""
+    """Texts of the first documents."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether enough was read."""
+        return self.read_bytes >= _SAMPLE_BYTES
+
+    def read(self, file: FileStat) -> None:
+        """Read a file to its end, or until the sample is complete.
+
+        A file that cannot be read to its end counts with its whole size.
+        """
+        n_rows = 0
+        read_bytes = 0
+        stored_bytes: float = file.size
+        with suppress(NanosetError):
+            batches = read_documents(
+                self.folder,
+                SourceRange((whole_file(file),)),
+                text_key=self.text_key,
+                batch_bytes=_BATCH_BYTES,
+                verify=False,
+            )
+            for batch in batches:
+                self._add(batch)
+                n_rows += batch.read_lines
+                read_bytes += batch.read_bytes
+                if self.is_complete:
+                    estimate = _estimated_stored_bytes(
+                        self.folder, file, n_rows, read_bytes, self.text
+                    )
+                    stored_bytes = min(file.size, estimate)
+                    break
+        self.stored_bytes += stored_bytes
+
+    def _add(self, batch: DocumentBatch) -> None:
+        self.documents += len(batch.texts)
+        self.read_bytes += batch.read_bytes
+        for text in batch.texts:
+            self.text_bytes += len(text.encode(errors="replace"))
+        if len(self.text) < _MAX_TEXT_CHARACTERS:
+            self.text = "\n".join([self.text, *batch.texts])
 
 
 def _estimated_stored_bytes(
@@ -118,6 +139,9 @@ def _estimated_stored_bytes(
         n_rows: Lines or rows that were read.
         read_bytes: Bytes of these lines or rows, after decompression.
         text: Some text of the corpus.
+
+    Returns:
+        The estimate, which may exceed the size of the file.
     """
     if file.path.lower().endswith(PARQUET):
         import pyarrow.parquet as pq
@@ -127,6 +151,7 @@ def _estimated_stored_bytes(
         return file.size * n_rows / max(all_rows, 1)
     if is_table(file.path) or is_cuttable(file.path):  # not compressed
         return read_bytes
+
     # Estimate how many compressed bytes were read by how well some of the text compresses.
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))

@@ -169,8 +169,10 @@ def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
     manifest = outputs.current("nanosets", "pretrain/handoff")
     options = {**manifest.recipe["options"], "span": [4, 10], "schedule": [10, 16, 5, 1]}
     phase = replace(manifest, recipe={**manifest.recipe, "options": options})
-    opened = run_module.versions_before(outputs, "pretrain", manifest.digest) | {"handoff": phase}
-    monkeypatch.setattr(run_module, "versions_before", lambda *_: opened)
+    opened = run_module.handoff_and_splits(outputs, "pretrain", manifest.digest) | {
+        "handoff": phase
+    }
+    monkeypatch.setattr(run_module, "handoff_and_splits", lambda *_: opened)
     (part,) = Run.open(
         outputs, run_file(tmp_path, text=RUN.replace("rampup_batch_size: [8, 8, 24]\n", ""))
     ).parts

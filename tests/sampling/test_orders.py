@@ -17,7 +17,7 @@ from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.coverage import coverage
 from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.indices import build_blend_indices
-from nanoset_core.sampling.orders import Read, orders_after, taken_of
+from nanoset_core.sampling.orders import Read, orders_after, samples_per_dataset
 from nanoset_core.sampling.plan import plan_split
 
 LENGTH = 8
@@ -185,7 +185,7 @@ def test_a_blend_of_all_samples_is_counted_as_it_is_built(data):
     drawn = build_blend_indices(plan).dataset_index
     for begin, end in ((0, plan.samples), (3, 40), (17, plan.samples - 1)):
         assert (
-            list(taken_of(plan, begin, end, exact=True))
+            list(samples_per_dataset(plan, begin, end, exact=True))
             == np.bincount(drawn[begin:end], minlength=3).tolist()
         )
 

@@ -32,7 +32,7 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
-from nanoset_core.stages.shards.shard_sets import losses, refusal
+from nanoset_core.stages.shards.shard_sets import recorded_losses, refusal
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,9 @@ def test_a_refusal_names_the_lines_that_one_of_a_local_build_names(counted, cut_
     config.write_text(config.read_text().replace("0.5", "0.01"))
     strict = Project.open(config)
 
-    lost = [losses(project.outputs, tokenized(project)) for project in (cut_unread, counted)]
+    lost = [
+        recorded_losses(project.outputs, tokenized(project)) for project in (cut_unread, counted)
+    ]
     error, expected = (refusal(strict, "web", one) for one in lost)
 
     assert error.found == expected.found

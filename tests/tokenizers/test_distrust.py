@@ -191,13 +191,13 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
 def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project, monkeypatch):
     config = make_project(replacements=PLAIN)
     project = open_project(config)
-    losses_of = tokenizing.losses_of
+    sum_losses = tokenizing.sum_losses
 
     def note_late(*given):
         distrust.save_record(project.outputs, numpy_record(project.outputs))
-        return losses_of(*given)
+        return sum_losses(*given)
 
-    monkeypatch.setattr(tokenizing, "losses_of", note_late)
+    monkeypatch.setattr(tokenizing, "sum_losses", note_late)
     tokenize_web(project)
     assert engines_of(project.outputs) == ([], {"numpy"})
     assert "distrusted_engines" in why(config)["corpus web"][0]

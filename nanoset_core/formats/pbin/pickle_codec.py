@@ -26,7 +26,7 @@ candidate for the start of an entry. All candidates are decoded at once, and eac
 next entry would start. As long as that is the next candidate, all candidates are entries. If the
 pair of bytes happens to be inside a number, the chain jumps over it.
 
-Anything else goes to `read_slowly`: pickles of other picklers (protocols 2 to 5, tuples or lists,
+Anything else goes to `unpickle_index`: pickles of other picklers (protocols 2 to 5, tuples or lists,
 with or without memo), and damaged ones. It checks that all opcodes are those of lists, tuples and
 integers before it calls Python's unpickler, so that a hostile pickle runs nothing.
 """
@@ -110,9 +110,10 @@ _LONGEST_ENTRY = 24
 _PADDING = 32
 """Zeros after a chunk, so that looking ahead from any of its bytes stays inside the array."""
 
-# Reading slowly.
+# Opcodes that Python's unpickler may run, by their names in `pickletools`.
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
-_HARMLESS = {
+"""Opcodes of ints."""
+_DATA_OPCODES = {
     *_NUMBERS,
     "PROTO",
     "FRAME",
@@ -124,9 +125,20 @@ _HARMLESS = {
     "TUPLE2",
     "TUPLE",
 }
-_PUTS = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
-_GETS = ("BINGET", "LONG_BINGET")
-_UNREADABLE = (pickle.UnpicklingError, ValueError, LookupError, AttributeError, TypeError, EOFError)
+"""Opcodes that only build lists and tuples of ints: they import nothing and call nothing."""
+_MEMO_WRITES = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
+"""Opcodes that store the last object in the memo."""
+_MEMO_READS = ("BINGET", "LONG_BINGET")
+"""Opcodes that refer to an object in the memo."""
+_PICKLE_ERRORS = (
+    pickle.UnpicklingError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    EOFError,
+)
+"""What `pickletools` and `pickle` raise for damaged pickles."""
 _REFUSED = "this is not an index of documents"
 _EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
 _PREFIX_BYTES = 64
@@ -257,8 +269,8 @@ def _with_frame_header(opcodes: bytes) -> bytes:
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     """Yield the entries of a pickled index in chunks that are not empty.
 
-    The values of the entries are not checked. It takes some 30 MB of memory; or some 150 bytes for
-    each entry, if the pickle must be read slowly.
+    The values of the entries are not checked. Decoding takes some 30 MB of memory; or some 150
+    bytes for each entry, if the pickle must be read with `unpickle_index`.
 
     Args:
         view: The file that ends with the pickle.
@@ -272,7 +284,7 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     yield from decoder.entries()
     if decoder.is_complete:
         return
-    remaining = read_slowly(view, begin, where).slice(decoder.n_entries)
+    remaining = unpickle_index(view, begin, where).slice(decoder.n_entries)
     if len(remaining.offsets):
         yield remaining
 
@@ -473,45 +485,71 @@ def first_number(view: memoryview, begin: int) -> int | None:
     return None
 
 
-def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
-    """Return the entries of an index that any pickler has written.
+def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
+    """Load a pickled index with Python's unpickler, after all its opcodes were checked.
 
-    All opcodes are checked before the pickle is loaded, so that a hostile pickle runs nothing.
+    This reads the output of any pickler, but takes longer than `_FastDecoder`. The check comes
+    first because a hostile pickle can run any code while it is loaded.
 
     Args:
-        view, begin, where: As for `decode_index`.
+        view: The file that ends with the pickle.
+        begin: First byte of the pickle.
+        where: Name of the file, for messages.
+
+    Returns:
+        All entries of the index.
 
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
     stream = io.BytesIO(view[begin:])
-    position = begin  # after the last opcode that is allowed
-    memo_size = 0
+    position = begin  # of the file, after the last opcode that passed the check
+    memo_size = 0  # number of objects in the memo
     try:
+        # A pickle stores objects in a numbered memo and refers to them by number. All picklers
+        # count these numbers from 0. So an object must get the next number, as a huge one would
+        # make the unpickler allocate a huge memo; and a reference must name a stored object.
         for opcode, argument, _ in pickletools.genops(stream):
-            is_put = opcode.name in _PUTS and argument in (None, memo_size)  # picklers count from 0
-            is_get = opcode.name in _GETS and int(argument or 0) < memo_size
-            if is_put:
+            if opcode.name in _MEMO_WRITES:
+                # MEMOIZE has no argument: it always takes the next number.
+                is_allowed = argument is None or argument == memo_size
                 memo_size += 1
-            elif not is_get and opcode.name not in _HARMLESS:
+            elif opcode.name in _MEMO_READS:
+                is_allowed = int(argument or 0) < memo_size
+            else:
+                is_allowed = opcode.name in _DATA_OPCODES
+            if not is_allowed:
                 raise ValueError(opcode.name)
             position = begin + stream.tell()
+
         stream.seek(0)
         pairs = pickle.Unpickler(stream).load()  # noqa: S301 (none of these opcodes calls anything)
-    except _UNREADABLE as error:
-        raise _refused_opcode(view, position, where) from error
+    except _PICKLE_ERRORS as error:
+        raise _refused_at(view, position, where) from error
 
     if position != len(view):
         found = f"{len(view) - position} bytes after the end of the index"
         raise damaged(_REFUSED, f"{where}, byte {position}", found, _EXPECTED)
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         raise damaged(_REFUSED, f"{where}, byte {begin}", "other values", _EXPECTED)
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return Entries(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]))
+
+    table = np.array(pairs, np.int64).reshape(-1, 2)  # (n_entries, 2)
+    return Entries(
+        offsets=np.ascontiguousarray(table[:, 0]),
+        lengths=np.ascontiguousarray(table[:, 1]),
+    )
 
 
-def _refused_opcode(view: memoryview, position: int, where: str) -> FormatError:
-    """Return the error for an opcode that no index has, or for a pickle that ends too early."""
+def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
+    """Return the error for a pickle that cannot be read beyond a byte.
+
+    There may be an opcode that no index has, damage, or the end of the file.
+
+    Args:
+        view: The file that ends with the pickle.
+        position: The byte after the last opcode that could be read.
+        where: Name of the file, for the message.
+    """
     if position >= len(view):
         return damaged(_REFUSED, f"{where}, byte {len(view)}", "the end of the file", _EXPECTED)
     name = None

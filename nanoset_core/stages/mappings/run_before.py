@@ -57,32 +57,40 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
     return HandoffVersion(match[1], match[2])
 
 
-def versions_before(outputs: OutputRoot, name: str, digest: str) -> dict[str, Manifest]:
-    """Return a version of a handoff, by the name "handoff", and its splits by their names.
+def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[str, Manifest]:
+    """Return the manifests of a handoff and of the splits that it was made from.
 
     Args:
         outputs: The outputs of the project.
-        name: Name of the nanoset.
+        nanoset: Name of the nanoset.
         digest: Digest of the handoff.
 
+    Returns:
+        Manifests by name: "handoff", and the name of each split.
+
     Raises:
-        MissingError: One of these versions was deleted.
+        MissingError: The handoff, or one of its splits, was deleted.
     """
-    handoff = _version(outputs, [f"{name}/{HANDOFF}"], digest)
-    versions = {HANDOFF: handoff}
+    handoff = _version(outputs, [f"{nanoset}/{HANDOFF}"], digest)
+    manifests = {HANDOFF: handoff}
     for split in SPLITS:
-        # A handoff is made from the blend of a split, or from its index mappings if it has none.
-        digest_of_split = handoff.recipe["parents"][split]
-        candidates = [f"{name}/{split}/{output}" for output in (BLEND, MAPPINGS)]
-        versions[split] = _version(outputs, candidates, digest_of_split)
-    return versions
+        split_digest = handoff.recipe["parents"][split]
+        # The digest is that of the split's blend, or of its index mappings if it has no blend.
+        candidates = [f"{nanoset}/{split}/{output}" for output in (BLEND, MAPPINGS)]
+        manifests[split] = _version(outputs, candidates, split_digest)
+    return manifests
 
 
 def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
-    """Return the version with a digest of the first of these outputs that has it.
+    """Find the version with a digest in several outputs.
+
+    Args:
+        outputs: The outputs of the project.
+        names: Names of the outputs, which are searched in this order.
+        digest: Digest of the version.
 
     Raises:
-        MissingError: None has it.
+        MissingError: No output has such a version.
     """
     for name in names:
         manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
@@ -108,7 +116,7 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
         MissingError: The handoff, or its train split, was deleted.
     """
     nanoset, digest = handoff_named(continue_from)
-    versions = versions_before(outputs, nanoset, digest)
+    versions = handoff_and_splits(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
     plan, config = versions["train"].load(
         PLAN_FILE, lambda value: read_split(value, outputs.folder)

@@ -25,7 +25,7 @@ from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files, files_i
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.make import FileNotes, IndexFileWriter, count_samples_given
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
-from nanoset_core.stages.mappings.run_before import versions_before
+from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.mappings.show import mappings_summary, split_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
@@ -132,7 +132,7 @@ class MappingsStage(_SplitStage, Planned):
         if handoff is None:
             return []
         nanoset, digest = handoff.split("/")
-        versions = versions_before(outputs, nanoset, digest)
+        versions = handoff_and_splits(outputs, nanoset, digest)
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:

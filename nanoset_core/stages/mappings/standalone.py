@@ -107,20 +107,20 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 
 
 def _check_replaceable(placed: PlacedSet) -> None:
-    """Check that a set replaces no files of another origin.
-
-    A killed call may have left some files of the set, with a mark that says what they are made
-    from.
+    """Check that writing a set replaces no files of another origin.
 
     Raises:
-        ConfigError: Other files have its names.
+        ConfigError: Files of another dataset, or of unknown origin, have the names of the set's.
     """
     files, place = placed
     existing = next((name for name in files.files.values() if place.has(name)), None)
     if existing is None:
         return
     difference = files.foreign(existing, place.store.read(files.sidecar))
-    if difference is None or place.store.read(_mark_name(files)) == _mark_content(files):
+    if difference is None:
+        return
+    # A killed call that was writing the same set left its mark: see `_write_set`.
+    if place.store.read(_mark_name(files)) == _mark_content(files):
         return
     raise ConfigError(
         "other index files are there already",
@@ -143,7 +143,16 @@ def _write_split(
 
 
 def _write_set(placed: PlacedSet) -> bool:
-    """Write a set unless it exists; return whether it was written."""
+    """Write a set of index files, unless it already exists.
+
+    A small file, the mark, exists while the set is written, and says what the set is made from. It
+    is put before the first file and deleted after the last one. If a call is killed in between,
+    the mark remains: it lets `_check_replaceable` see in the next call that the incomplete files
+    are of this set, and may be replaced without --overwrite.
+
+    Returns:
+        Whether the set was written; False if it existed.
+    """
     files, place = placed
     mark = _mark_name(files)
     if _is_stored(placed):
@@ -151,9 +160,11 @@ def _write_set(placed: PlacedSet) -> bool:
         if place.has(mark):
             place.store.delete(mark)
         return False
+
+    is_local = isinstance(place.folder, Path)
     with place.writing():
         place.store.put(mark, _mark_content(files))
-        if isinstance(place.folder, Path):
+        if is_local:
             files.write()
         else:
             _write_remote(placed)
@@ -187,14 +198,11 @@ def _write_remote(placed: PlacedSet) -> None:
 
 
 def _mark_name(files: FileSet) -> str:
-    """Return the name of the file that exists while a set is written.
-
-    It says what the set is made from, so that a killed call can be repeated.
-    """
+    """Return the name of the mark, the file that exists while a set is written: see `_write_set`."""
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 
 
 def _mark_content(files: FileSet) -> bytes:
-    """Return the content of the file that exists while a set is written."""
+    """Return the content of the mark: what the set is made from."""
     return json.dumps(files.made_from).encode()

@@ -210,8 +210,13 @@ class Losses:
         return [text for text in texts if text]
 
 
-def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
-    """Return what was lost between pieces of files and the shards that were made from them."""
+def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
+    """Return what shards lost in total of the text that they were made from.
+
+    Args:
+        shards: Manifests of the shards, in document order.
+        pieces: The pieces of files that these shards were made from, in the same order.
+    """
     return Losses(
         facts=sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts()),
         shards=shards,

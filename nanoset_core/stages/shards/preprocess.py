@@ -21,6 +21,7 @@ from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_d
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
 from nanoset_core.outputs.recorded import (
+    RECORD_VERSION,
     OutputPlace,
     RecordedOutput,
     check_apart,
@@ -33,7 +34,7 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
-from nanoset_core.stages.shards.losses import Listing, Losses, losses_of, stored_sizes
+from nanoset_core.stages.shards.losses import Listing, Losses, stored_sizes, sum_losses
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.stages.shards.preprocess_options import (
     RECORD_ENDING,
@@ -252,7 +253,7 @@ def _token_id(options: PreprocessOptions, token: str | None, flag: str) -> int |
 
 
 class _PairFiles(NamedTuple):
-    """The files of a pair."""
+    """The files of a .bin and .idx pair."""
 
     bin: Location
     idx: Location
@@ -261,7 +262,7 @@ class _PairFiles(NamedTuple):
 
     @staticmethod
     def of(prefix: Location) -> _PairFiles:
-        """Return the files with a prefix."""
+        """Return the paths of the files of a pair, given the path without ending."""
         return _PairFiles(
             bin=_with_ending(prefix, ".bin"),
             idx=_with_ending(prefix, ".idx"),
@@ -270,7 +271,7 @@ class _PairFiles(NamedTuple):
 
 
 def _with_ending(prefix: Location, ending: str) -> Location:
-    """Return the path of a file with a prefix."""
+    """Append an ending to the name of a path."""
     return prefix.with_name(prefix.name + ending)
 
 
@@ -300,8 +301,17 @@ class _Call:
         return self.rejects if facts.reasons else None
 
     def output(self, key: str, prefix: Location) -> RecordedOutput:
-        """Return the files of the pair of a key; those of the last key include the rejects."""
+        """Return the files that this call writes for one key, and what decides their bytes.
+
+        The file of rejected lines, which all keys share, is an output of the last key.
+
+        Args:
+            key: Key of the texts, one of `options.keys`.
+            prefix: Path of the key's pair, without the endings .bin and .idx.
+        """
         options = self.options
+        # Without dealing, the number of partitions has no effect on the bytes. It is recorded as 1,
+        # so that a pair that was made with another number is found again.
         n_partitions = 1 if options.keep_sequential_samples else options.partitions
         settings = {
             "tokenizer": self.tokenizer.fingerprint,
@@ -313,14 +323,23 @@ class _Call:
             "max_line_bytes": options.max_line_bytes,
         }
         sources = [asdict(piece) for piece in self.ranges.pieces()]
-        files = _PairFiles.of(prefix)
+        made_from = {
+            "nanoset": RECORD_VERSION,
+            "key": key,
+            "options": settings,
+            "sources": sources,
+        }
+
+        pair = _PairFiles.of(prefix)
+        is_last_key = key == options.keys[-1]
+        optional_files = (self.rejects,) if is_last_key else ()
         return RecordedOutput(
-            record=files.record,
-            made_from={"nanoset": 1, "key": key, "options": settings, "sources": sources},
-            files=(files.bin, files.idx),
-            others=(self.rejects,) if key == options.keys[-1] else (),
+            record=pair.record,
+            made_from=made_from,
+            files=(pair.bin, pair.idx),
+            others=optional_files,
             flags=_FLAG_BY_SETTING,
-            hashed=True,
+            hashed=True,  # notice later changes by the content, not by the times of the files
         )
 
     def job(self, key: str) -> TokenizeJob:
@@ -410,7 +429,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         InputError: There are no documents, or too many rejects.
     """
     shards, _ = call.job(key).run()
-    lost = losses_of(shards, call.ranges.pieces())
+    lost = sum_losses(shards, call.ranges.pieces())
     RejectPolicy(call.options, key).check(lost, call.inputs.folder)
     facts = lost.facts
     _check_not_empty(facts, call.inputs)

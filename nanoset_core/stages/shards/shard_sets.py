@@ -16,7 +16,7 @@ from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.losses import Losses, losses_of, stored_sizes
+from nanoset_core.stages.shards.losses import Losses, stored_sizes, sum_losses
 from nanoset_core.stages.shards.make import REJECTS, SHARDS, shard_recipe
 from nanoset_core.stages.shards.options import shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
@@ -91,8 +91,14 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
     return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
 
-def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
-    """Return what was lost on the way to a set of shards.
+def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
+    """Return what was lost on the way to a set of shards that exists.
+
+    The counts are facts of the set. The manifests of its shards are read only if there were losses.
+
+    Args:
+        outputs: The outputs of the project.
+        tokenized: Manifest of the set.
 
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
@@ -101,8 +107,8 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     if not facts.reasons:
         return Losses(facts)
 
-    def pack_if_rejecting(outputs: OutputRoot, folder: Path) -> bytes | None:
-        shard = outputs.manifest_at(folder)
+    def pack_if_rejecting(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        shard = shard_outputs.manifest_at(folder)
         if shard is None or not shard.facts["reasons"]:
             return None
         return pack(shard)
@@ -119,37 +125,59 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return what a set of shards lost or will lose; None if one of its shards does not exist yet.
+    """Return what a set of shards lost or will lose, or None if that is not known yet.
+
+    It is known as soon as all shards exist, even if the set itself was not built yet.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
         recipe: Recipe of the set.
+
+    Raises:
+        FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
     outputs = project.outputs
+
+    # The set exists: it records its losses.
     tokenized = outputs.find(recipe)
     if tokenized is not None:
-        return losses(outputs, tokenized)
+        return recorded_losses(outputs, tokenized)
+
+    # Without the inventory, it is unknown which shards the set will have.
     inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
 
+    # The set will lose what its shards lost, if all of them exist.
     options = shard_options(project, corpus)
     ranges = ranges_of(project, inventory, recipe.options["range_bytes"])
     digests = [shard_recipe(corpus, source, options).digest for source in ranges]
-    # One listing is enough to know that a shard is missing.
-    if not set(digests) <= outputs.digests_in(outputs.folder / SHARDS / corpus).keys():
+    shards = _find_all_shards(outputs, corpus, digests)
+    if shards is None:
+        return None
+    return sum_losses(shards, inventory.pieces)
+
+
+def _find_all_shards(
+    outputs: OutputRoot, corpus: str, digests: Sequence[str]
+) -> Sequence[Manifest] | None:
+    """Return shards by their digests, in this order, or None if any is missing or damaged."""
+    # Often some shards are missing, and one listing shows that without opening any.
+    existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus).keys()
+    are_all_listed = existing_digests >= set(digests)
+    if not are_all_listed:
         return None
 
-    def pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:
-        shard = outputs.find_at(folder)
+    def pack_if_whole(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        shard = shard_outputs.find_at(folder)
         return None if shard is None else pack(shard)
 
-    packed = outputs.each_version(pack_if_whole, SHARDS, corpus, digests)
-    shards = [shard for shard in packed if shard is not None]
-    if len(shards) < len(digests):
+    packed_or_none = outputs.each_version(pack_if_whole, SHARDS, corpus, digests)
+    packed = [shard for shard in packed_or_none if shard is not None]
+    if len(packed) < len(digests):
         return None
-    return losses_of(PackedManifests(shards, outputs.access), inventory.pieces)
+    return PackedManifests(packed, outputs.access)
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:

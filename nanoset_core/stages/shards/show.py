@@ -6,7 +6,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.repeats import LOOK
-from nanoset_core.stages.shards.shard_sets import losses, reject_files, repeats_warning
+from nanoset_core.stages.shards.shard_sets import recorded_losses, reject_files, repeats_warning
 from nanoset_core.stages.stage import Summary
 
 
@@ -15,7 +15,7 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
 
     Its counts are shown with its dataset.
     """
-    warnings = list(losses(project.outputs, tokenized).texts())
+    warnings = list(recorded_losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)
     if repeats:
         warnings.append(f"{repeats}: {LOOK}")

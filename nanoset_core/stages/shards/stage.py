@@ -21,7 +21,7 @@ from nanoset_core.stages.shards.shard_sets import (
     STAGE,
     each_shard,
     expected_losses,
-    losses,
+    recorded_losses,
     refusal,
 )
 from nanoset_core.stages.shards.show import tokenized_summary
@@ -71,7 +71,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return that a shard is not whole, or that more was lost than is allowed now, or None."""
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
-            refused = refusal(project, key.subject, losses(project.outputs, manifest))
+            refused = refusal(project, key.subject, recorded_losses(project.outputs, manifest))
         except MissingError:
             return "a shard is missing or damaged"
         except NanosetError as error:

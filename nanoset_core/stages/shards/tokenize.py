@@ -17,7 +17,7 @@ from nanoset_core.stages.inventory.make import current_inventory, with_object_ma
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
-from nanoset_core.stages.shards.losses import losses_of
+from nanoset_core.stages.shards.losses import sum_losses
 from nanoset_core.stages.shards.make import SHARDS, VERSION
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
 from nanoset_core.stages.shards.shard_sets import BY_SHARD, STAGE, reject_policy
@@ -65,7 +65,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     # The options name the engines and the erased documents that were left out, including those that
     # were found meanwhile.
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
-    lost = losses_of(shards, inventory.pieces)
+    lost = sum_losses(shards, inventory.pieces)
     reject_policy(project, corpus).check(lost, folder)
     if lost.facts.tokens == 0:
         raise InputError(

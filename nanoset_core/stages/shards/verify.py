@@ -18,7 +18,7 @@ from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
     current_shards,
-    losses,
+    recorded_losses,
     refusal,
     repeats_warning,
     some_shards,
@@ -72,7 +72,7 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
 
 def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
     """Check that a corpus lost no more than is allowed, and warn of what it lost within that."""
-    lost = losses(project.outputs, tokenized)
+    lost = recorded_losses(project.outputs, tokenized)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
     refused = refusal(project, tokenized.name, lost)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.formats.pbin import pickle_codec, raw_index
-from nanoset_core.formats.pbin.pickle_codec import decode_index, encode_index, read_slowly
+from nanoset_core.formats.pbin.pickle_codec import decode_index, encode_index, unpickle_index
 from nanoset_core.formats.pbin.raw_index import RawIndexFacts, create_raw_index
 
 # Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE
@@ -61,7 +61,7 @@ def encode(entries, step=None):
 
 def decode(data, decoder=decode_index, begin=0):
     found = decoder(memoryview(data), begin, "x.pbin")
-    chunks = [found] if decoder is read_slowly else list(found)
+    chunks = [found] if decoder is unpickle_index else list(found)
     return [
         pair for chunk in chunks for pair in zip(chunk[0].tolist(), chunk[1].tolist(), strict=True)
     ]
@@ -104,7 +104,7 @@ def test_any_entries_equal_pickle_both_ways(entries, repeats, step):
     expected = pickle.dumps(entries, protocol=4)
     assert encode(entries, step) == expected
     assert decode(expected) == entries
-    assert decode(expected, read_slowly) == entries
+    assert decode(expected, unpickle_index) == entries
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -135,7 +135,7 @@ def test_signed_numbers_are_read():
 
 
 def test_the_fast_way_is_taken(monkeypatch):
-    monkeypatch.setattr(pickle_codec, "read_slowly", None)
+    monkeypatch.setattr(pickle_codec, "unpickle_index", None)
     assert decode(pickle.dumps(many(30000), protocol=4)) == many(30000)
 
 
@@ -152,7 +152,7 @@ def test_lookalikes_across_small_chunks(entries, chunk_bytes):
     data = pickle.dumps(entries, protocol=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pickle_codec, "_CHUNK_BYTES", chunk_bytes)
-        patch.setattr(pickle_codec, "read_slowly", None)
+        patch.setattr(pickle_codec, "unpickle_index", None)
         assert decode(data) == [(int(a), int(b)) for a, b in entries]
 
 
@@ -173,7 +173,7 @@ def test_every_cut_is_refused(entries):
         with pytest.raises(FormatError, match=r"x\.pbin, byte"):
             decode(data[:end])
         with pytest.raises(FormatError, match=r"x\.pbin, byte"):
-            decode(data[:end], read_slowly)
+            decode(data[:end], unpickle_index)
 
 
 @settings(deadline=None, max_examples=150)
@@ -186,7 +186,7 @@ def test_any_damage_gives_an_error_or_pairs(data, entries, at):
     whole = pickle.dumps(entries, protocol=4)
     damaged = whole[:at] + data + whole[at + len(data) :]
     results = []
-    for decoder in (decode_index, read_slowly):
+    for decoder in (decode_index, unpickle_index):
         try:
             results.append(decode(damaged, decoder))
         except FormatError:

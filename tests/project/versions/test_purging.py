@@ -28,7 +28,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.purge_receipt import is_unfinished
-from nanoset_core.stages.mappings.run_before import versions_before
+from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.shards import purged
 
 SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
@@ -314,7 +314,7 @@ def test_a_handoff_that_never_existed_is_not_called_erased(project):
     erase(project)
 
     with pytest.raises(MissingError, match="correct the name of its handoff") as raised:
-        versions_before(project.outputs, "pretrain", "0" * 20)
+        handoff_and_splits(project.outputs, "pretrain", "0" * 20)
 
     assert "erased" not in str(raised.value)
 
