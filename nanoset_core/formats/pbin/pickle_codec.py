@@ -26,8 +26,8 @@ candidate for the start of an entry. All candidates are decoded at once, and eac
 next entry would start. As long as that is the next candidate, all candidates are entries. If the
 pair of bytes happens to be inside a number, the chain jumps over it.
 
-Anything else goes to `unpickle_index`: pickles of other picklers (protocols 2 to 5, tuples or lists,
-with or without memo), and damaged ones. It checks that all opcodes are those of lists, tuples and
+Anything else goes to `unpickle_index`: pickles of other picklers (protocols 2 to 5, tuples or
+lists, with or without memo), and damaged ones. It checks that all opcodes are those of lists, tuples and
 integers before it calls Python's unpickler, so that a hostile pickle runs nothing.
 """
 

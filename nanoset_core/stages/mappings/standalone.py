@@ -198,7 +198,7 @@ def _write_remote(placed: PlacedSet) -> None:
 
 
 def _mark_name(files: FileSet) -> str:
-    """Return the name of the mark, the file that exists while a set is written: see `_write_set`."""
+    """Return the name of the mark, which exists while a set is written: see `_write_set`."""
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 

@@ -310,8 +310,8 @@ class _Call:
             prefix: Path of the key's pair, without the endings .bin and .idx.
         """
         options = self.options
-        # Without dealing, the number of partitions has no effect on the bytes. It is recorded as 1,
-        # so that a pair that was made with another number is found again.
+        # If the order of the input is kept, no documents are dealt to partitions, and their number
+        # has no effect on the bytes. Record 1, so that a call with another number finds this pair.
         n_partitions = 1 if options.keep_sequential_samples else options.partitions
         settings = {
             "tokenizer": self.tokenizer.fingerprint,

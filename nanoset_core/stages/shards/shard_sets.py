@@ -84,9 +84,7 @@ def each_shard(
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
-    """Return the ranges of a corpus's text, each of which becomes a shard, without erased
-    documents.
-    """
+    """Return the ranges of a corpus's text that become a shard each, without erased documents."""
     erased = purged.read_erased(project.outputs, inventory.corpus)
     return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
