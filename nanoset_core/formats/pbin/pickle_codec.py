@@ -27,8 +27,8 @@ next entry would start. As long as that is the next candidate, all candidates ar
 pair of bytes happens to be inside a number, the chain jumps over it.
 
 Anything else goes to `unpickle_index`: pickles of other picklers (protocols 2 to 5, tuples or
-lists, with or without memo), and damaged ones. It checks that all opcodes are those of lists, tuples and
-integers before it calls Python's unpickler, so that a hostile pickle runs nothing.
+lists, with or without memo), and damaged ones. It checks that all opcodes are those of lists,
+tuples and integers before it calls Python's unpickler, so that a hostile pickle runs nothing.
 """
 
 from __future__ import annotations
