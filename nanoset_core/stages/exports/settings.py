@@ -61,20 +61,27 @@ def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[Con
             )
 
 
-def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
-    """Return the exports that the trainer of a nanoset reads.
+def exports_read(settings: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
+    """Return the export of each corpus that the trainer of a nanoset reads.
+
+    Args:
+        settings: The settings of the nanoset.
+        exports: Name of an export → its settings, for all exports of nanoset.yaml.
 
     Returns:
-        Corpus or view of the nanoset → its first export with format datatrove, or None if there is
-        none. Empty for a trainer that reads .bin files rather than exports.
+        Corpus or view of the nanoset → name of its first export with format datatrove, or None if
+        it has no such export. Empty if the trainer reads .bin files rather than exports.
     """
-    if not get_preset(nanoset.preset).windows:
+    # Trainers that cut datasets into windows do so with datatrove, which reads only .ds files.
+    reads_ds_files = get_preset(settings.preset).windows
+    if not reads_ds_files:
         return {}
-    export_of: dict[str, str] = {}
-    for name, spec in exports.items():
-        if spec.format == "datatrove":
-            export_of.setdefault(spec.of, name)
-    return {corpus: export_of.get(corpus) for corpus in nanoset.corpora}
+
+    first_export: dict[str, str] = {}  # corpus or view → name of an export
+    for name, export in exports.items():
+        if export.format == "datatrove" and export.of not in first_export:
+            first_export[export.of] = name
+    return {corpus: first_export.get(corpus) for corpus in settings.corpora}
 
 
 def reader_errors(

@@ -80,7 +80,7 @@ class TokenizerFile:
         return self.merges or self.path.with_name("merges.txt")
 
     @property
-    def has_merges(self) -> bool:
+    def has_merges_file(self) -> bool:
         """Whether the tokenizer has a file of merges, by its settings or by the files' names."""
         if self.merges is not None:
             return True
@@ -146,24 +146,37 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
         return []
     source = as_source(tokenizer)
     files = [source.path]
-    if source.has_merges:
+    if source.has_merges_file:
         files.append(source.merges_file)
     return [*files, *named_tokens.files_beside(source.path)]
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return the same tokenizer with the paths that its files have in this process.
+    """Return a tokenizer with the paths that its files have on this machine.
 
     A worker on another machine may have local copies of the files: see `local_copy_of`.
+
+    Args:
+        tokenizer: The tokenizer, as the machine that gave out the task names it.
+
+    Returns:
+        The local copy: a `TokenizerFile` if the tokenizer has settings or a file of merges,
+        otherwise a plain path. If there is no copy, `tokenizer` itself.
     """
     source = as_source(tokenizer)
-    path = local_copy_of(source.path)
-    if path == source.path:
+    local_path = local_copy_of(source.path)
+    if local_path == source.path:
         return tokenizer
 
-    merges = local_copy_of(source.merges_file) if source.has_merges else None
-    local_source = replace(source, path=path, merges=merges)
-    return local_source if local_source.settings else path
+    local_source = replace(source, path=local_path)
+    if source.has_merges_file:
+        # Set the path even if it was not set before: the copy need not be next to the vocab.json.
+        local_source = replace(local_source, merges=local_copy_of(source.merges_file))
+
+    # Callers that pass a plain path get one, since a path without settings says the same.
+    if not local_source.settings:
+        return local_path
+    return local_source
 
 
 def tokenizer_path(tokenizer: AnyPath) -> AnyPath:

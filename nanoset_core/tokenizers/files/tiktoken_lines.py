@@ -178,28 +178,37 @@ def _special_tokens(
 def _check_ids(
     source: TokenizerFile, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]
 ) -> None:
-    """Check that each id up to the last rank belongs to one token.
+    """Check that no two tokens have the same id, and that every id up to the last rank is used.
+
+    Args:
+        source: The tokenizer's file, for the error.
+        ranks: Token → rank. The rank of a token is also its id.
+        special_tokens: Name → id of the special tokens. They may fill gaps between the ranks, as
+            <|endoftext|> does in p50k.
 
     Raises:
-        FormatError: Two tokens have one id, or a rank is missing.
+        FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
     """
-    # Special tokens may fill gaps between the ranks, as <|endoftext|> does in p50k.
     unique_ranks = set(ranks.values())
-    ids = unique_ranks.union(special_tokens.values())
-    last_rank = max(unique_ranks)
-    missing_rank = next((rank for rank in range(last_rank) if rank not in ids), None)
+    unique_ids = unique_ranks.union(special_tokens.values())
+    n_tokens = len(ranks) + len(special_tokens)
+    has_repeated_id = len(unique_ids) < n_tokens
 
-    has_repeated_ids = len(ids) != len(ranks) + len(special_tokens)
-    if not has_repeated_ids and missing_rank is None:
+    last_rank = max(unique_ranks)
+    missing_ids = (token_id for token_id in range(last_rank) if token_id not in unique_ids)
+    first_missing_id = next(missing_ids, None)
+    is_valid = not has_repeated_id and first_missing_id is None
+    if is_valid:
         return
+
     counts = (
-        f"{len(ranks):,} tokens, {len(unique_ranks):,} ranks, "
-        f"{len(ids):,} ids with the special tokens"
+        f"{len(ranks):,} tokens with {len(unique_ranks):,} ranks; "
+        f"with the special tokens {n_tokens:,} tokens and {len(unique_ids):,} ids"
     )
-    if missing_rank is not None:
-        counts += f"; no token of rank {missing_rank:,}; the last is {last_rank:,}"
+    if first_missing_id is not None:
+        counts += f"; no token with id {first_missing_id:,}; the last rank is {last_rank:,}"
     raise FormatError(
-        "two tokens have one rank, or the ranks have a gap",
+        "two tokens have the same id, or the ids have a gap",
         where=source,
         found=counts,
         expected=_FORMAT,
