@@ -61,12 +61,14 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
         config: Configuration of the nanoset.
     """
     if config.rules.one_epoch:
+        # The trainer repeats the samples of one epoch.
         return int(limit * config.samples_in(tokens))
+    # The trainer joins epochs, and cuts samples from all their tokens.
     return config.samples_in(int(limit * tokens))
 
 
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
-    """Return how often a dataset must be read for a number of samples.
+    """Return how often a dataset must be read to get a number of samples from it.
 
     This is the inverse of `most_samples`.
 
@@ -76,14 +78,23 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
         config: Configuration of the nanoset.
 
     Returns:
-        Epochs; infinite if an epoch has no sample and the trainer does not join epochs.
+        Number of epochs, with a fraction. 0 if no samples are needed, or if the dataset has no
+        tokens, so that it cannot be read at all. Infinite if the dataset has tokens, but too few
+        for one sample, and the trainer does not join epochs.
     """
-    if samples <= 0 or not tokens:
+    if samples <= 0 or tokens == 0:
         return 0.0
     if config.rules.one_epoch:
+        # The trainer repeats the samples of one epoch.
         samples_of_epoch = config.samples_in(tokens)
-        return samples / samples_of_epoch if samples_of_epoch else math.inf
-    return (samples * config.step + config.overlap) / tokens
+        if samples_of_epoch == 0:
+            return math.inf
+        return samples / samples_of_epoch
+
+    # The trainer joins epochs. Samples start `step` tokens apart, and the last one extends by
+    # `overlap` tokens beyond its step.
+    tokens_needed = samples * config.step + config.overlap
+    return tokens_needed / tokens
 
 
 def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dict[str, float]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,37 +291,56 @@ def _index_dtype(n_positions: int, longest: int) -> np.dtype:
     return np.dtype(np.int32 if max(n_positions, longest) <= _INT32_MAX else np.int64)
 
 
+class _BlockSums(NamedTuple):
+    """The running sums of the sizes in one block of the document index."""
+
+    first_position: int
+    """Where the block starts in the document index."""
+    stops: NDArray[np.signedinteger]
+    """A 0, and then the tokens of the block up to and including each position, shape
+    (n_positions_of_block + 1,), int32 if the last one fits, else int64.
+    """
+
+
 def _running_sums(
     sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
-) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
-    """Yield (first position, running sums of sizes) of each block of the document index, in order.
+) -> Iterator[_BlockSums]:
+    """Yield the running sums of sizes in each block of the document index, in order.
 
-    The sums have the shape (n_positions_of_block + 1,): a 0, and then the tokens up to and
-    including each position.
+    Args:
+        sizes: Tokens of each sequence, shape (n_sequences,).
+        document_index: Sequence numbers in the order of reading, shape (n_positions,).
+        threads: Threads that compute blocks ahead of the caller; with 1, the caller's own.
     """
-    always_fits = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
+    # int32 sums take half the memory of int64 ones. If even a block of the longest sequences fits,
+    # no block has to be summed to find out.
+    longest = int(sizes.max()) if len(sizes) else 0
+    all_blocks_fit_int32 = longest * BLOCK_DOCUMENTS < _INT32_MAX
 
-    def block_sums(first_position: int) -> tuple[int, NDArray[np.signedinteger]]:
-        block = np.take(sizes, document_index[first_position : first_position + BLOCK_DOCUMENTS])
-        fits = always_fits or int(block.sum(dtype=np.int64)) < _INT32_MAX
-        dtype: type[np.signedinteger] = np.int32 if fits else np.int64
-        stops = np.zeros(len(block) + 1, dtype)
-        np.cumsum(block, dtype=stops.dtype, out=stops[1:])
-        return first_position, stops
+    def block_sums(first_position: int) -> _BlockSums:
+        sequences = document_index[first_position : first_position + BLOCK_DOCUMENTS]
+        block_sizes = np.take(sizes, sequences)  # (n_positions_of_block,)
+        fits_int32 = all_blocks_fit_int32 or int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
+        dtype: type[np.signedinteger] = np.int32 if fits_int32 else np.int64
+        stops = np.zeros(len(block_sizes) + 1, dtype)
+        np.cumsum(block_sizes, dtype=stops.dtype, out=stops[1:])
+        return _BlockSums(first_position, stops)
 
     first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
         yield from map(block_sums, first_positions)
         return
 
-    # Compute one window of blocks ahead of the one that is consumed, so that memory stays bounded.
+    # `pool.map` starts all its calls at once, and would fill the memory with finished blocks. Start
+    # one batch at a time: while the caller consumes a batch, the threads compute the next one.
+    batch_size = 4 * threads
     with ThreadPoolExecutor(threads) as pool:
-        window = 4 * threads
-        ahead = pool.map(block_sums, first_positions[:window])
-        for start in range(window, len(first_positions) + window, window):
-            ready = ahead
-            ahead = pool.map(block_sums, first_positions[start : start + window])
-            yield from ready
+        previous_batch: Iterator[_BlockSums] = iter(())
+        for start in range(0, len(first_positions), batch_size):
+            running_batch = pool.map(block_sums, first_positions[start : start + batch_size])
+            yield from previous_batch
+            previous_batch = running_batch
+        yield from previous_batch
 
 
 def _fill_rows(

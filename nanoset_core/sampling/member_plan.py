@@ -247,19 +247,30 @@ class MemberPlanner:
         epochs: _PlannedEpochs,
         start: int,
     ) -> _PlannedSamples:
-        """Return the samples that the planned epochs give.
+        """Return how many samples are built from the planned epochs, and how many can be read.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that the split has of it.
+            requested: Samples that are needed of it; None for one epoch.
+            epochs: The epochs in its document index.
+            start: At which of its samples this phase of a run starts; 0 in the first phase.
 
         Raises:
-            ConfigError: An epoch is too short for a sample, and the trainer would repeat its
-                samples.
+            ConfigError: The trainer needs samples of the dataset and never joins epochs, but an
+                epoch has too few tokens for one sample.
         """
         rules = self.rules
         n_built = self.config.samples_in(
             epochs.n_epochs * part.tokens,
             drop_last_partial=self.config.drops_last_partial(self.split),
         )
-        has_number = requested is not None or rules.windows
-        if rules.one_epoch and has_number and n_built == 0:
+
+        # A trainer that joins epochs gets as many of them as the samples need. One that draws from
+        # a single epoch cannot give a requested number if the epoch has no sample; if it reads
+        # windows, it needs a sample even if no number is requested.
+        needs_samples = requested is not None or rules.windows
+        if rules.one_epoch and needs_samples and n_built == 0:
             raise ConfigError(
                 "too few tokens for a sample",
                 where=self.where,
@@ -268,11 +279,14 @@ class MemberPlanner:
             )
 
         repeats = rules.repeats(requested, n_built)
-        n_available = n_built * repeats
-        if epochs.order is not None:
-            # The shuffle index of a later phase starts with `start` positions that are not read,
-            # and continues with the samples that no earlier phase took.
-            n_available = min(n_built, start + n_built - epochs.order.taken)
+        if epochs.order is None:
+            return _PlannedSamples(n_built, repeats, available=n_built * repeats)
+
+        # The shuffle index of a later phase starts with `start` positions that are not read, and
+        # continues with the samples that no earlier phase took. Trainers with phases join epochs
+        # instead of repeating samples, so `repeats` is 1.
+        n_not_taken = n_built - epochs.order.taken
+        n_available = min(n_built, start + n_not_taken)
         return _PlannedSamples(n_built, repeats, n_available)
 
 
