@@ -152,23 +152,29 @@ class _Tick:
         return self.hosted.names.asset(shape_of(INVENTORY).asset)
 
     def result(self) -> dg.SensorResult:
-        """Return the runs and partitions that the tick requests, and its cursor.
+        """Return the runs and partitions that the tick requests, and the cursor for the next tick.
 
         Raises:
-            NanosetError: Something is wrong with the raw folder. A tick that fails can request
-                nothing, so the error is only logged while there is anything to request or store,
-                and raised by the next tick.
+            NanosetError: Something is wrong with the raw folder, and the tick has nothing to
+                request or to store.
         """
         partitions = self._partition_requests()
+        # Store the signature of each corpus, by which the next tick sees whether its files changed.
         for name, contents in self.text.corpora.items():
             self.after.marks[name] = contents.signature
         requests = self._run_requests()
 
-        has_nothing_to_do = not requests and not partitions and self.after == self.before
-        if self.complaints and has_nothing_to_do:
+        # A tick that fails requests nothing and stores no cursor. So complaints fail a tick only if
+        # it has neither; otherwise they are logged, and a later tick raises them.
+        has_results = bool(requests or partitions) or self.after != self.before
+        if self.complaints and not has_results:
             raise _joined(self.complaints)
-        self.notes += map(str, self.complaints)
-        skip_reason = None if requests else self._skip_reason()
+        for complaint in self.complaints:
+            self.notes.append(str(complaint))
+
+        skip_reason = None
+        if not requests:
+            skip_reason = self._skip_reason()
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=skip_reason,

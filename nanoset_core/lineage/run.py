@@ -196,10 +196,12 @@ class Run:
         with _naming(file):
             parts = [_open_part(outputs, spec, handoff) for handoff in spec.handoffs]
 
-        # A handoff ends where the next one begins. Only phases know their end already.
+        # A phase knows where it ends. Any other handoff ends where the next one begins, and the
+        # last one where its data ends.
         closed_parts: list[RunPart] = []
         for part, next_part in pairwise(parts):
-            closed_parts.append(part._replace(end=part.end or next_part.begin))
+            end = next_part.begin if part.end is None else part.end
+            closed_parts.append(part._replace(end=end))
         return Run(spec, [*closed_parts, parts[-1]], file)
 
     @staticmethod
@@ -498,26 +500,41 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
 
 
 def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
-    """Check that a run in phases had the batch size of the schedule throughout.
+    """Check that every step of a run in phases read as many samples as its schedule says.
 
     With phases, Megatron-LM assumes that every iteration reads `--global-batch-size` samples.
 
     Args:
         spec: The settings of the run.
-        batch_size: Samples of a step by the schedule of the handoff.
+        batch_size: Samples of a step according to the schedule of the handoff.
 
     Raises:
-        ConfigError: It had another batch size.
+        ConfigError: The run was started, or resumed, with another batch size or without a fixed
+            one; or a setting makes the batch size of some steps smaller.
     """
-    batch_sizes = {spec.global_batch_size or 0}
-    for resume in spec.resumes:
-        batch_sizes.add(resume.global_batch_size or batch_size)
-    has_other_sizes = spec.rampup_batch_size is not None or spec.decrease_batch_size_if_needed
-    if batch_sizes != {batch_size} or has_other_sizes:
+    problems: list[str] = []
+    # A run without this setting has a schedule of batch sizes instead.
+    if spec.global_batch_size is None:
+        problems.append("no global_batch_size")
+    elif spec.global_batch_size != batch_size:
+        problems.append(f"global_batch_size: {spec.global_batch_size}")
+
+    # A resume without this setting keeps the batch size that the run had.
+    for number, resume in enumerate(spec.resumes):
+        if resume.global_batch_size not in (None, batch_size):
+            problems.append(f"resumes[{number}].global_batch_size: {resume.global_batch_size}")
+
+    # These settings make the batches of some steps smaller than global_batch_size.
+    if spec.rampup_batch_size is not None:
+        problems.append(f"rampup_batch_size: {list(spec.rampup_batch_size)}")
+    if spec.decrease_batch_size_if_needed:
+        problems.append("decrease_batch_size_if_needed: true")
+
+    if problems:
         raise ConfigError(
             "in phases the batch size must stay what the schedule says",
             where="global_batch_size",
-            found=sorted(batch_sizes),
+            found=", ".join(problems),
             expected=f"global_batch_size: {batch_size} alone",
             remedy="correct run.yaml",
         )

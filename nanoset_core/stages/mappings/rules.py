@@ -46,6 +46,7 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
 
     # Keys that exclude or need each other. Messages of a file are listed in this order.
     yield from _data_errors(where, data[0], nanoset)
+    yield from _split_blend_errors(where, nanoset)
     yield from _phase_errors(where, nanoset)
     if nanoset.schedule and nanoset.samples:
         yield ConfigError(
@@ -109,8 +110,14 @@ def _blend_errors(file: Path, path: str, blend: BlendSpec | None) -> Iterator[Co
 
 
 def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of the keys that say where the data comes from."""
-    keys = data.written
+    """Yield an error unless exactly one key says where the data comes from.
+
+    Args:
+        where: The key of the nanoset, for the error.
+        data: The keys `blend` and `mix` of the nanoset itself, without its phases.
+        nanoset: Its settings.
+    """
+    keys = [*data.written]
     if nanoset.blend_per_split:
         keys.append("blend_per_split")
     if nanoset.phases:
@@ -123,8 +130,19 @@ def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[C
             expected="one of blend, mix, blend_per_split, phases",
             remedy="name the corpora in one of them, for example blend: {web: 0.8, code: 0.2}",
         )
+
+
+def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each reason why `blend_per_split`, a blend for each split, cannot be used.
+
+    Args:
+        where: The key of the nanoset, for the errors.
+        nanoset: Its settings; without `blend_per_split` there are no errors.
+    """
     if not nanoset.blend_per_split:
         return
+
+    # `split` divides the documents of one blend among train, valid and test.
     if nanoset.split is not None:
         yield ConfigError(
             "split cuts a blend that all splits share; here each has its own",
