@@ -165,8 +165,9 @@ def _write_missing(
     # Divide the shards into runs of neighbours, which memory and disk can hold.
     worker_memory = choice.memory_bytes // options.workers
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
-    if options.access is not None and options.has_bounded_disk:
-        division = _fitting_division(plan, options.access, options)
+    access = options.access
+    if access is not None and access.capacity is not None:
+        division = _fitting_division(plan, access, capacity=access.capacity, options=options)
         max_shards = min(max_shards, division.run_shards)
         options = replace(options, workers=min(options.workers, division.workers))
         sources = tuple(source.sharing(division.workers) for source in sources)
@@ -244,20 +245,32 @@ class _WritingDivision:
 
 
 def _fitting_division(
-    plan: ShufflePlan, access: FileAccess, options: WriteOptions
+    plan: ShufflePlan, access: FileAccess, *, capacity: int, options: WriteOptions
 ) -> _WritingDivision:
-    """Return how work is divided if the disk for files of the output is bounded.
+    """Return how the work is divided so that unsent tars fit on a bounded disk.
+
+    Args:
+        plan: The plan of the tars.
+        access: Access to the folder of the tars. Old copies of other files in it are deleted to
+            make room.
+        capacity: Bytes of disk space that files of the output may take on a machine.
+        options: How the tars are written.
 
     Raises:
-        StorageError: There is no room for one tar.
+        StorageError: The disk has no room for a single tar.
     """
-    room = (access.capacity or 0) // 2
-    all_bytes, _ = output_bytes(plan)
-    tar_bytes = -(-all_bytes // plan.shards)
-    access.make_room(max(room, tar_bytes), f"a tar of {plan.shard_size:,} samples")
+    tar_room = capacity // 2  # tokens that are fetched from the store may need the other half
+    total_bytes, _ = output_bytes(plan)
+    tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
+
+    # A tar may be larger than its half of the disk, as long as it fits on the disk alone.
+    access.make_room(max(tar_room, tar_bytes), f"a tar of {plan.shard_size:,} samples")
+    n_tars = max(1, tar_room // tar_bytes)
+
+    # A worker of a cluster has a folder of its own, which it shares with no other process.
     workers = 1 if options.executor else options.workers
-    workers = max(1, min(workers, room // tar_bytes))
-    return _WritingDivision(max(1, room // workers // tar_bytes), workers)
+    workers = min(workers, n_tars)
+    return _WritingDivision(run_shards=n_tars // workers, workers=workers)
 
 
 def _write_runs(
