@@ -119,7 +119,10 @@ def test_the_handoff_names_the_folders(built):
         None,
     )
     starts = {name: one.path("START.md").read_text() for name, one in made.items()}
-    for name, order in (("smol", "another order"), ("in-order", "run_train.py of 2411b022 trains")):
+    for name, order in (
+        ("smol", "class Nanoset"),
+        ("in-order", "TokenizedBytes, which run_train.py"),
+    ):
         assert "huggingface/datatrove@2c895af7" in starts[name]
         assert order in starts[name]
         assert ".idx alone" not in starts[name]
