@@ -21,7 +21,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.tokenizers.engines import ReferenceEngine, reference_engine
 from nanoset_core.tokenizers.engines.engine import EncodingError
-from nanoset_core.tokenizers.engines.library import decode_tokens
+from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens
 from nanoset_core.tokenizers.files import TokenizerPath, stat_signature
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

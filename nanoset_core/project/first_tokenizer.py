@@ -34,8 +34,8 @@ class FirstTokenizer:
 
         Returns None without a tokenizer, or if the text has no token.
         """
-        from nanoset_core.tokenizers.engines.library import encode_text
         from nanoset_core.tokenizers.engines.reference import shared_tokenizer
+        from nanoset_core.tokenizers.engines.tokenizers_library import encode_text
 
         if self.file is None:
             return None

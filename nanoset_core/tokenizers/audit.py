@@ -15,7 +15,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.engines.arrays import Ids
 from nanoset_core.tokenizers.engines.engine import Encoded, EncodingError, Engine, WrongTokensError
 from nanoset_core.tokenizers.engines.gate import GatedEngine
-from nanoset_core.tokenizers.engines.library import panics_as_errors
+from nanoset_core.tokenizers.engines.tokenizers_library import panics_as_errors
 
 DEFAULT_SHARE = 0.001
 """Share of the documents that are compared by default."""

@@ -12,8 +12,8 @@ import numpy as np
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.layout import optimal_dtype
 from nanoset_core.tokenizers.cache import CacheEntry, cache_folder, from_array, to_array
-from nanoset_core.tokenizers.engines.library import encode_text
 from nanoset_core.tokenizers.engines.reference import shared_tokenizer
+from nanoset_core.tokenizers.engines.tokenizers_library import encode_text
 from nanoset_core.tokenizers.files import TokenizerPath, define, stat_signature
 
 if TYPE_CHECKING:

@@ -191,7 +191,7 @@ def test_a_special_token_that_the_normal_form_takes_apart_is_none():
 def test_decoding_gives_the_text_again():
     for name, tokenizer in SOURCES.items():
         if name.startswith(("ranks", "tekken", "vocab")) and "qwen2" not in name:
-            from nanoset_core.tokenizers.engines.library import load_tokenizer
+            from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
             loaded = load_tokenizer(tokenizer)
             assert [

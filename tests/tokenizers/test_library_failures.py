@@ -13,7 +13,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.audit import Audit
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.engine import EncodingError
-from nanoset_core.tokenizers.engines.library import decode_tokens, load_tokenizer
+from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens, load_tokenizer
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"

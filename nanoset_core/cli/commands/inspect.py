@@ -116,7 +116,7 @@ class _Decoder:
         Raises:
             FormatError: The file is not a tokenizer.
         """
-        from nanoset_core.tokenizers.engines.library import load_tokenizer
+        from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
         from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
         return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
@@ -126,7 +126,7 @@ class _Decoder:
         import numpy as np
 
         from nanoset_core.formats.indexed.ids import first_foreign
-        from nanoset_core.tokenizers.engines.library import decode_tokens
+        from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens
 
         foreign = first_foreign(np.array(ids, np.int64), self.max_id)
         if foreign is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 
 from nanoset_core.stages.contamination.words import WordVocabulary
-from nanoset_core.tokenizers.engines.library import load_tokenizer
+from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 from nanoset_core.tokenizers.files import TokenizerPath, define
 from nanoset_core.tokenizers.files.tokenizer_json import component_types, token_bytes
 

@@ -133,7 +133,7 @@ def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
 @lru_cache(maxsize=8)
 def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
     """Load a tokenizer to read its size, once for each version of its files."""
-    from nanoset_core.tokenizers.engines.library import load_tokenizer
+    from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
 

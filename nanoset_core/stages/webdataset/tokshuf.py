@@ -58,7 +58,7 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     Raises:
         ConfigError: tokshuf-rust does not know the tokenizer.
     """
-    from nanoset_core.tokenizers.engines.library import load_tokenizer
+    from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
     eot = tokenizer.id_to_token(TOKSHUF_EOT)

@@ -21,7 +21,7 @@ from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.execution.resources import free_memory
 from nanoset_core.tokenizers.engines.arrays import FlatLists
 from nanoset_core.tokenizers.engines.engine import Encoded, encode_utf8, slices
-from nanoset_core.tokenizers.engines.library import (
+from nanoset_core.tokenizers.engines.tokenizers_library import (
     encode_text,
     encoding_error,
     load_tokenizer,

@@ -20,7 +20,7 @@ from nanoset_core.stages.shards.framing import (
     special_tokens_notices,
 )
 from nanoset_core.tokenizers.engines import Encoded, ReferenceEngine
-from nanoset_core.tokenizers.engines.library import load_tokenizer
+from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 from nanoset_core.tokenizers.tokenizer import added_tokens
 
 
