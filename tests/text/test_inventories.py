@@ -245,7 +245,7 @@ OLD = b'{"text": "a"}\n{"text": "b"}\n'
         ("a.jsonl", OLD, OLD + b'{"text": "half', False),
         ("a.jsonl", OLD, OLD.replace(b"b", b"c") + OLD, True),
         ("a.jsonl", OLD, b'{"text": "n"}\n', True),
-        ("a.jsonl.gz", gzip.compress(OLD), gzip.compress(OLD + OLD, mtime=0), True),
+        ("a.jsonl.gz", gzip.compress(OLD, mtime=0), gzip.compress(OLD * 2, mtime=0), True),
         ("a.parquet", OLD, OLD, False),
         ("a.parquet", OLD, OLD + OLD, True),
         ("a.parquet", OLD, OLD.swapcase(), True),
