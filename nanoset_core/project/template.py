@@ -28,6 +28,11 @@ class Noted:
     note: str | None = None
     """A sentence on the reason; None to write the key as a comment."""
 
+    @property
+    def is_commented_out(self) -> bool:
+        """Whether the key is only suggested, by a comment."""
+        return self.note is None
+
 
 def config_text(values: Mapping[str, Any]) -> str:
     """Return the text of a nanoset.yaml, with the help of each key in a comment above it.
@@ -54,21 +59,23 @@ def _section_lines(
 
     Args:
         section: The dataclass that declares the keys.
-        values: See `config_text`.
+        values: Key → plain value, mapping of the keys in its section, or `Noted`.
         indent: Spaces in front of each line.
     """
-    for key, value in values.items():
+    for key, entry in values.items():
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
-        is_comment = False
-        if isinstance(value, Noted):
-            is_comment = value.note is None
-            if value.note is not None:
-                yield f"{indent}# {value.note}"
-            value = value.value
-        mark = "# " if is_comment else ""
+
+        value = entry
+        comment_mark = ""
+        if isinstance(entry, Noted):
+            value = entry.value
+            if entry.is_commented_out:
+                comment_mark = "# "
+            else:
+                yield f"{indent}# {entry.note}"
         for line in _key_lines(declaration.hint, key, value):
-            yield f"{indent}{mark}{line}"
+            yield f"{indent}{comment_mark}{line}"
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:

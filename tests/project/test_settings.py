@@ -304,7 +304,7 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (webdataset(corpora="{web: 0, a: 1}", mix="weights"), "out of range", "webdatasets.shuffled.corpora.web", ""),
         (webdataset(mix="weights"), "a weight for each", "webdatasets.shuffled.corpora", "remove the key mix"),
         (webdataset(contexts="5"), "goes with weights", "webdatasets.shuffled.contexts", "set mix to weights"),
-        (webdataset(preset="tokshuf", tail="carry") + TOKSHUF, "pads each file", "webdatasets.shuffled", "remove them"),
+        (webdataset(preset="tokshuf", tail="carry") + TOKSHUF, "rules of its own", "webdatasets.shuffled", "remove `tail`"),
         (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
         (MINIMAL + "corpora: {web/a: {}}", "cannot name a corpus", "corpora.web/a", ""),
         (MINIMAL + "corpora: {web_t: {folder: ../web}}", "cannot name a corpus", "corpora.web_t.folder", ""),

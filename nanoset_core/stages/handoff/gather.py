@@ -164,19 +164,25 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that the splits were built with.
 
-    The settings of a split contain the number of samples and the paths of this split only.
+    The settings of each split have only its own number of samples and its own paths. All other
+    settings are the same in every split, except the blends of `blend_per_split`.
     """
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}
-    blends: list[Blend | None] = []
-    for number, (split, built) in enumerate(splits.items()):
+    for split, built in splits.items():
         samples[split] = built.config.samples(split)
         trainer_paths |= built.config.trainer_paths
+    config = splits["train"].config.with_samples(samples)
+    config = replace(config, trainer_paths=trainer_paths)
+    if config.blend_per_split is None:
+        return config
+
+    # `blend_per_split` has an entry for every split, in the order of `splits`. A split without data
+    # has no plan, and its entry is None.
+    blends: list[Blend | None] = []
+    for number, built in enumerate(splits.values()):
         blend: Blend | None = None
         if built.plan is not None and built.config.blend_per_split:
             blend = built.config.blend_per_split[number]
         blends.append(blend)
-    config = replace(splits["train"].config.with_samples(samples), trainer_paths=trainer_paths)
-    if config.blend_per_split is None:
-        return config
     return replace(config, blend_per_split=blends)

@@ -38,7 +38,7 @@ from nanoset_core.stages.stage import (
 )
 
 VERSION = 2
-WITH_PREFLIGHT = 3
+VERSION_WITH_PREFLIGHT = 3
 """Version of handoffs for Megatron-LM, which contain preflight.py."""
 
 
@@ -62,6 +62,7 @@ class HandoffStage(BoundToMachine, Advising):
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe of a handoff: all settings that its files mention."""
         nanoset = NanosetContext(project, key.subject)
         spec = nanoset.spec
         options: dict[str, Any] = {
@@ -70,8 +71,8 @@ class HandoffStage(BoundToMachine, Advising):
             "transitions": spec.transitions,
         }
 
-        # These options are left out if they are not set, so that handoffs that were built before
-        # the options existed keep their digests.
+        # The following options are left out if they are not set, so that handoffs that were built
+        # before the options existed keep their digests.
         tokenizer = trainer_tokenizer(nanoset)
         if tokenizer:
             options["tokenizer"] = list(tokenizer)
@@ -80,16 +81,22 @@ class HandoffStage(BoundToMachine, Advising):
             options["views"] = views
         if spec.masks:
             options[MASKS_OPTION] = list(spec.masks)
+
         schedule = spec.schedule
         if schedule is not None:
+            # The digest depends on the order of these numbers.
             options["schedule"] = [
                 schedule.iterations,
                 schedule.global_batch_size,
                 schedule.eval_interval,
                 schedule.eval_iters,
             ]
+            # The part of the run that a phase covers, or None if the nanoset is the whole run.
             options["span"] = None if spec.span is None else list(spec.span)
-        version = WITH_PREFLIGHT if get_preset(spec.preset).hashes_tokenizer else VERSION
+
+        # Trainers whose index files are named after the tokenizer get preflight.py.
+        names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer
+        version = VERSION_WITH_PREFLIGHT if names_contain_tokenizer else VERSION
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:

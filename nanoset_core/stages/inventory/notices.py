@@ -96,38 +96,53 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
     """Return a notice if train reads files whose names say that they are validation or test data.
 
-    The notice contains the lines of nanoset.yaml that make separate corpora of them. There is none
-    if nanoset.yaml has the key `files` for the corpus: then its user has chosen the files.
+    No notice is given if all files of the corpus have such names, or if its user has chosen the
+    files by the key `files` of nanoset.yaml.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
-    held_out_paths = []
+    if spec.files is not None or not config.trains_on(corpus):
+        return []
+
+    held_out_paths: list[str] = []
     patterns_by_split: dict[str, list[str]] = {}
     for file in contents.ordered:
-        split_pattern = held_out(file.path)
-        if split_pattern is None:
+        name = held_out(file.path)
+        if name is None:
             continue
+        split, pattern = name
         held_out_paths.append(file.path)
-        split, pattern = split_pattern
         patterns = patterns_by_split.setdefault(split, [])
         if pattern not in patterns:
             patterns.append(pattern)
 
     is_mixed = 0 < len(held_out_paths) < len(contents.texts)
-    if not is_mixed or spec.files is not None or not config.trains_on(corpus):
+    if not is_mixed:
         return []
+    lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns_by_split)
+    text = f"{abbreviated(held_out_paths)}; to separate them write {lines}"
+    return [Notice("held_out", len(held_out_paths), text)]
 
+
+def _separated_corpora(
+    folder: str, corpus: str, spec: CorpusSpec, patterns_by_split: Mapping[str, Sequence[str]]
+) -> str:
+    """Return the line of nanoset.yaml that makes the held-out files of a corpus other corpora.
+
+    For example, for a corpus `web` with files for validation:
+
+        corpora: {web: {exclude: ["valid*"]}, web_valid: {folder: web, files: ["valid*"]}}
+
+    Args:
+        folder: The corpus's folder in the raw folder.
+        corpus: Name of the corpus.
+        spec: Its section of nanoset.yaml.
+        patterns_by_split: Split → patterns of the names of its files.
+    """
     excluded = list(spec.exclude)
     for patterns in patterns_by_split.values():
         excluded += patterns
+
     sections = [f"{corpus}: {{exclude: {json.dumps(excluded)}}}"]
-    folder = config.folder_name(corpus)
     for split, patterns in patterns_by_split.items():
         sections.append(f"{corpus}_{split}: {{folder: {folder}, files: {json.dumps(patterns)}}}")
-    lines = f"corpora: {{{', '.join(sections)}}}"
-    return [
-        Notice(
-            "held_out",
-            len(held_out_paths),
-            f"{abbreviated(held_out_paths)}; to separate them write {lines}",
-        )
-    ]
+    return f"corpora: {{{', '.join(sections)}}}"

@@ -21,8 +21,8 @@ from nanoset_core.stages.views.selection import Selection
 STEPS = "steps"
 MISSING_IDS = "missing_ids"
 GAPS = "budget_gaps"
-_BUDGET = re.compile(r"([0-9,]+) (tokens|documents)")
-"""The text of a budget in the fact `steps`; see `Budget.text`."""
+_BUDGET = re.compile(r"(?P<limit>[0-9,]+) (?P<unit>tokens|documents)")
+"""The text of a budget in the fact `steps`, such as `1,000,000 tokens`; see `Budget.text`."""
 _BAR_CHARACTERS = 20
 
 
@@ -90,28 +90,36 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
             reported here.
     """
     if GAPS not in facts:
-        yield from _gap_warnings_by_steps(facts, name)
+        yield from _unfilled_budget_warnings(facts, name)
         return
     for gap in facts[GAPS]:
         if gap["view"] == name:
             yield _gap_warning(gap)
 
 
-def _gap_warnings_by_steps(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield the warnings for a view of an earlier version, which does not name the document."""
-    for before, row in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(row.step)
-        if budget is None or row.view != name:
+def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is far from full.
+
+    A budget stays unfilled if the next document is too long for the rest of it. Manifests of
+    earlier versions do not record that, but the fact `steps` shows it: each of its rows has what is
+    left after a step, and the row before it what was available.
+    """
+    for before, after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(after.step)
+        if budget is None or after.view != name:
             continue
-        limit = int(budget[1].replace(",", ""))
-        unit = budget[2]
+        limit = int(budget["limit"].replace(",", ""))
+        unit = budget["unit"]
         if unit == "tokens":
             available = before.tokens
-            reached = row.tokens
+            reached = after.tokens
         else:
             available = before.documents
-            reached = row.documents
-        if available > limit and reached < FULL_SHARE * limit:
+            reached = after.documents
+
+        could_be_filled = available > limit
+        is_filled = reached >= FULL_SHARE * limit
+        if could_be_filled and not is_filled:
             usage = _usage_text(limit, unit, reached)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 

@@ -203,24 +203,32 @@ def _tokshuf_errors(
     spec: WebdatasetSpec,
     tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting that does not fit the preset tokshuf."""
+    """Yield an error for each setting that does not fit the preset tokshuf.
+
+    Args:
+        file: The configuration file.
+        where: Place of the webdataset in it, for messages.
+        spec: The webdataset.
+        tokenization: How the corpora are tokenized.
+    """
     if spec.tail != "drop" or spec.bos:
         yield ConfigError(
-            "the preset tokshuf pads each file, and adds no BOS",
+            "the preset tokshuf has rules of its own for `tail` and `bos`",
             where=where,
             found=f"tail: {spec.tail}, bos: {spec.bos}",
-            remedy="remove them, or the preset",
+            expected="neither key: the preset pads the last context of each file, and adds no BOS",
+            remedy="remove `tail` and `bos`, or remove the preset",
         )
+
     # tokshuf-rust ends every document with a token, even an empty one. Megatron-LM's preset leaves
     # empty documents out.
-    framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
-    expected = "preset: tokshuf, append_eod: true"
-    if framing != expected:
+    if tokenization.preset != "tokshuf" or not tokenization.append_eod:
+        append_eod = str(tokenization.append_eod).lower()
         yield ConfigError(
             "the preset tokshuf needs an end token after every document, empty ones too",
             where=f"{file}: tokenization.preset",
-            found=framing,
-            expected=expected,
+            found=f"preset: {tokenization.preset}, append_eod: {append_eod}",
+            expected="preset: tokshuf, append_eod: true",
             remedy=(
                 "set tokenization.preset: tokshuf, "
                 "or use `nanoset shuffle --preset tokshuf` on the raw text"
