@@ -158,8 +158,10 @@ def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None
     )
     for part in range(8):
         for ending in (".bin", ".idx"):
-            (shared / "parts" / f"part-{part}{ending}").hardlink_to(
-                f"{shared}/pair/tokens_text_document{ending}"
+            # Copies, since `merge` refuses to join one file twice.
+            shutil.copyfile(
+                f"{shared}/pair/tokens_text_document{ending}",
+                shared / "parts" / f"part-{part}{ending}",
             )
     nanoset(checkout, "demo", str(shared / "built"))
     shutil.copytree(shared / "built" / "raw", shared / "demo" / "raw")
