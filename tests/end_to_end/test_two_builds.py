@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -26,6 +25,23 @@ file = open(sys.argv[1], "ab")
 fcntl.lockf(file, fcntl.LOCK_EX)
 os.kill(os.getpid(), signal.SIGSTOP)
 """
+
+
+@pytest.fixture
+def stopped_holder_of():
+    """Start a process that locks a file and is then suspended; it is killed after the test."""
+    holders = []
+
+    def hold(lock) -> subprocess.Popen[bytes]:
+        holder = subprocess.Popen([sys.executable, "-c", HELD, str(lock)])
+        holders.append(holder)
+        os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+        return holder
+
+    yield hold
+    for holder in holders:
+        holder.kill()
+        holder.wait()
 
 
 def start(config) -> subprocess.Popen[str]:
@@ -57,24 +73,30 @@ def test_two_builds_at_once_make_each_output_once(make_project):
     assert outputs_of(config) == outputs_of(alone)
 
 
-def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(make_project):
+def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(
+    make_project, stopped_holder_of
+):
     config = make_project()
     (config.parent / ".dagster").mkdir()
     lock = config.parent / ".dagster" / ".lock"
-    holder = subprocess.Popen([sys.executable, "-c", HELD, str(lock)])
-    os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
-    build = start(config)
-    line = ""
-    until = time.monotonic() + 60
-    while "waits for" not in line:
-        assert time.monotonic() < until
-        line = build.stderr.readline()
-    assert f"waits for process {holder.pid} on " in line
-    assert f"`kill -CONT {holder.pid}` continues it, `kill -KILL {holder.pid}` ends it" in line
-    assert str(lock) in line
-    holder.send_signal(signal.SIGCONT)
-    holder.wait()
-    assert made(build)[0] > 0
+    holder = stopped_holder_of(lock)
+
+    with start(config) as build:
+        printed = []
+        # The loop also ends if the build does: its last line is then empty or an error.
+        for line in build.stderr:
+            printed.append(line)
+            if "waits for" in line:
+                break
+        holder.send_signal(signal.SIGCONT)
+        holder.wait()
+        n_made, _ = made(build)
+
+    notice = "".join(printed)
+    assert f"waits for process {holder.pid} on " in notice
+    assert f"`kill -CONT {holder.pid}` continues it, `kill -KILL {holder.pid}` ends it" in notice
+    assert str(lock) in notice
+    assert n_made > 0
 
 
 @pytest.mark.parametrize(
