@@ -94,6 +94,12 @@ def test_the_architecture_prints_the_shortest_stage_as_it_is():
     assert f"```py\n{stage}```" in text
 
 
+def test_the_architecture_prints_the_example_stage_that_the_tests_build():
+    text = (TOP / "docs" / "architecture.md").read_text()
+    stage = (TOP / "tests" / "helpers" / "toy_stage.py").read_text()
+    assert f"```py\n{stage}```" in text
+
+
 def test_the_architecture_names_every_room():
     text = (TOP / "docs" / "architecture.md").read_text()
     rooms = [

@@ -1,51 +1,77 @@
-"""A stage of a few lines: what one folder in nanoset_core/stages contains."""
+"""The example of docs/architecture.md: a complete stage, which writes the size of each corpus."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
-from helpers.inspecting import node_at
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.project.project import Project, holding
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_current
-from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.report import run_here
-from nanoset_core.stages.stage import Key, Layout, PerCorpus, Summary, counted
+from nanoset_core.stages.datasets import current_dataset, dataset_node
+from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Stage, Summary, counted
 
 
 class Counts(PerCorpus):
-    """How many documents and tokens a corpus has, as JSON."""
+    """Writes how many documents and tokens a corpus has to `counts.json`."""
 
+    # Outputs are stored in <root>/counts/<corpus>/<digest>/.
     layout = Layout("counts")
+    # The name of its rows in `nanoset status`.
     kind = "counts"
     version = 1
 
-    def keys(self, config, corpora):
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        """Return a key for each corpus that a webdataset in nanoset.yaml reads."""
         return [Key(corpus) for spec in config.webdatasets.values() for corpus in spec.names]
 
-    def inputs(self, config, key):
-        return {"dataset": node_at(f"datasets/{key.subject}")}
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the dataset of the corpus, which must be built first."""
+        return {"dataset": dataset_node(config, key.subject)}
 
-    def recipe(self, project, key, parents):
-        return Recipe(
-            self.layout.folder, key.subject, self.version, {"dataset": parents["dataset"]}
-        )
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe: no setting decides the file's bytes, only the dataset does."""
+        return Recipe(self.layout.folder, key.subject, self.version, parents)
 
-    def make(self, project, key):
-        dataset = current_dataset(project, key.subject)
+    def make(self, project: Project, key: Key) -> Manifest:
+        return _make(project, key.subject, self)
 
-        def write(folder):
-            counts = {name: dataset.facts[name] for name in ("documents", "tokens")}
-            (folder / "counts.json").write_text(json.dumps(counts))
-            return counts, {}
+    def verify(
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+    ) -> Report:
+        """Check that the file exists, has its recorded size and sha256, and is up to date."""
 
-        recipe = self.recipe(project, key, {"dataset": dataset.digest})
-        return project.outputs.make_current(project.outputs.commit(recipe, write))
+        def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+            """Check nothing more: this stage has no checks of its own."""
 
-    def verify(self, project, key, *, deep=False, run=run_here):
-        return check_current(project, self, key, lambda *_: None, "documents", deep=deep)
+        return check_current(project, self, key, look, "documents", deep=deep)
 
-    def show(self, project, manifest):
-        return Summary(counted(manifest, "documents", "tokens"))
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        """Return the figures of a row of `nanoset status`: documents, tokens and bytes."""
+        return Summary(figures=counted(manifest, "documents", "tokens"))
+
+
+@holding
+def _make(project: Project, corpus: str, stage: Stage) -> Manifest:
+    """Write the size of the current dataset of a corpus, and make the new version current.
+
+    `holding` protects the dataset from `nanoset gc` while this function runs. It needs the project
+    and the name of the corpus as the first two arguments.
+    """
+    dataset = current_dataset(project, corpus)
+    recipe = stage.recipe(project, Key(corpus), {"dataset": dataset.digest})
+
+    def write(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
+        facts = {name: dataset.facts[name] for name in ("documents", "tokens")}
+        (folder / "counts.json").write_text(json.dumps(facts))
+        hashes: dict[str, str] = {}  # file name → sha256; `commit` hashes the files that are absent
+        return facts, hashes
+
+    manifest = project.outputs.commit(recipe, write)
+    return project.outputs.make_current(manifest)
 
 
 COUNTS = Counts()
