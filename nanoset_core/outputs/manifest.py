@@ -90,6 +90,20 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What a function that wrote the files of an output knows about them."""
+
+    facts: Mapping[str, Any]
+    """Counts and findings, which the manifest stores."""
+    files: Mapping[str, str | FileFact] = field(default_factory=dict)
+    """File name → the sha256 that was computed while the file was written, or a `FileFact`.
+
+    A `FileFact` is for files that are stored elsewhere, or that need no sha256. Files that are not
+    named here are hashed when the output is committed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class FileFact:
     """Size, checksum and location of one file of an output."""
 

@@ -31,6 +31,7 @@ from nanoset_core.outputs.manifest import (
     FileFact,
     Manifest,
     Recipe,
+    Written,
     canonical_json,
     is_digest,
     manifest_bytes,
@@ -62,7 +63,7 @@ SEEN_SECONDS = 10.0
 After this time at the latest, a process sees what other machines have built.
 """
 
-Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]]]
+Writing = Callable[[Path], Written]
 """Function that writes the files of an output to a folder; see `OutputRoot.commit`."""
 
 
@@ -188,10 +189,8 @@ class OutputRoot:
 
         Args:
             recipe: What the output is made from.
-            write: Writes the files to the folder that it is passed. Returns the facts, and for some
-                of the files, by name, either the sha256 that it computed while writing, or a
-                `FileFact`. A `FileFact` is for files that are stored elsewhere, or that need no
-                sha256.
+            write: Writes the files to the folder that it is passed, and describes them. Not called
+                if the output exists.
         """
         place = self.place(recipe)
         looked_up_at = time.monotonic()
@@ -219,9 +218,9 @@ class OutputRoot:
             return not self.rebuild and self.local.find(recipe) is not None
 
         with published_folder(self.place(recipe), keep=was_made_meanwhile) as scratch:
-            facts, file_facts = write(scratch)
-            files = _complete_file_facts(scratch, file_facts)
-            (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
+            written = write(scratch)
+            files = _complete_file_facts(scratch, written.files)
+            (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, written.facts, files))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
         """Upload a finished output, if the outputs are in a bucket.

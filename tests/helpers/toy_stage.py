@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_current
@@ -64,11 +64,10 @@ def _make(project: Project, corpus: str, stage: Stage) -> Manifest:
     dataset = current_dataset(project, corpus)
     recipe = stage.recipe(project, Key(corpus), {"dataset": dataset.digest})
 
-    def write(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
+    def write(folder: Path) -> Written:
         facts = {name: dataset.facts[name] for name in ("documents", "tokens")}
         (folder / "counts.json").write_text(json.dumps(facts))
-        hashes: dict[str, str] = {}  # file name → sha256; `commit` hashes the files that are absent
-        return facts, hashes
+        return Written(facts)
 
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)

@@ -19,7 +19,7 @@ from nanoset_core.loading.blended_nanoset import open_split
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import PLAN_FILE, read_split, split_bytes
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.sampling.plan import plan_split
 
 
@@ -285,7 +285,7 @@ def test_plans_stay_below_the_root(tmp_path):
 
         def write(folder, forged=forged):
             (folder / PLAN_FILE).write_text(json.dumps(forged))
-            return {}, {}
+            return Written({})
 
         manifest = outputs.commit(Recipe("nanosets", name, 1), write)
         with pytest.raises(FormatError, match="not as it was written") as caught:

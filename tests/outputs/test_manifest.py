@@ -21,6 +21,7 @@ from nanoset_core.outputs.manifest import (
     Manifest,
     PackedManifests,
     Recipe,
+    Written,
     canonical_json,
     digest_of,
     manifest_bytes,
@@ -46,7 +47,7 @@ def write(folder, text=b"tokens"):
     (folder / "tokens.bin").write_bytes(text)
     (folder / "sub").mkdir()
     (folder / "sub" / "empty").touch()
-    return {"documents": 2}, {"tokens.bin": "c0ffee"}
+    return Written({"documents": 2}, {"tokens.bin": "c0ffee"})
 
 
 def test_canonical_json_has_one_spelling():
@@ -342,7 +343,7 @@ def test_a_manifest_counts_in_its_own_place_only(root):
 def test_loading_a_file_of_an_output(root):
     def write_json(folder):
         (folder / "a.json").write_text('{"a": [1]}')
-        return {}, {}
+        return Written({})
 
     manifest = root.commit(RECIPE, write_json)
     assert manifest.load("a.json", lambda value: value["a"]) == [1]

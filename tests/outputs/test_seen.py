@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nanoset_core.outputs import root as root_module
-from nanoset_core.outputs.manifest import MANIFEST, Recipe
+from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
@@ -49,7 +49,7 @@ def root(store, tmp_path):
 def make(root, seed, name=NAME):
     def write(place):
         (place / "tokens.bin").write_bytes(b"tokens")
-        return {"seed": seed}, {}
+        return Written({"seed": seed})
 
     manifest = root.commit(Recipe(STAGE, name, 1, {}, {"seed": seed}), write)
     root.make_current(manifest)

@@ -14,7 +14,7 @@ import pytest
 
 from helpers import s3_server
 from nanoset_core.errors import FormatError, MissingError, StorageError
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.report import Report, check_files
 from nanoset_core.storage import s3 as bucket_module
@@ -36,12 +36,12 @@ NAMES = (
 )
 
 
-def fill(folder: Path, text: bytes = b"tokens") -> tuple[dict, dict]:
+def fill(folder: Path, text: bytes = b"tokens") -> Written:
     for name in NAMES:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"" if name == "empty" else text + name.encode())
-    return {"documents": 3}, {name: sha256_file(folder / name) for name in NAMES}
+    return Written({"documents": 3}, {name: sha256_file(folder / name) for name in NAMES})
 
 
 def checked(manifest, deep: bool) -> Report:
@@ -108,7 +108,7 @@ def test_made_once(kept):
 
 
 def test_nothing_is_visible_of_what_failed(kept):
-    def fails(folder: Path) -> tuple[dict, dict]:
+    def fails(folder: Path) -> Written:
         fill(folder)
         raise RuntimeError("in the middle")
 

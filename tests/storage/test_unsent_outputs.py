@@ -7,7 +7,7 @@ import pytest
 from helpers import s3_server
 from helpers.building import build_all
 from nanoset_core.errors import MissingError
-from nanoset_core.outputs.manifest import MANIFEST, Recipe
+from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.project import Project
@@ -17,7 +17,7 @@ from nanoset_core.storage.s3 import S3Store
 
 def write(folder):
     (folder / "a-file").write_bytes(b"some bytes")
-    return {}, {}
+    return Written({})
 
 
 def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):

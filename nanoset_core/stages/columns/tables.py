@@ -10,7 +10,7 @@ from typing import Any
 
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
@@ -94,12 +94,12 @@ def make_table(task: TableTask) -> Manifest:
     with task.root.in_task() as root:
         shard = root.rebase(task.shard)
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        def write(folder: Path) -> Written:
             documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
             with ColumnTable(folder / TABLE, task.names) as table:
                 further_facts = task.fill(table, documents)
             facts = {"documents": table.rows, "columns": table.facts, **further_facts}
-            return facts, {}
+            return Written(facts)
 
         return root.commit(task.recipe, write)
 
@@ -158,13 +158,13 @@ def publish(
         further_facts: Facts of the output in addition to those of its tables; they take precedence.
     """
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         facts = {
             **_total_facts(tables.names, made.facts),
             **(further_facts or {}),
             SHARDS: list(made.digests),
         }
-        return facts, {}
+        return Written(facts)
 
     return project.outputs.make_current(project.outputs.commit(tables.recipe, write))
 

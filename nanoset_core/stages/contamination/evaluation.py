@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
 from nanoset_core.stages.contamination.search import Evaluation
@@ -42,8 +42,8 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         EVALUATION_LAYOUT.folder, section, VERSION, {}, evaluation_options(project, section)
     )
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return _write_evaluation(project, section, folder), {}
+    def write(folder: Path) -> Written:
+        return Written(_write_evaluation(project, section, folder))
 
     return project.outputs.commit(recipe, write)
 

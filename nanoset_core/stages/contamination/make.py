@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 from nanoset_core.errors import StaleError
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.stages.contamination.evaluation import evaluation_options, make_evaluation
@@ -79,7 +78,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     matches = _matches(outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         facts = {
             "documents": int(sharded.firsts[-1]),
             "evaluation": evaluation.digest,
@@ -88,7 +87,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         }
         for name, count in evaluation.facts.items():
             facts[f"evaluation_{name}"] = count
-        return facts, {}
+        return Written(facts)
 
     return outputs.make_current(outputs.commit(recipe, write))
 
@@ -141,7 +140,7 @@ def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
         evaluation = root.rebase(evaluation)
         dataset = root.rebase(task.dataset)
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        def write(folder: Path) -> Written:
             # If the outputs are in a bucket, `path` fetches a local copy of the file.
             for name in evaluation.files:
                 evaluation.path(name)
@@ -153,7 +152,7 @@ def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
                 [match.document - task.first, match.text, match.share, match.words]
                 for match in matches
             ]
-            return {"matches": rows}, {}
+            return Written({"matches": rows})
 
         return root.commit(task.recipe, write).digest
 

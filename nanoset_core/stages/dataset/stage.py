@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import MissingError
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
@@ -107,13 +107,13 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+    def write(folder: Path) -> Written:
         merge = merge_within_bucket if project.outputs.access.has_copies else merge_on_disk
         files = merge(task, folder)
         facts: dict[str, Any] = {"prefix": prefix}
         for name in ("documents", "sequences", "tokens", "rejected", "faults"):
             facts[name] = tokenized.facts[name]
         facts["dtype"] = recipe.options["dtype"]
-        return facts, files
+        return Written(facts, files)
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))

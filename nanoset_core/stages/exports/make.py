@@ -11,7 +11,7 @@ import numpy as np
 
 from nanoset_core.execution.progress import Meter
 from nanoset_core.formats.indexed.stream import Hashed, stream_of
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import copy_tokens, open_dataset, write_tokens
 from nanoset_core.stages.datasets import current_dataset
@@ -211,12 +211,8 @@ class _LinkedExport:
         """Write the small files, and link, copy or write the tokens; return the manifest."""
         return self.project.outputs.commit(self.recipe, self._write)
 
-    def _write(self, folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        """Write the files of the export to a folder.
-
-        Returns:
-            (the facts; name → size and sha256 of the files of tokens)
-        """
+    def _write(self, folder: Path) -> Written:
+        """Write the files of the export to a folder."""
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         counts = write_beside(self.format, folder, self.recipe.name, dataset, stream, self.traits)
@@ -231,7 +227,8 @@ class _LinkedExport:
             files = write_tokens(
                 self.project.outputs, self.recipe, folder, self._tokens_file, blocks
             )
-        return export_facts(self.format, self.dataset, counts, self.traits, made_by), files
+        facts = export_facts(self.format, self.dataset, counts, self.traits, made_by)
+        return Written(facts, files)
 
     @property
     def _tokens_file(self) -> str:

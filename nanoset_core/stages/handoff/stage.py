@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_core.errors import MissingError
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
-from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.project.evaluation import evaluation_warnings
 from nanoset_core.project.orders import nanoset_order_warnings
 from nanoset_core.project.project import Project, holding
@@ -155,7 +155,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
             expected = BLENDED.recipe(project, Key(name, split), {MAPPINGS: expected.digest})
         check_recipe(manifest, expected)
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         files, notes = handoff_files(handoff)
         for file, content in files.items():
             (folder / file).write_bytes(content)
@@ -164,7 +164,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
             "samples": dict(handoff.samples),
             "loads_fast": loads_fast(handoff),
         }
-        return facts, {}
+        return Written(facts)
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 

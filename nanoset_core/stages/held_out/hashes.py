@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_ranges
@@ -42,10 +42,10 @@ def hash_shard(task: DocumentsTask) -> str:
     with task.root.in_task() as root:
         dataset = root.rebase(task.dataset)
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        def write(folder: Path) -> Written:
             hashes = document_hashes(open_dataset(dataset), task.first, task.count)
             np.save(folder / _HASHES_FILE, hashes)
-            return {"documents": task.count}, {}
+            return Written({"documents": task.count})
 
         return root.commit(task.recipe, write).digest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.loading.opening import STAGE
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.held_out.hashes import (
@@ -91,9 +91,9 @@ def compare_held_out(project: Project, name: str) -> Manifest:
         HASHES: list(chain.from_iterable(hash_digests)),
     }
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         write_rows(folder / SHARED, rows, _list_columns())
-        return facts, {}
+        return Written(facts)
 
     return outputs.make_current(outputs.commit(recipe, write))
 

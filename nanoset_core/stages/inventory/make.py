@@ -12,12 +12,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nanoset_core.errors import NanosetError, SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Meter
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.stages.inventory.corpora import list_contents
@@ -195,10 +194,10 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     """Store an inventory, and make it the current one of its corpus."""
     outputs = project.outputs
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         text = json.dumps(inventory.to_json(), indent=1)
         (folder / INVENTORY_FILE).write_text(text + "\n", encoding="utf-8")
-        return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
+        return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
     def publish() -> Manifest:
         return outputs.make_current(outputs.commit(inventory_recipe(inventory), write))

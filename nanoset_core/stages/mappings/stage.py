@@ -12,7 +12,7 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import PLAN_FILE, split_bytes
-from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
@@ -285,10 +285,10 @@ def _commit(
     """Commit the plan of a split and facts about its index files; make the version current."""
     outputs = nanoset.project.outputs
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
         facts = split_facts(nanoset, planned, samples_given)
-        return {**facts, CACHE_FILES: notes}, {}
+        return Written({**facts, CACHE_FILES: notes})
 
     return outputs.make_current(outputs.commit(recipe, write))
 

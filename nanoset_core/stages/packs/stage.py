@@ -18,7 +18,7 @@ from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.formats.indexed.stream import Hashed
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project, holding
@@ -166,7 +166,7 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
     with root.in_task() as outputs:
         source = outputs.rebase(task.dataset)
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+        def write(folder: Path) -> Written:
             source_prefix = str(source.folder / source.facts["prefix"])
             dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
             writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
@@ -178,7 +178,7 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
             index = idx_path(folder / task.prefix)
             length = task.rules.pieces.length
             write_pack_idx(index, dataset.dtype, writer.counts.packs, length)
-            return task.facts(writer.counts), files
+            return Written(task.facts(writer.counts), files)
 
         return outputs.commit(task.recipe, write)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from nanoset_core.execution.progress import ProgressCallback
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
 from nanoset_core.storage.local import LocalStore
@@ -43,7 +42,7 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -
     """
     with root.in_task() as outputs:
 
-        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+        def write(folder: Path) -> Written:
             if outputs.access.has_copies:
                 return _write_to_bucket(outputs, task, listener)
             return _write_to_folder(outputs, task, folder, listener)
@@ -53,8 +52,8 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -
 
 def _write_to_folder(
     outputs: OutputRoot, task: PbinTask, folder: Path, listener: ProgressCallback
-) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-    """Write the file to a folder on this machine; return its facts, and its sha256 by name."""
+) -> Written:
+    """Write the file to a folder on this machine."""
     name = _file_name(task)
     dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task))
     counts, file = put_dataset_as_pbin(
@@ -65,17 +64,12 @@ def _write_to_folder(
         max_id=task.max_id,
         listener=listener,
     )
-    return {"file": name, **asdict(counts)}, {name: str(file.sha256)}
+    facts = {"file": name, **asdict(counts)}
+    return Written(facts, {name: str(file.sha256)})
 
 
-def _write_to_bucket(
-    outputs: OutputRoot, task: PbinTask, listener: ProgressCallback
-) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-    """Write the file directly to the bucket of the outputs, without a copy on this machine.
-
-    Returns:
-        (the facts; name → size and sha256 of the file)
-    """
+def _write_to_bucket(outputs: OutputRoot, task: PbinTask, listener: ProgressCallback) -> Written:
+    """Write the file directly to the bucket of the outputs, without a copy on this machine."""
     name = _file_name(task)
     outputs.invalidate(task.recipe)
     dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task), validate=False)
@@ -87,7 +81,8 @@ def _write_to_bucket(
         max_id=task.max_id,
         listener=listener,
     )
-    return {"file": name, **asdict(counts)}, {name: file}
+    facts = {"file": name, **asdict(counts)}
+    return Written(facts, {name: file})
 
 
 def _file_name(task: PbinTask) -> str:

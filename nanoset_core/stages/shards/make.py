@@ -21,7 +21,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Progress, note, report_progress
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.document_table import document_table
@@ -138,10 +138,8 @@ def make_shard(task: ShardTask) -> Manifest:
         return root.commit(task.recipe, lambda folder: _write_shard(local_task, folder))
 
 
-def _write_shard(
-    task: ShardTask, folder: Path
-) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
-    """Write the files of a shard into a folder; return its facts, and those of the files."""
+def _write_shard(task: ShardTask, folder: Path) -> Written:
+    """Write the files of a shard into a folder."""
     settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     writing = _ShardInProgress(task, _engine(task))
@@ -179,7 +177,7 @@ def _write_shard(
     for name in names:
         path = folder / name
         files[name] = sha256_file(path) if settings.hashed else FileFact(path.stat().st_size, None)
-    return writing.all_facts(), files
+    return Written(writing.all_facts(), files)
 
 
 def _batches(task: ShardTask) -> Iterator[DocumentBatch]:

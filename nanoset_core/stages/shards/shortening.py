@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError
 from nanoset_core.formats.indexed.layout import Index, read_idx, write_idx
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.document_table import copy_without
@@ -53,10 +53,8 @@ def shorten(task: ShortenTask) -> Manifest:
         return root.commit(task.recipe, lambda folder: _write_shortened(shard, task, folder))
 
 
-def _write_shortened(
-    shard: Manifest, task: ShortenTask, folder: Path
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the files of a shortened shard into a folder; return its facts, and their sha256."""
+def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Written:
+    """Write the files of a shortened shard into a folder."""
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
@@ -78,7 +76,7 @@ def _write_shortened(
         removed_lengths.append(lengths[~is_kept[first_row : first_row + len(lengths)]])
     facts = _shortened_facts(shard, np.concatenate(removed_lengths), int(is_kept_sequence.sum()))
     names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
-    return facts, {name: sha256_file(folder / name) for name in names}
+    return Written(facts, {name: sha256_file(folder / name) for name in names})
 
 
 def _shortened_facts(

@@ -9,7 +9,7 @@ from typing import Any
 
 from nanoset_core.errors import InputError, StorageError
 from nanoset_core.execution.progress import Progress, note
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
@@ -76,7 +76,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
             remedy="add documents, or remove the folder",
         )
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         facts = {
             **lost.facts.to_json(),
             **piece_lines_of_corpus(shards, inventory.pieces),
@@ -84,7 +84,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         }
         if len(shards) >= _MANY_SHARDS:
             facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
-        return facts, {}
+        return Written(facts)
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.project.orders import view_order_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
@@ -144,12 +144,8 @@ class _ViewWriter:
     recipe: Recipe
     chosen: ChosenView
 
-    def write(self, folder: Path) -> tuple[dict[str, Any], FileFacts]:
-        """Write the files of a version of the view.
-
-        Returns:
-            (facts of its manifest, its files).
-        """
+    def write(self, folder: Path) -> Written:
+        """Write the files of a version of the view."""
         prefix = self._prefix
         base_name = f"{self.dataset.facts['prefix']}.idx"
         base = read_idx(self.dataset.path(base_name), validate=False)
@@ -166,7 +162,7 @@ class _ViewWriter:
         }
         files: FileFacts = {index.name: sha256_file(index)}
         files |= self._place_tokens(folder)
-        return facts, files
+        return Written(facts, files)
 
     @property
     def _prefix(self) -> str:

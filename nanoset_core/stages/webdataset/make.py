@@ -11,14 +11,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.tars.members import compressor_identity
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
@@ -91,14 +90,14 @@ def make_plan(project: Project, name: str) -> Manifest:
     check_webdataset_files(project, name)
     datasets = _datasets(project, name)
 
-    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def write(folder: Path) -> Written:
         settings = settings_of(project, project.webdataset(name), datasets)
         # A plan needs only the number of tokens, so the tokens can stay in their bucket.
         sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
         plan = plan_shuffle(sources, settings)
         text = json.dumps(plan.to_json(), indent=1)
         (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
-        return plan.to_json() | {"quality": shuffle_quality(plan)}, {}
+        return Written(plan.to_json() | {"quality": shuffle_quality(plan)})
 
     recipe = plan_recipe(project, name, _digests(datasets))
     return project.outputs.make_current(project.outputs.commit(recipe, write))
