@@ -79,20 +79,30 @@ class MixPart:
         return outer_limit if self.max_epochs is None else self.max_epochs
 
     def epoch_limits(self, outer_limit: float | None = None) -> dict[str, float]:
-        """Return corpus or view → how often train may read it; those without a limit are left out.
+        """Return how often train may read each corpus and view of this group.
+
+        `max_epochs` of a part overrides that of the groups around it:
+
+            mix:
+              web: {max_epochs: 1, mix: {crawl: 0.7, news: {max_epochs: 3}}}   # crawl 1, news 3
+              books: 0.1                                                       # no limit
 
         Args:
-            outer_limit: The limit of the group around this one.
+            outer_limit: `max_epochs` of the group around this one; None if it has none.
+
+        Returns:
+            Name of a corpus or view → epochs. Those without a limit are left out.
         """
-        limit = self.inner_limit(outer_limit)
+        group_limit = self.inner_limit(outer_limit)
         limits: dict[str, float] = {}
         for name, part in self.parts.items():
-            if part.mix is not None:
-                limits |= part.epoch_limits(limit)
-                continue
-            corpus_limit = part.inner_limit(limit)
-            if corpus_limit is not None:
-                limits[name] = corpus_limit
+            is_group = part.mix is not None
+            if is_group:
+                limits |= part.epoch_limits(group_limit)
+            else:
+                limit = part.inner_limit(group_limit)
+                if limit is not None:
+                    limits[name] = limit
         return limits
 
     def to_json(self) -> dict[str, Any]:

@@ -455,18 +455,21 @@ class _IndexScan:
         )
 
     def _check_values(self, entries: Entries) -> None:
-        """Check that lengths and offsets are in range and end between tokens.
+        """Check that documents have possible lengths, and consist of whole tokens.
 
-        This is true of every index, even if a merge has damaged it.
+        Offsets are only limited, not compared with the data: those of a file that Modalities merged
+        may be wrong and even negative, and the caller knows how to correct them.
 
         Raises:
-            FormatError: One is not.
+            FormatError: A document is longer than all tokens of the file, a length or an offset is
+                no multiple of the bytes of a token, or an offset is beyond any real file.
         """
         offsets, lengths = entries
         token_bytes = self._file.token_bytes
-        is_wrong = (lengths < 0) | (lengths > self._file.data_bytes)
-        is_wrong |= (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
-        is_wrong |= (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        has_wrong_length = (lengths < 0) | (lengths > self._file.data_bytes)
+        splits_a_token = (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
+        has_wrong_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        is_wrong = has_wrong_length | splits_a_token | has_wrong_offset  # (n_documents,)
         if is_wrong.any():
             raise self._misplaced(entries, is_wrong)
 

@@ -198,8 +198,14 @@ def _check_without_tokens(
 
     Such a sample would be lost without a warning.
 
+    Args:
+        sample: A sample of the tar.
+        archive: Reads the tar.
+        path: The tar, for errors.
+        chosen: The kind of member from which tokens are taken, such as `npy`.
+
     Raises:
-        FormatError: It has.
+        FormatError: Another member of the sample may hold tokens.
     """
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
@@ -213,14 +219,22 @@ def _check_without_tokens(
 
 
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
-    """Return whether a member may be a context, by its name and content.
+    """Return whether a member of a tar may hold the tokens of a sample.
 
-    A `json` or `txt` that is not a list of numbers, such as `info.json`, is not a context. A
-    damaged `npy` or `json.gz` counts as a context, so that it is reported rather than passed over.
+    Files such as `info.json` and `caption.txt` are common in webdatasets. So a json or txt member
+    counts only if its content is a list of numbers. The other formats of tokens, such as npy and
+    json.gz, have no second use: by their ending alone they count, and a damaged one is reported
+    later rather than passed over now.
     """
     name = member.name.lower()
-    if not name.endswith(_PERHAPS_TEXT_ENDINGS):
-        return name.endswith(_DATA_ENDINGS)
+    is_perhaps_text = name.endswith(_PERHAPS_TEXT_ENDINGS)
+    if is_perhaps_text:
+        return _is_list_of_numbers(member, archive, path)
+    return name.endswith(_DATA_ENDINGS)
+
+
+def _is_list_of_numbers(member: TarMember, archive: Archive, path: Path) -> bool:
+    """Return whether the content of a member can be read as tokens."""
     try:
         read_member(archive, member, path)
     except FormatError:

@@ -166,7 +166,16 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
 
 
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of the iterations at which phases end."""
+    """Yield an error if the phases of a run do not divide its iterations.
+
+    Each phase of nanoset.yaml has the iteration at which it ends, `until`. The phases divide a run
+    of 10,000 iterations if these are, for example, 2,000 and 8,000 and 10,000. The last phase may
+    leave `until` out: it ends with the run.
+
+    Args:
+        where: The key of the nanoset, for the errors.
+        nanoset: Its settings; without `phases` there are no errors.
+    """
     if not nanoset.phases:
         return
     if nanoset.schedule is None:
@@ -177,22 +186,27 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         )
         return
 
-    bounds = nanoset.phase_bounds
-    ends = [phase.until for phase in nanoset.phases]
-    is_ascending = all(start < stop for start, stop in pairwise(bounds))
-    # The last phase ends with the run, whether it says so or not.
-    *inner_ends, last_end = ends
-    is_complete = None not in inner_ends and last_end in (None, bounds[-1])
-    if not (is_ascending and is_complete):
-        yield ConfigError(
-            "phases must follow one another",
-            where=f"{where}.phases",
-            found=f"until {', '.join(map(str, ends))} of {bounds[-1]} iterations",
-            remedy=(
-                "give each phase except the last an `until` above that of the previous phase, "
-                "and below schedule.iterations"
-            ),
-        )
+    iterations = nanoset.schedule.iterations
+    *earlier_ends, last_end = [phase.until for phase in nanoset.phases]
+    all_have_ends = None not in earlier_ends
+    ends_with_run = last_end is None or last_end == iterations
+    # The bounds of the phases are 0, the iterations at which one phase ends and the next one
+    # begins, and the end of the run. No phase may be empty.
+    is_ascending = all(start < stop for start, stop in pairwise(nanoset.phase_bounds))
+    if all_have_ends and ends_with_run and is_ascending:
+        return
+
+    ends = ["none" if phase.until is None else str(phase.until) for phase in nanoset.phases]
+    yield ConfigError(
+        "phases must follow one another",
+        where=f"{where}.phases",
+        found=f"until {', '.join(ends)} of {iterations} iterations",
+        remedy=(
+            "give each phase except the last an `until` above that of the previous phase, and "
+            "below schedule.iterations; leave out the last `until`, or set it to "
+            "schedule.iterations"
+        ),
+    )
 
 
 def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:

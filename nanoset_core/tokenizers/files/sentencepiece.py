@@ -148,21 +148,33 @@ def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
 
 
 def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
-    """Return name → id of the special tokens that Megatron-LM's legacy wrapper adds.
+    """Return the ids that Megatron-LM's legacy wrapper gives to the configured special tokens.
 
-    A name that is a piece keeps the piece's id, unless it is the unknown token, which the wrapper
-    does not find. All others get new ids after the pieces.
+    For each name, the wrapper asks the model for the piece with this text. The model answers with
+    the unknown piece if there is none, and the wrapper takes that answer for "no such piece". So
+    it adds a new token for the unknown piece as well, although the model has it.
+
+    Args:
+        source: The configured special tokens, `tokenizer.special_tokens`.
+        model: The SentencePiece model.
+        ids: Text of each piece → its id.
+
+    Returns:
+        Name of each special token → its id: that of the piece with this text, or else a new id
+        after all pieces, in the order of the configuration.
     """
-    tokens = {}
+    token_ids = {}
     next_id = len(ids)
-    for name in dict.fromkeys(source.special_tokens or ()):
+    unique_names = dict.fromkeys(source.special_tokens or ())
+    for name in unique_names:
         piece_id = ids.get(name)
-        if piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN:
-            tokens[name] = piece_id
+        has_piece = piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN
+        if has_piece:
+            token_ids[name] = piece_id
         else:
-            tokens[name] = next_id
+            token_ids[name] = next_id
             next_id += 1
-    return tokens
+    return token_ids
 
 
 # Conversion
