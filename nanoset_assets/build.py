@@ -22,7 +22,7 @@ from nanoset_assets.asset_names import label_of
 from nanoset_assets.build_runs import BuildReport, BuildRuns, StepCounter
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
-from nanoset_assets.due_runs import run_of
+from nanoset_assets.due_runs import run_key
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names
@@ -39,7 +39,7 @@ from nanoset_core.project.dry_run import DryRun, plan
 from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
-from nanoset_core.project.runs import GraphState, runnable, with_stale_needs
+from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.shared_files import check_all_files
@@ -51,9 +51,9 @@ from nanoset_core.tokenizers.distrust import load_records
 __all__ = ["BuildReport", "build", "dry_run"]
 
 USER_TAG = "user"
-"""On runs: who launched them, as the UI shows it in its list of runs."""
+"""Tag of runs: who launched them. The UI shows it in its list of runs."""
 _RETRIES_TAG = "dagster/max_retries"
-"""On runs: how many times Dagster's daemon retries them."""
+"""Tag of runs: how many times Dagster's daemon retries them."""
 
 
 def build(
@@ -68,8 +68,8 @@ def build(
 ) -> BuildReport:
     """Find corpora, register them as partitions, and materialise what is missing or stale.
 
-    What a selected step needs is made too, if it is missing or stale. A step does not run if its
-    output belongs to its current inputs, whichever machine made it.
+    If the inputs of a selected output are missing or stale, they are made first. An output that was
+    made from its current inputs is not made again, whichever machine made it.
 
     Args:
         project: The project; its listener is called with the progress.
@@ -78,7 +78,7 @@ def build(
             of corpora, nanosets, nanoset/split and webdatasets; empty: everything.
         corpora: Only these corpora are examined, and built up to their datasets if `select` is
             empty; empty: all.
-        rebuild: Whether selected steps that are up to date run, too.
+        rebuild: Whether selected outputs that are up to date are made, too.
         verbose: Whether Dagster's own log is printed.
         say: Called with a line when a run starts, which ends in "…", and with another when it ends.
 
@@ -92,6 +92,7 @@ def build(
     counter = StepCounter(project.listener)
     hosted = ProjectDefs.of(project.config, building=project, started=counter.begin)
     names = hosted.names
+    # Clean up after killed processes: end their runs in Dagster, and delete their temporary files.
     close_abandoned_runs(instance, names)
     sweep(project)
 
@@ -100,40 +101,65 @@ def build(
     definitions = definitions_of(hosted)
     texts = [select] if isinstance(select, str) else select
     selected_nodes = selected(survey.graph.nodes(), texts, corpora, definitions, names)
-    runs = _due_runs(survey, selected_nodes, rebuild=rebuild)
-    chosen = [step for run in runs for step in run]
-    for number, step in enumerate(chosen, 1):
-        counter.numbers[step.node] = number
+    runs = _runs_to_execute(survey, selected_nodes, rebuild=rebuild)
+    steps = [step for run in runs for step in run]
+    nodes = [step.node for step in steps]
+    counter.expect(nodes)
 
     # Refuse a build that would fill the disk before it starts.
-    if chosen:
-        say(plan_line(len(chosen), text_bytes(project, counter.numbers)))
-    check_disk(project, {step.node for step in chosen}, say)
+    if nodes:
+        say(plan_line(len(nodes), text_bytes(project, nodes)))
+    check_disk(project, set(nodes), say)
     distrusted_before = load_records(project.outputs)
 
-    # Execute the runs of each subject (corpus, nanoset, …) together: it is locked meanwhile, so
-    # that no other build works on it.
-    report = _report_before_runs(survey, chosen, whole=not corpora)
-    options = {
-        "tags": _run_tags(names, rebuild=rebuild),
-        "run_config": _run_config(verbose=verbose),
-    }
-    execution = BuildRuns(project, hosted, definitions, report, counter, say, instance, options)
-    location = code_location_of(instance, names.definition(OVERVIEW), DEFINITIONS_MODULE)
-    with connections_kept(), runs_in_code_location(instance, location):
-        for subject, subject_runs in groupby(runs, lambda run: run[0].node.key.subject):
-            execution.execute(subject, list(subject_runs))
-        survey.graph.look_again(step.node for step in chosen)
-        survey.graph.set_failures(_failures_of(report, chosen))
+    report = _report_before_runs(survey, steps, whole=not corpora)
+    build_runs = BuildRuns(
+        project=project,
+        hosted=hosted,
+        definitions=definitions,
+        report=report,
+        counter=counter,
+        say=say,
+        instance=instance,
+        options={
+            "tags": _run_tags(names, rebuild=rebuild),
+            "run_config": _run_config(verbose=verbose),
+        },
+    )
+    _execute_runs(build_runs, runs)
+    survey.graph.look_again(nodes)
+    survey.graph.set_failures(_failures_of(report, steps))
 
     # If a tokenizer engine turned out to give wrong tokens, shards that it made earlier have become
     # stale: build once more, without it.
-    if chosen and load_records(project.outputs, refresh=True) != distrusted_before:
+    if nodes and load_records(project.outputs, refresh=True) != distrusted_before:
         second = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
         second.made = report.made | second.made
         report = second
     report.seconds = time.monotonic() - started
     return report
+
+
+def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
+    """Execute the runs of a build in sequence, and record them in Dagster's history.
+
+    Args:
+        build_runs: Executes runs, and adds their results to the report of the build.
+        runs: The steps of each run. The runs of one subject are neighbours.
+    """
+    instance = build_runs.instance
+    overview_sensor = build_runs.hosted.names.definition(OVERVIEW)
+    location = code_location_of(instance, overview_sensor, DEFINITIONS_MODULE)
+    with connections_kept(), runs_in_code_location(instance, location):
+        # A subject is a corpus, nanoset, webdataset, … Its runs are executed together, because it
+        # is locked meanwhile, so that no other build works on it.
+        for subject, subject_runs in groupby(runs, _subject_of):
+            build_runs.execute(subject, list(subject_runs))
+
+
+def _subject_of(run: Sequence[Step]) -> str:
+    """Return the corpus, nanoset, … whose outputs a run makes."""
+    return run[0].node.key.subject
 
 
 def dry_run(
@@ -147,12 +173,12 @@ def dry_run(
 
     Args:
         project: The project.
-        select: See `build`.
-        corpora: See `build`.
-        force: See `rebuild` of `build`.
+        select: What would be built: selections in Dagster's syntax, or names; empty: everything.
+        corpora: Only these corpora are examined; empty: all.
+        force: Whether selected outputs that are up to date would be rebuilt, too.
 
     Raises:
-        ConfigError: See `build`.
+        ConfigError: The configuration is invalid, or the selection is empty.
         MissingError: There is no raw folder.
     """
     existing_corpora = scan_names(project).corpora
@@ -196,10 +222,10 @@ class _ProjectSurvey:
     graph: Graph
     """All outputs, and what each is made from."""
     state: GraphState
-    """Which of them are up to date."""
+    """Which of the outputs are up to date."""
     steps: list[Step]
-    """A step for each output that the build considers: only those of corpora if `--corpus` is
-    given.
+    """The steps of the outputs that the build considers: of all outputs, or of those that belong to
+    corpora if `--corpus` is given.
     """
     aside: Mapping[str, str]
     """Entry of the raw folder that is no corpus → why it is not read."""
@@ -219,11 +245,13 @@ def _survey(
         corpora: Only these are examined; empty: all.
 
     Raises:
-        ConfigError, MissingError: See `build`.
+        ConfigError: The settings are invalid, or name a corpus that does not exist.
+        MissingError: There is no raw folder.
     """
     text = scan_names(project)
     examined_corpora = _corpora_to_examine(project, text.corpora, corpora)
-    # Also those that are not examined: the UI shows every corpus of the raw folder.
+    # Register all corpora, and not only those that are examined: the UI shows every corpus of the
+    # raw folder.
     register(instance, hosted.names, list(text.corpora), project.config)
 
     # A corpus that cannot be read does not stop the others.
@@ -239,14 +267,20 @@ def _survey(
     graph = graph_over(project, inventories, examined_corpora)
     graph.set_failures(unreadable)
     state = load_graph_state(graph, instance, hosted.names)
-    steps = [step for step in state.steps.values() if not corpora or is_of_corpora(step.node.stage)]
+    steps = list(state.steps.values())
+    if corpora:
+        # A nanoset or webdataset may need corpora that were not examined: leave it out.
+        steps = [step for step in steps if is_of_corpora(step.node.stage)]
     return _ProjectSurvey(graph, state, steps, text.aside, unreadable)
 
 
-def _due_runs(
+def _runs_to_execute(
     survey: _ProjectSurvey, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
     """Return the runs that make the selected outputs and the stale outputs that these need.
+
+    A step is the work of making one output. A run is the steps that Dagster executes together, such
+    as all steps of one corpus or of one split of a nanoset.
 
     Args:
         survey: The state of the project.
@@ -259,23 +293,33 @@ def _due_runs(
     state = survey.state
     selected_steps = [step for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        forced = frozenset(step.node for step in selected_steps)
-        state = replace(state, forced=forced)
-    due = {step.node for step in selected_steps if state.needs_run(step.node)}
-    to_make = with_stale_needs(state, due)
-    return runnable(state, lambda step: step.node in to_make, run_of, in_sequence=True)
+        # From now on the state says of every selected output that it has to be made. The outputs
+        # that these need are still made only if they are stale.
+        state = replace(state, forced=frozenset(step.node for step in selected_steps))
+
+    selected_due = {step.node for step in selected_steps if state.needs_run(step.node)}
+    nodes_to_make = add_stale_inputs(
+        selected_due, inputs_of=state.inputs_of, is_stale=state.is_stale
+    )
+
+    def has_to_be_made(step: Step) -> bool:
+        return step.node in nodes_to_make
+
+    # The build executes its runs in sequence, so a run can use what an earlier one makes.
+    return divide_into_runs(state, has_to_be_made, run_key, runs_in_sequence=True)
 
 
 def _report_before_runs(
-    survey: _ProjectSurvey, chosen: Sequence[Step], *, whole: bool
+    survey: _ProjectSurvey, steps: Sequence[Step], *, whole: bool
 ) -> BuildReport:
-    """Return a report that lists what is decided before the first run.
+    """Return a report that lists what is known before the first run.
 
-    These are corpora that cannot be read, steps that need them, and settings that have changed.
+    It lists corpora that cannot be read, steps that need such a corpus, and settings that differ
+    between outputs that exist and those that will replace them.
 
     Args:
         survey: The state of the project.
-        chosen: The steps that will run.
+        steps: The steps that will run.
         whole: Whether all corpora were examined.
     """
     report = BuildReport(survey.steps, survey.graph, survey.aside, whole=whole)
@@ -283,12 +327,12 @@ def _report_before_runs(
         report.failed[label_of(node)] = error
     if whole:
         report.skipped += _blocked_labels(survey.graph)
-    report.replaced |= _replaced_settings(survey.graph, chosen)
+    report.replaced |= _replaced_settings(survey.graph, steps)
     return report
 
 
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:
-    """Return the error of each step that failed."""
+    """Return each output that could not be made, with the error, as a report lists them."""
     errors: dict[Node, Exception] = {}
     for step in steps:
         error = report.failed.get(label_of(step.node))
@@ -298,13 +342,13 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return the labels of steps that need a corpus whose text cannot be read."""
+    """Return labels of outputs that cannot be made, because a corpus cannot be read."""
     labels: list[str] = []
     for node in graph.blocked():
-        # The steps of the corpus itself go without saying: it is reported as failed.
+        # The corpus itself is reported as failed, so its own outputs are not listed.
         if node.stage.kind == INVENTORY.kind:
             continue
-        # One line for a nanoset or webdataset, not one for each of its steps.
+        # A nanoset or webdataset is listed once, and not with each of its outputs.
         label = label_of(node) if is_of_corpora(node.stage) else node.key.subject
         labels.append(label)
     return list(dict.fromkeys(labels))
@@ -313,8 +357,12 @@ def _blocked_labels(graph: Graph) -> list[str]:
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
     """Return the settings that differ between the current version of an output and the new one.
 
+    Args:
+        graph: The outputs of the project, with their current versions.
+        steps: The steps that will run.
+
     Returns:
-        Label of the step → changes, each as `name: before → now`. Steps without a change are left
+        Label of a step → changes, each as `name: before → now`. Steps without a change are left
         out.
     """
     settings_by_label: dict[str, list[str]] = {}

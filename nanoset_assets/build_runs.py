@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,12 +87,18 @@ class StepCounter:
 
     def __init__(self, listener: ProgressCallback) -> None:
         self._listener = listener
-        self.numbers: dict[Node, int] = {}
-        """Output → number of its step, from 1; to be filled once the steps are known."""
+        self._numbers: dict[Node, int] = {}  # output → number of its step, from 1
+
+    def expect(self, nodes: Iterable[Node]) -> None:
+        """Set the outputs that the build makes, in the order of their steps.
+
+        The counter is created before they are known, since the definitions need it.
+        """
+        self._numbers = {node: number for number, node in enumerate(nodes, start=1)}
 
     def begin(self, node: Node) -> None:
-        """Report that a step begins, if it is one of the planned steps."""
-        if node in self.numbers:
+        """Report that a step begins, if it is one of the expected steps."""
+        if node in self._numbers:
             self._listener(self._progress(node))
 
     def prefix(self, step: Step) -> str:
@@ -101,7 +107,7 @@ class StepCounter:
 
     def _progress(self, node: Node) -> Progress:
         """Return the progress at the start of a step."""
-        return Progress(STEP, label_of(node), self.numbers[node], len(self.numbers), "steps")
+        return Progress(STEP, label_of(node), self._numbers[node], len(self._numbers), "steps")
 
 
 @dataclass(frozen=True, slots=True)

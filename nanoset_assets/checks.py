@@ -18,8 +18,11 @@ from nanoset_core.stages.stage import Key, Node, Stage, require, settings_warnin
 from nanoset_core.untrusted import Multiline, visible
 
 NOTHING_WRONG = "nothing is wrong"
+"""The description of a check that found nothing."""
 _FINDING_COLUMNS = ("severity", "output", "what", "where", "found", "expected", "remedy")
+"""The attributes of a finding that the UI shows as columns of a table."""
 _Evaluate = Callable[[dg.AssetCheckExecutionContext, ProjectDefs, Stage, Key], dg.AssetCheckResult]
+"""A function that checks one output of a stage in a run."""
 
 
 class VerificationError(NanosetError, ValueError):
@@ -39,49 +42,72 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
         shape = shape_of(stage)
         for subject, keys in subjects_of(stage, hosted.config).items():
             if shape.check is not None:
-                checks.append(_check(stage, hosted, subject, keys, CHECK, shape.check, _verify))
-            warning = shape.warning_check
-            if warning is not None:
-                checks.append(
-                    _check(stage, hosted, subject, keys, warning.name, warning.description, _warn)
+                verifying_check = _make_check(
+                    hosted=hosted,
+                    stage=stage,
+                    subject=subject,
+                    keys=keys,
+                    name=CHECK,
+                    description=shape.check,
+                    is_blocking=True,
+                    evaluate=_verify,
                 )
+                checks.append(verifying_check)
+            if shape.warning_check is not None:
+                warning_check = _make_check(
+                    hosted=hosted,
+                    stage=stage,
+                    subject=subject,
+                    keys=keys,
+                    name=shape.warning_check.name,
+                    description=shape.warning_check.description,
+                    is_blocking=False,
+                    evaluate=_warn,
+                )
+                checks.append(warning_check)
     return checks
 
 
-def _check(
-    stage: Stage,
+def _make_check(
+    *,
     hosted: ProjectDefs,
+    stage: Stage,
     subject: str,
     keys: Sequence[Key],
     name: str,
     description: str,
+    is_blocking: bool,
     evaluate: _Evaluate,
 ) -> dg.AssetChecksDefinition:
-    """Make one check of the asset of a stage.
+    """Make one check of an asset. A run of the check examines one partition of the asset.
 
     Args:
-        stage: See `stage_asset`.
-        hosted: See `stage_asset`.
-        subject: See `stage_asset`.
-        keys: See `stage_asset`.
+        hosted: The project, for names in Dagster and to open it in a run.
+        stage: The stage whose outputs the asset contains.
+        subject: The nanoset, webdataset, … whose asset is checked; `ALL_CORPORA` for an asset whose
+            partitions are corpora.
+        keys: The outputs of the asset, which decide its partitions.
         name: The name of the check.
-        description: What it checks, for the UI.
+        description: What the check examines, for the UI.
+        is_blocking: Whether errors keep runs from making anything downstream.
         evaluate: Executes the check for one output.
     """
+    asset = hosted.names.asset(asset_path(Node(stage, Key(subject))))
     with warnings.catch_warnings():
-        # Dagster warns that checks with partitions are a preview feature. Without them, it
-        # be visible which corpus has failed.
+        # Dagster warns that checks with partitions are a preview feature. They are needed: without
+        # partitions, the UI would not show which corpus or split has failed.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
         @dg.asset_check(
-            asset=hosted.names.asset(asset_path(Node(stage, Key(subject)))),
+            asset=asset,
             name=name,
             description=description,
-            blocking=name == CHECK,
+            blocking=is_blocking,
             partitions_def=partitions_of(stage, hosted, keys),
         )
         def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-            return evaluate(context, hosted, stage, key_of(context, stage, subject))
+            output = key_of(context, stage, subject)
+            return evaluate(context, hosted, stage, output)
 
     return check
 
@@ -89,9 +115,17 @@ def _check(
 def _verify(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Verify an output: errors fail the check, warnings are only listed."""
+    """Verify an output. Errors fail the check; warnings are only listed.
+
+    Args:
+        context: The context of the check's run, whose log lists the findings.
+        hosted: The project.
+        stage: The stage of the output.
+        key: The output.
+    """
     report = stage.verify(hosted.load_in_step(context), key)
     if not report.passed:
+        # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         hosted.failures.append((Node(stage, key), _verification_error(report)))
 
     rows: list[dict[str, object]] = []
@@ -127,13 +161,21 @@ def _verification_error(report: Report) -> VerificationError:
 def _warn(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Report the warnings about an output."""
+    """Report the warnings about an output: about its content, and about its settings.
+
+    Args:
+        context: The context of the check's run.
+        hosted: The project.
+        stage: The stage of the output.
+        key: The output.
+
+    Raises:
+        MissingError: The output has not been built.
+    """
     project = hosted.load_in_step(context)
     manifest = require(project, stage, key)
-    texts = [
-        *stage.show(project, manifest).warnings,
-        *settings_warnings(stage, project.config, key),
-    ]
+    content_warnings = stage.show(project, manifest).warnings
+    texts = [*content_warnings, *settings_warnings(stage, project.config, key)]
     return dg.AssetCheckResult(
         passed=not texts,
         severity=dg.AssetCheckSeverity.WARN,

@@ -1,4 +1,8 @@
-"""Decide which missing and stale outputs are built now, and in which runs."""
+"""Decide which missing and stale outputs a sensor or the schedule requests now, and in which runs.
+
+A step is the work of making one output. A run makes the outputs of several steps in sequence, such
+as all outputs of one corpus; see `nanoset_core/project/runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from nanoset_assets.loaded import RELOAD, LoadedAssets
 from nanoset_assets.names import Names
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
 from nanoset_core.project.graph import Step
-from nanoset_core.project.runs import GraphState, runnable
+from nanoset_core.project.runs import GraphState, divide_into_runs
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 
@@ -29,11 +33,11 @@ class DueRuns:
     """Label of each output that has to wait → why."""
 
 
-def run_of(step: Step) -> Hashable:
+def run_key(step: Step) -> Hashable:
     """Return a key that steps of one run share.
 
-    All steps of one corpus share a run, and so do those of one split. Any other step has a separate
-    run.
+    A run of Dagster is of one job and makes one partition, so the steps of one corpus share a run,
+    and so do those of one split. The step of an asset without partitions has a run of its own.
     """
     partition = partition_of(step.node)
     return step.node if partition is None else (job_of(step.node), partition)
@@ -47,37 +51,48 @@ def due_runs(
     Args:
         state: The state of the project's outputs.
         active_runs: The runs that were active before the outputs were read.
-        loaded_assets: The assets of the loaded definitions, which alone can be requested.
-        again: Also request outputs that failed, and inventories that differ from the raw text;
-            otherwise the sensor over raw text requests those. An inventory whose check did not end
-            is requested in any case, since its text has not changed.
+        loaded_assets: The assets of the loaded definitions. Dagster refuses requests for others.
+        again: Also request outputs that failed before, and inventories that differ from the raw
+            text. Without it, the sensor over raw text requests these. An inventory whose check did
+            not end is requested in any case: its text has not changed, so no other sensor does.
     """
-    due = DueRuns()
-
-    def reason_to_wait(step: Step) -> str | None:
-        if step.node not in loaded_assets:
-            return f"not loaded yet: {RELOAD}"
-        if not again:
-            reason = why_not_requested(active_runs.instance, active_runs.names, step)
-            if reason is not None:
-                return reason
-        if step.node in active_runs:
-            return "a run is under way"
-        if any(need in active_runs for need in step.needs):
-            return "waits for a run of what it is made from"
-        return None
+    waiting_reasons: dict[str, str] = {}
 
     def can_be_requested(step: Step) -> bool:
-        if step.node.stage is INVENTORY and not step.done and not again:
-            # The sensor over raw text requests it.
+        is_inventory = step.node.stage is INVENTORY
+        if is_inventory and not step.done and not again:
             return False
-        reason = reason_to_wait(step)
+        reason = _reason_to_wait(step, active_runs, loaded_assets, again=again)
         if reason is not None:
-            due.waiting_reasons[label_of(step.node)] = reason
+            waiting_reasons[label_of(step.node)] = reason
         return reason is None
 
-    due.runs.extend(runnable(state, can_be_requested, run_of))
-    return due
+    runs = divide_into_runs(state, can_be_requested, run_key)
+    return DueRuns(runs, waiting_reasons)
+
+
+def _reason_to_wait(
+    step: Step, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool
+) -> str | None:
+    """Return why a step cannot be requested now, or None if it can.
+
+    Args:
+        step: A step that has to run.
+        active_runs: The active runs.
+        loaded_assets: The assets of the loaded definitions.
+        again: Whether to request the step even if it failed before.
+    """
+    if step.node not in loaded_assets:
+        return f"not loaded yet: {RELOAD}"
+    if not again:
+        reason = why_not_requested(active_runs.instance, active_runs.names, step)
+        if reason is not None:
+            return reason
+    if step.node in active_runs:
+        return "a run is under way"
+    if any(parent in active_runs for parent in step.needs):
+        return "waits for a run of what it is made from"
+    return None
 
 
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
@@ -85,13 +100,19 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
 
     Args:
         names: The names of the project.
-        run: The steps of the run.
+        run: The steps of the run; all make the same partition, if they have partitions.
         requested_by: Name of the sensor or schedule, for a tag.
         more: Further arguments of `dg.RunRequest`.
     """
+    # By these digests, later ticks recognise that the run was to make the same outputs.
     digests = [step.digest for step in run]
-    tags = {AUTOMATION_TAG: requested_by, names.tag(WANTED_TAG): " ".join(digests)}
-    assets = [names.asset(asset_path(step.node)) for step in run]
+    tags = {
+        AUTOMATION_TAG: requested_by,
+        names.tag(WANTED_TAG): " ".join(digests),
+    }
     return dg.RunRequest(
-        partition_key=partition_of(run[0].node), asset_selection=assets, tags=tags, **more
+        partition_key=partition_of(run[0].node),
+        asset_selection=[names.asset(asset_path(step.node)) for step in run],
+        tags=tags,
+        **more,
     )

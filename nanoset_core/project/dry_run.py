@@ -9,16 +9,22 @@ from typing import Any
 from nanoset_core.project.disk import disk_need, free_bytes, text_bytes
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
+from nanoset_core.project.runs import add_stale_inputs
 from nanoset_core.project.status import PLANNED_BYTES, status_row
 from nanoset_core.project.survey import CorpusFindings, ProjectSurvey
 from nanoset_core.stages.stage import Node, ReadingBudget, RowName
 
-FORCED = "it is made again, by --force"
+FORCED = "it is rebuilt, because of --force"
+"""Why a build makes an output that is up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """Steps that a build would take on one corpus, split of a nanoset, or webdataset."""
+    """The steps that a build would take for one row of `nanoset status`.
+
+    A row is the outputs that are shown together: those of a corpus, of a split of a nanoset, or of
+    a webdataset. A step is the work of making one output.
+    """
 
     kind: str
     """Corpus, nanoset, webdataset and so on."""
@@ -59,9 +65,9 @@ class DryRun:
     rows: tuple[PlannedRow, ...]
     """The rows with outputs that would be made, or cannot be made, in the order of the build."""
     text_bytes: Mapping[str, int]
-    """Corpus that would be worked on → stored size of its text in bytes."""
+    """Each corpus that outputs would be made of → stored size of its text in bytes."""
     disk_bytes: Mapping[str, int]
-    """Name of what would be made, such as shards → estimated size in bytes."""
+    """Kind of files that would be made, such as shards → their estimated size in bytes."""
     free_bytes: int | None
     """How many bytes of the outputs' disk are free; None if they are in a bucket."""
     place: str
@@ -95,24 +101,33 @@ def plan(
 ) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
-    A build also rebuilds outputs whose last check failed in Dagster. These are not known here.
+    A build also rebuilds outputs whose last check failed in Dagster. A dry run does not read
+    Dagster's history, so it leaves these out.
 
     Args:
-        survey: The project's outputs.
+        survey: The project's outputs, and the corpora that cannot be read.
         selected: The outputs that are to be built.
-        label_of: Returns the label of a step.
+        label_of: Returns the label of an output's step.
         force: Whether to rebuild the selected outputs even if they are up to date.
     """
     graph = survey.graph
     project = graph.project
-    stale = {node for node in selected if force or graph.stale_reasons(node)}
-    due = _with_stale_needs(graph, stale)
+
+    def is_stale(node: Node) -> bool:
+        return bool(graph.stale_reasons(node))
+
+    def inputs_of(node: Node) -> list[Node]:
+        return node.direct_inputs(project.config)
+
+    selected_due = {node for node in selected if force or is_stale(node)}
+    due = add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
+
+    # Outputs of a corpus that cannot be read would fail. They need neither text nor disk space.
     blocked = {node for node in due if _is_blocked(graph, node, survey.failures)}
     possible = due - blocked
-
     disk_bytes: dict[str, int] = {}
     if possible:
-        disk_bytes = {what: size for what, size in disk_need(project, possible).items() if size}
+        disk_bytes = {kind: size for kind, size in disk_need(project, possible).items() if size}
     return DryRun(
         rows=tuple(_planned_rows(survey, due, blocked, label_of)),
         text_bytes=text_bytes(project, possible),
@@ -128,59 +143,63 @@ def _planned_rows(
     blocked: Collection[Node],
     label_of: Callable[[Node], str],
 ) -> Iterator[PlannedRow]:
-    """Yield the rows that have outputs to make.
+    """Yield the rows of `nanoset status` that have outputs to make.
 
     Args:
-        survey: The project's outputs.
+        survey: The project's outputs, and the corpora that cannot be read.
         due: The outputs that are to be made.
-        blocked: Those of them that cannot be made, because a corpus cannot be read.
-        label_of: Returns the label of a step.
+        blocked: The outputs in `due` that cannot be made, because a corpus cannot be read.
+        label_of: Returns the label of an output's step.
     """
     graph = survey.graph
-    planning = ReadingBudget(PLANNED_BYTES)
-    for nodes in graph.rows():
-        due_nodes = [node for node in nodes if node in due]
+    budget = ReadingBudget(PLANNED_BYTES)  # shared by all rows
+    for row_nodes in graph.rows():
+        due_nodes = [node for node in row_nodes if node in due]
         if not due_nodes:
             continue
 
-        corpus = nodes[0].key.subject
-        failure = survey.failures.get(corpus) if inventory_node(corpus) in nodes else None
-        row = status_row(graph, nodes, planning, CorpusFindings(failure))
+        # The row of a corpus is the one that contains its inventory.
+        subject = row_nodes[0].key.subject
+        failure = None
+        if inventory_node(subject) in row_nodes:
+            failure = survey.failures.get(subject)
+        row = status_row(graph, row_nodes, budget, CorpusFindings(failure))
+
+        # A build takes none of the steps of a row that is blocked.
         is_blocked = any(node in blocked for node in due_nodes)
+        state: str = row.state
+        steps = tuple(map(label_of, due_nodes))
+        if is_blocked:
+            state = "failing"
+            steps = ()
         yield PlannedRow(
             kind=row.kind,
             name=row.name,
             part=row.part,
-            state="failing" if is_blocked else row.state,
+            state=state,
             why=row.why or (FORCED,),
-            steps=() if is_blocked else tuple(map(label_of, due_nodes)),
+            steps=steps,
         )
 
 
-def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs, and everything that they need, directly or not, and that is stale."""
-    due = set(nodes)
-    waiting = list(nodes)
-    while waiting:
-        for need in waiting.pop().direct_inputs(graph.project.config):
-            if need not in due and graph.stale_reasons(need):
-                due.add(need)
-                waiting.append(need)
-    return due
-
-
 def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
-    """Return whether an output belongs to, or is made from, a corpus that cannot be read."""
+    """Return whether an output is made, directly or not, from a corpus that cannot be read.
+
+    Args:
+        graph: The project's outputs.
+        node: The output.
+        failures: Each corpus that cannot be read → why.
+    """
     unreadable = {inventory_node(corpus) for corpus in failures}
     seen = {node}
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
+    unexamined = [node]
+    while unexamined:
+        current = unexamined.pop()
         if current in unreadable:
             return True
-        inputs = set(graph.inputs(current).values()) - seen
-        seen |= inputs
-        waiting.extend(inputs)
+        new_inputs = set(graph.inputs(current).values()) - seen
+        seen |= new_inputs
+        unexamined.extend(new_inputs)
     return False
 
 

@@ -1,8 +1,14 @@
-"""Decide which steps can run now, and in which runs, for builds, sensors and the schedule."""
+"""Decide which outputs have to be made, and divide the work into runs of Dagster.
+
+A *node* is one output of one stage, and a *step* is the work of making one node; see
+`project/graph.py`. A *run* makes the outputs of some steps in sequence, such as all outputs of one
+corpus. `nanoset build` executes its runs in sequence, too. Sensors and the schedule request runs
+from Dagster, which may execute them at the same time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from nanoset_core.project.graph import Step
@@ -24,59 +30,86 @@ class GraphState:
         """Return whether an output is current, whole, and not known to be faulty."""
         return node in self.steps and self.steps[node].done and node not in self.unverified
 
+    def is_stale(self, node: Node) -> bool:
+        """Return whether an output is missing, stale or faulty, and has a step that makes it."""
+        return node in self.steps and not self.is_fresh(node)
+
     def needs_run(self, node: Node) -> bool:
-        """Return whether an output is missing, stale, faulty, or forced."""
-        return node in self.steps and (not self.is_fresh(node) or node in self.forced)
+        """Return whether an output has to be made, because it is stale or its rebuild is forced."""
+        return self.is_stale(node) or (node in self.forced and node in self.steps)
+
+    def inputs_of(self, node: Node) -> tuple[Node, ...]:
+        """Return the outputs that an output is made directly from."""
+        return self.steps[node].needs
 
 
-def runnable(
-    state: GraphState,
-    select: Callable[[Step], bool],
-    run_of: Callable[[Step], Hashable],
+def add_stale_inputs(
+    outputs: Collection[Node],
     *,
-    in_sequence: bool = False,
+    inputs_of: Callable[[Node], Iterable[Node]],
+    is_stale: Callable[[Node], bool],
+) -> set[Node]:
+    """Return some outputs, together with the stale outputs that have to be made before them.
+
+    If an input of an output is stale, the inputs of that input are examined, too, and so on. An
+    input that is up to date ends the search: nothing that it was made from has to be rebuilt.
+
+    Args:
+        outputs: The outputs to start from; they are part of the result whether or not they are
+            stale.
+        inputs_of: Returns the outputs that an output is made directly from.
+        is_stale: Returns whether an output has to be made.
+    """
+    result = set(outputs)
+    unexamined = list(outputs)  # outputs in `result` whose inputs were not looked at yet
+    while unexamined:
+        for parent in inputs_of(unexamined.pop()):
+            if parent not in result and is_stale(parent):
+                result.add(parent)
+                unexamined.append(parent)
+    return result
+
+
+def divide_into_runs(
+    state: GraphState,
+    accepts: Callable[[Step], bool],
+    run_key: Callable[[Step], Hashable],
+    *,
+    runs_in_sequence: bool = False,
 ) -> list[list[Step]]:
     """Return the runs that can start now, with their steps in the order of the pipeline.
 
-    A step is included if it needs a run and everything that it needs is fresh, or is made before
-    it.
+    The runs contain each step that has to run, that the caller accepts, and whose inputs will exist
+    by then: they are up to date, or are made earlier in the same run.
 
     Args:
-        state: The steps, and which of them are fresh.
-        select: Accepts or refuses a step; called once for each step that could be included, in
-            order.
-        run_of: Returns what identifies the run that a step belongs to. The steps of a run are made
-            in sequence, so one may need another.
-        in_sequence: Whether the runs are executed in sequence as well, so that a step may need one
-            of an earlier run.
+        state: The steps, and which of them have to run.
+        accepts: Returns whether the caller wants a step. It is called in the order of the pipeline,
+            once for each step that has to run and whose inputs will exist.
+        run_key: Returns a key of the run that a step belongs to; steps with equal keys share a run.
+        runs_in_sequence: Whether the runs are executed in sequence, so that a step may also use
+            what an earlier run makes. Runs that Dagster executes at the same time can't wait for
+            each other.
+
+    Returns:
+        The steps of each run. A run without steps is left out.
     """
-    runs: dict[Hashable, list[Step]] = {}
-    run_by_node: dict[Node, Hashable] = {}
+    steps_by_run: dict[Hashable, list[Step]] = {}
+    run_by_node: dict[Node, Hashable] = {}  # the outputs that the runs make so far
     for node, step in state.steps.items():
         if not state.needs_run(node):
             continue
-        run = run_of(step)
-        made_before = [
-            need
-            for need in step.needs
-            if need in run_by_node and (in_sequence or run_by_node[need] == run)
-        ]
-        missing = [
-            need for need in step.needs if need not in made_before and not state.is_fresh(need)
-        ]
-        if not missing and select(step):
-            runs.setdefault(run, []).append(step)
+
+        run = run_key(step)
+        inputs_exist = True
+        for parent in step.needs:
+            is_made_before = parent in run_by_node and (
+                runs_in_sequence or run_by_node[parent] == run
+            )
+            if not is_made_before and not state.is_fresh(parent):
+                inputs_exist = False
+
+        if inputs_exist and accepts(step):
+            steps_by_run.setdefault(run, []).append(step)
             run_by_node[node] = run
-    return list(runs.values())
-
-
-def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
-    """Return outputs, and everything that they need, directly or not, and that is not fresh."""
-    needed = set(nodes)
-    waiting = list(nodes)
-    while waiting:
-        for need in state.steps[waiting.pop()].needs:
-            if need in state.steps and need not in needed and not state.is_fresh(need):
-                needed.add(need)
-                waiting.append(need)
-    return needed
+    return list(steps_by_run.values())

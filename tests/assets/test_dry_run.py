@@ -88,7 +88,7 @@ def test_what_is_forced_is_said_to_be(config, instance):
     build(Project.open(config), instance, corpora=["web"])
     assert not dry_run(Project.open(config), corpora=["web"]).rows
     (row,) = dry_run(Project.open(config), corpora=["web"], force=True).rows
-    assert row.why == ("it is made again, by --force",)
+    assert row.why == ("it is rebuilt, because of --force",)
     assert len(row.steps) == 3
 
 

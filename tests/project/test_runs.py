@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nanoset_core.project.graph import Step
-from nanoset_core.project.runs import GraphState, runnable, with_stale_needs
+from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
 from nanoset_core.stages.registry import DATASET, INVENTORY, PBIN, TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 
@@ -29,8 +29,8 @@ def state(*stale, **marks):
     )
 
 
-def taken(found, select=lambda place: True, run_of=lambda step: step.node.stage.kind, **settings):
-    runs = runnable(found, lambda step: select(int(step.digest)), run_of, **settings)
+def taken(found, select=lambda place: True, run_key=lambda step: step.node.stage.kind, **settings):
+    runs = divide_into_runs(found, lambda step: select(int(step.digest)), run_key, **settings)
     return [[int(step.digest) for step in run] for run in runs]
 
 
@@ -38,8 +38,8 @@ def test_a_run_takes_what_is_stale_and_what_follows_within_it():
     assert taken(state()) == []
     assert taken(state(1, 2)) == [[1, 2]]
     assert taken(state(1, 2, 3)) == [[1, 2]], "another run could not see the dataset yet"
-    assert taken(state(1, 2, 3), in_sequence=True) == [[1, 2], [3]]
-    assert taken(state(1, 2), run_of=lambda step: step.node) == [[1]]
+    assert taken(state(1, 2, 3), runs_in_sequence=True) == [[1, 2], [3]]
+    assert taken(state(1, 2), run_key=lambda step: step.node) == [[1]]
 
 
 def test_what_is_not_selected_holds_up_what_needs_it():
@@ -55,8 +55,15 @@ def test_marks_of_the_history():
     assert taken(state(3, unverified=[2])) == [[2]], "what is faulty cannot"
 
 
-def test_stale_needs():
+def stale_before(found, node):
+    """Return a node and the stale outputs that have to be made before it."""
+    return add_stale_inputs([node], inputs_of=found.inputs_of, is_stale=found.is_stale)
+
+
+def test_stale_inputs_are_added_up_to_the_first_one_that_is_fresh():
+    first, second, third, last = CHAIN
     found = state(0, 2, 3)
-    keys = list(found.steps)
-    assert with_stale_needs(found, [keys[3]]) == {keys[2], keys[3]}
-    assert with_stale_needs(replace(found, unverified=frozenset([keys[1]])), [keys[3]]) == set(keys)
+    assert stale_before(found, last) == {third, last}
+
+    faulty = replace(found, unverified=frozenset([second]))
+    assert stale_before(faulty, last) == {first, second, third, last}
