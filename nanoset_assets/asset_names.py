@@ -10,15 +10,20 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
 
 _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
+"""A character that Dagster does not allow in the name of a job."""
 
 
 def is_asset(stage: Stage) -> bool:
-    """Return whether the outputs of a stage are assets; internal ones are not."""
+    """Return whether the outputs of a stage are assets; those of internal stages are not."""
     return not isinstance(stage, InternalStage)
 
 
 def asset_path(node: Node) -> tuple[str, ...]:
-    """Return the asset key of an output, without the project's prefix."""
+    """Return the asset key of an output, without the project's prefix.
+
+    It is `(asset,)` for outputs of corpora, and `(subject, asset)` for others, such as ("pretrain",
+    "blend").
+    """
     asset = shape_of(node.stage).asset
     if is_of_corpora(node.stage):
         return (asset,)
@@ -36,14 +41,14 @@ def partition_of(node: Node) -> str | None:
 
 
 def label_of(node: Node) -> str:
-    """Return asset and partition of an output, for messages."""
+    """Return the asset and partition of an output for messages, such as `views [web_clean]`."""
     asset = "/".join(asset_path(node))
     partition = partition_of(node)
     return asset if partition is None else f"{asset} [{partition}]"
 
 
 def input_label(node: Node) -> str:
-    """Return asset and partition of an output in words, for remedies."""
+    """Return the asset and partition of an output in words, for what an error tells users to do."""
     asset = "/".join(asset_path(node))
     if is_of_corpora(node.stage):
         return f"{asset} for the corpus {node.key.subject!r}"
@@ -53,9 +58,10 @@ def input_label(node: Node) -> str:
 
 
 def job_of(node: Node) -> str:
-    """Return the job to which an asset belongs.
+    """Return the name of the job to which the asset of an output belongs, without prefix.
 
-    A nanoset and a webdataset have one job each; the outputs of corpora have one job per kind.
+    Each nanoset and each webdataset has a job. For corpora there is one job for each kind of
+    output, such as `corpus`, which makes all outputs of a corpus up to its dataset.
     """
     name = node.stage.kind
     if not is_of_corpora(node.stage):
@@ -64,10 +70,12 @@ def job_of(node: Node) -> str:
 
 
 def check_asset_names() -> None:
-    """Check that no job has the name of an asset of corpora.
+    """Check that no job has the same name as an asset whose partitions are corpora.
+
+    Dagster would refuse all definitions, and not say which name is the cause.
 
     Raises:
-        ConfigError: One is; Dagster would refuse all definitions without naming it.
+        ConfigError: A job and an asset have the same name.
     """
     of_corpora = [stage for stage in stages() if is_of_corpora(stage)]
     # Jobs are named after kinds, in the characters that Dagster allows for them.

@@ -1,8 +1,10 @@
 """A table of how each stage appears in Dagster: its asset's name, description, checks, icons, …
 
-`stage_assets.py` makes the assets from this table, `checks.py` the checks. A stage without an entry
-becomes an asset without description and checks. The page of a stage, the function that makes an
-output and returns the metadata to be shown with it, is in `ui/<stage>.py`.
+`stage_assets.py` makes the assets from this table, and `checks.py` makes their checks. A stage
+without an entry becomes an asset without description and checks.
+
+The *page* of a stage is a function in `ui/<stage>.py`. It makes an output and returns the metadata
+that Dagster's UI shows with it.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ class AssetShape:
     check: str | None = None
     """Description of the blocking check, or None if its outputs are not verified."""
     job: str = "{subject}"
-    """Name of the job that makes it, unless its partitions are corpora. All assets of a job need
-    the same partitions.
+    """Name of the job that makes the asset. All assets of a job need the same partitions. Not used
+    if the partitions are corpora; see `job_of`.
     """
     kinds: frozenset[str] = frozenset()
     """Technologies, which the UI shows as icons."""
@@ -106,13 +108,14 @@ class AssetShape:
     built.
     """
     uses_workers: bool = False
-    """Whether it starts worker processes. If so, it is in the pool `WORKERS_POOL`."""
+    """Whether a run starts worker processes. If so, the asset is in the pool `WORKERS_POOL`."""
     is_output_required: bool = True
     """Whether every run must make an output. If not, a run of a partition that nanoset.yaml does
     not request does nothing.
     """
     is_read_by_partition: bool = False
-    """Whether other assets depend on single partitions of it. If so, their dependencies name them.
+    """Whether other assets read single partitions of this one. If so, their dependencies name these
+    partitions.
     """
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the asset's definition."""
@@ -138,8 +141,7 @@ SHAPES: dict[Stage, AssetShape] = {
     TOKENIZED: AssetShape(
         "tokenized_shards",
         "The token ids of a corpus in shards, each with tables of its documents and of its "
-        "rejected "
-        "lines.\n\n"
+        "rejected lines.\n\n"
         "When files change, only the shards of their text are rebuilt.",
         check="Every line is a document, skipped or rejected; rejects are within the limit; "
         "shards are complete.",
@@ -157,8 +159,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "indexed_dataset",
         "A corpus as one Megatron indexed dataset, a pair of .bin and .idx files.\n\n"
         "Its bytes are those that Megatron's preprocess_data.py would write. Pass trainers the "
-        "path "
-        "without the file extension.",
+        "path without the file extension.",
         check="The .idx matches its .bin; all token ids are valid; sampled lines still give the "
         "same tokens.",
         kinds=frozenset({"numpy", "file"}),
@@ -189,8 +190,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "Each partition is a view in nanoset.yaml: an index over the tokens of the corpus. Pass "
         "trainers its path, as that of any dataset.",
         check="The view contains exactly the documents that its rules select, each as many times "
-        "as "
-        "they say.",
+        "as they say.",
         job="{subject}_views",
         kinds=frozenset({"numpy", "file"}),
         tag="views",
@@ -215,8 +215,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "document_columns",
         "Values in a corpus's raw text, such as scores, stored for each document.\n\n"
         "Views can select documents by them. Only corpora with `columns` are partitions. The raw "
-        "text "
-        "is read again, but not tokenized.",
+        "text is read again, but not tokenized.",
         check="The table of every shard has one row for each document.",
         kinds=frozenset({"parquet"}),
         tag="columns",
@@ -228,11 +227,9 @@ SHAPES: dict[Stage, AssetShape] = {
         "held_out",
         "Documents of valid and test of {subject} that are also in train, or whose copies are.\n\n"
         "Copies are only searched for with `held_out`. shared.parquet lists files and lines of "
-        "both. "
-        "Only the tokens of new shards are read.",
+        "both. Only the tokens of new shards are read.",
         check="With `held_out: block`, train contains no document of valid and test, and no copy "
-        "of "
-        "one.",
+        "of one.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
         page=held_out_page,
@@ -245,11 +242,9 @@ SHAPES: dict[Stage, AssetShape] = {
     ATTRIBUTES: AssetShape(
         "document_attributes",
         "Columns of external tables, joined to a corpus's documents by id, so that views can "
-        "select "
-        "by them.\n\n"
+        "select by them.\n\n"
         "Only corpora under `attributes` are partitions. When text is appended, only new shards "
-        "are "
-        "joined.",
+        "are joined.",
         check="Every document has its row's values; ids are missing or duplicate only as the "
         "policies allow.",
         kinds=frozenset({"parquet"}),
@@ -319,8 +314,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "manifest",
         "The lists with which OpenLM, wids and DCLM find the tars of {subject}.\n\n"
         "These are manifest.jsonl, index.json and exp_data.json. They complete the webdataset. "
-        "Pass "
-        "trainers this folder.",
+        "Pass trainers this folder.",
         check="Every tar exists and is listed; a sample of them contains the contexts of the plan.",
         kinds=frozenset({"json"}),
         tag="shuffling",
@@ -341,8 +335,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "A corpus as one .pbin file for Modalities, with the tokens of its indexed_dataset.\n\n"
         "Only corpora listed under `pbin` are partitions.",
         check="The index of the .pbin covers its tokens exactly; its documents and tokens are "
-        "those "
-        "of the dataset.",
+        "those of the dataset.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
         page=pbin_page,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -20,6 +20,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.runs import GraphState
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.stage import Node
 
 
 def load_graph_state(
@@ -43,33 +44,77 @@ def load_graph_state(
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
     steps = {step.node: step for step in graph.steps()}
+    _record_existing_outputs(graph, steps, instance, names, active_runs)
+    faulty = _faulty_outputs(steps, instance, names)
+    return GraphState(steps, unverified=faulty)
+
+
+def _record_existing_outputs(
+    graph: Graph,
+    steps: Mapping[Node, Step],
+    instance: dg.DagsterInstance,
+    names: Names,
+    active_runs: ActiveRuns,
+) -> None:
+    """Add outputs to Dagster's history that are up to date but not recorded there.
+
+    Args:
+        graph: The outputs of the project.
+        steps: Output → its step. Inputs precede what is made from them, as in a run.
+        instance: The instance.
+        names: The names of the project.
+        active_runs: The active runs. They record what they make themselves.
+    """
     partitions_by_asset: dict[tuple[str, ...], set[str | None]] = {}
     for node in steps:
         partitions_by_asset.setdefault(asset_path(node), set()).add(partition_of(node))
 
-    # Record outputs that the history does not know, in the order of a run: inputs first.
-    recorded: dict[tuple[str, ...], dict[str | None, str]] = {}
+    # Asset → partition → digest of the version that the history knows.
+    recorded_digests: dict[tuple[str, ...], dict[str | None, str]] = {}
     for asset, partitions in partitions_by_asset.items():
-        recorded[asset] = latest_data_versions(instance, names.asset(asset), partitions)
-    for node, step in steps.items():
-        if not step.done or recorded[asset_path(node)].get(partition_of(node)) == step.digest:
-            continue
-        # An output of an active run is recorded by that run. If nothing is active, do not query the
-        # history: a new one lacks all of the project's outputs, which may be thousands.
-        if active_runs.runs and node in active_runs:
-            continue
-        instance.report_runless_asset_event(_materialization_of_existing(graph, step, names))
+        recorded_digests[asset] = latest_data_versions(instance, names.asset(asset), partitions)
 
-    # Outputs whose last check found errors are faulty, and are rebuilt.
-    check_keys = [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in partitions_by_asset]
-    unsound = unsound_checks(instance, check_keys)
-    unsound_paths = {(names.path(asset), partition) for asset, partition in unsound}
-    faulty = {node for node in steps if (asset_path(node), partition_of(node)) in unsound_paths}
-    return GraphState(steps, frozenset(faulty))
+    for node, step in steps.items():
+        recorded_digest = recorded_digests[asset_path(node)].get(partition_of(node))
+        if not step.done or recorded_digest == step.digest:
+            continue
+        # `node in active_runs` queries the history. Without active runs, save these queries: a new
+        # history lacks all outputs of the project, which may be thousands.
+        is_recorded_by_run = bool(active_runs.runs) and node in active_runs
+        if not is_recorded_by_run:
+            event = _materialization_of_existing(graph, step, names)
+            instance.report_runless_asset_event(event)
+
+
+def _faulty_outputs(
+    nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
+) -> frozenset[Node]:
+    """Return the outputs whose last blocking check found errors, or did not end.
+
+    Args:
+        nodes: The outputs to look up.
+        instance: The instance, which records the results of checks.
+        names: The names of the project.
+    """
+    outputs = list(nodes)
+    check_keys: dict[dg.AssetCheckKey, None] = {}  # a set that keeps the order
+    for node in outputs:
+        check_keys[dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)] = None
+
+    unsound: set[tuple[tuple[str, ...] | None, str | None]] = set()
+    for asset_key, partition in unsound_checks(instance, check_keys):
+        unsound.add((names.path(asset_key), partition))
+    return frozenset(node for node in outputs if (asset_path(node), partition_of(node)) in unsound)
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
-    """Return a materialisation for an output that was made without a run of this history."""
+    """Return a materialisation for an output that was made without a run of this history.
+
+    Args:
+        graph: The outputs of the project.
+        step: The step of the output, which is up to date.
+        names: The names of the project.
+    """
     node = step.node
     project = graph.project
     manifest = graph.current(node).manifest
@@ -92,7 +137,15 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return corpus → recipe of its current inventory, without those that cannot be read."""
+    """Return the recipes of the current inventories of corpora.
+
+    Args:
+        project: The project.
+        corpora: Names of the corpora.
+
+    Returns:
+        Corpus → recipe. Corpora whose inventory is missing or damaged are left out.
+    """
     names = sorted(corpora)
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}

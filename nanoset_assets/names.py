@@ -17,9 +17,12 @@ from nanoset_core.errors import ConfigError
 
 MAX_CHARACTERS = 40
 """Longest key prefix, its parts joined. It is part of tags of runs, whose length is limited."""
-_PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
-_GROUP = re.compile(r"[A-Za-z0-9_]*")
+_PREFIX_PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
+"""A valid part of a key prefix. It contains no `__`, by which parts are joined in names of jobs."""
+_GROUP_PREFIX = re.compile(r"[A-Za-z0-9_]*")
+"""A valid prefix of the names of groups."""
 _NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
+"""A character that Dagster does not allow in the name of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,11 @@ class Names:
 
     @property
     def corpora_name(self) -> str:
-        """The name under which the instance stores these partitions."""
+        """The name under which the instance stores the partitions of `corpora`."""
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
-        """Return a set of corpora for an asset that only some corpora have."""
+        """Return the partitions of an asset that only some corpora have, as a set of its own."""
         return _dynamic(self.path_name(name))
 
     def definition(self, name: str) -> str:
@@ -87,7 +90,7 @@ class Names:
 
 @lru_cache(maxsize=256)
 def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
-    """Return the dynamic partitions of a name, always as the same object."""
+    """Return the dynamic partitions with a name, as the same object for all assets."""
     return dg.DynamicPartitionsDefinition(name=name)
 
 
@@ -100,36 +103,19 @@ def names_of(
 
     Args:
         key_prefix: The parts of the prefix, or one text with `/` between them; empty: no prefix.
-        group_prefix: See `Names`.
+        group_prefix: Prefix of the name of every asset group; None: derived from the key prefix.
         where: Where the prefixes are configured, for messages.
 
     Raises:
         ConfigError: A prefix cannot be part of a name.
     """
     if isinstance(key_prefix, str):
-        key_prefix = key_prefix.split("/") if key_prefix else ()
+        key_prefix = key_prefix.split("/")
     parts = tuple(key_prefix or ())
     if parts == ("",):
         parts = ()
-    for part in parts:
-        if _PART.fullmatch(part) is None:
-            raise ConfigError(
-                "this is no valid part of a key prefix",
-                where=where,
-                found=repr(part),
-                expected="letters and digits, with single _ between them",
-                remedy="write a prefix such as llm, or [team, llm]",
-            )
-    length = len(".".join(parts))
-    if length > MAX_CHARACTERS:
-        raise ConfigError(
-            "this key prefix is too long",
-            where=where,
-            found=f"{length} characters",
-            expected=f"at most {MAX_CHARACTERS}, with one between two parts",
-            remedy="shorten it",
-        )
-    if _GROUP.fullmatch(group_prefix or "") is None:
+    _check_key_prefix(parts, where)
+    if _GROUP_PREFIX.fullmatch(group_prefix or "") is None:
         raise ConfigError(
             "not valid in the name of a Dagster group",
             where=where,
@@ -138,3 +124,33 @@ def names_of(
             remedy="remove other characters: for example llm_",
         )
     return Names(parts, group_prefix)
+
+
+def _check_key_prefix(parts: Sequence[str], where: object) -> None:
+    """Check that a key prefix can be part of names and tags.
+
+    Args:
+        parts: The parts of the prefix; none if the project has no prefix.
+        where: Where the prefix is configured, for messages.
+
+    Raises:
+        ConfigError: A part contains other characters than names may, or the prefix is too long.
+    """
+    for part in parts:
+        if _PREFIX_PART.fullmatch(part) is None:
+            raise ConfigError(
+                "this is no valid part of a key prefix",
+                where=where,
+                found=repr(part),
+                expected="letters and digits, with single _ between them",
+                remedy="write a prefix such as llm, or [team, llm]",
+            )
+    length = len(".".join(parts))  # as in `Names.tag`
+    if length > MAX_CHARACTERS:
+        raise ConfigError(
+            "this key prefix is too long",
+            where=where,
+            found=f"{length} characters",
+            expected=f"at most {MAX_CHARACTERS}, with one between two parts",
+            remedy="shorten it",
+        )

@@ -21,7 +21,7 @@ from nanoset_core.stages.stage import CorpusStage, Stage, is_of_corpora
 
 
 def stages_of_corpora() -> list[Stage]:
-    """Return the stages whose assets have corpora as partitions."""
+    """Return the stages whose assets have corpora as partitions, in the order of the pipeline."""
     return [stage for stage in stages() if is_of_corpora(stage) and is_asset(stage)]
 
 
@@ -62,7 +62,12 @@ def corpora_by_partition_set(
 
 
 def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
-    """Return the assets that have the partitions of a set."""
+    """Return the assets whose partitions are the corpora of a set.
+
+    Args:
+        names: The names of the project.
+        set_name: The name of the set.
+    """
     keys: list[dg.AssetKey] = []
     for stage in stages_of_corpora():
         if partition_set_of(names, stage).name == set_name:
@@ -91,6 +96,6 @@ def register(
         try:
             instance.add_dynamic_partitions(set_name, new)
         except IntegrityError:
-            # Another build added some of them at the same moment, which the first attempt did not
-            # expect; the second one skips them.
+            # Another build added some of them after this one had looked. Dagster skips those that
+            # exist when it is called, so the second attempt succeeds.
             instance.add_dynamic_partitions(set_name, new)

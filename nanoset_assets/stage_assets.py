@@ -1,8 +1,13 @@
 """Make the Dagster assets of a project, one for each stage and subject.
 
-A subject is what a stage makes outputs of: a nanoset, a webdataset, a view, … The assets of stages
-that every corpus goes through are the exception: there is one for all corpora, and its partitions
-are the corpora.
+A *subject* is the nanoset, webdataset, … that outputs belong to. Its outputs are the partitions of
+the asset, such as the splits of a nanoset. Stages whose subjects are corpora are an exception: they
+have one asset for all corpora, and its partitions are the corpora. So new corpora can be added
+while definitions are loaded.
+
+    stage             subject     asset                     partitions
+    DATASET           all         indexed_dataset           web, books, …
+    INDEX_MAPPINGS    pretrain    pretrain/index_mappings   train, valid, test
 
 The key, partitions and dependencies of an asset follow from its stage. Everything else, such as its
 description, is listed in `asset_table.py`.
@@ -25,7 +30,7 @@ from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
 from nanoset_core.untrusted import visible
 
 GROUP = "corpora"
-"""Group of the assets whose partitions are corpora. Others are in a group of their subject."""
+"""Group of the assets whose partitions are corpora. Other assets have a group for each subject."""
 ALL_CORPORA = ""
 """Takes the place of the subject for an asset whose partitions are corpora."""
 
@@ -37,15 +42,16 @@ class RunOptions(dg.Config):
 
 
 def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return the assets of a stage, each with its outputs.
+    """Return the subjects for which a stage has an asset, each with its outputs.
 
     Args:
         stage: The stage.
-        config: The project.
+        config: The configuration of the project.
 
     Returns:
         Subject → keys of its outputs. If the partitions are corpora, which are not known yet, there
-        is a single subject, `ALL_CORPORA`, with a single key.
+        is a single subject, `ALL_CORPORA`, with a single key. Empty if the configuration requests
+        no output of the stage, or if its outputs are not assets.
     """
     if not is_asset(stage):
         return {}
@@ -95,45 +101,47 @@ def stage_asset(
     Args:
         stage: The stage.
         hosted: The project.
-        subject: The subject of all its outputs, or `ALL_CORPORA`.
-        keys: Its outputs.
+        subject: The subject of all outputs of the asset, or `ALL_CORPORA`.
+        keys: The outputs of the asset.
     """
     names = hosted.names
     shape = shape_of(stage)
-    # The location belongs to the definition, not to materialisations: if the project is moved, a
-    # materialisation would still show the old one.
-    metadata = {"dagster/uri": _live_location(stage, hosted.config, subject), **shape.metadata}
+
+    # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
+    # groups distinguish them.
     group = GROUP if is_of_corpora(stage) else subject
-    pool = hosted.pool or names.path_name(WORKERS_POOL)
+    # Stages with worker processes take all cores, so a pool limits how many of them run at once.
+    pool = None
+    if shape.uses_workers:
+        pool = hosted.pool or names.path_name(WORKERS_POOL)
+    retry_policy = dg.RetryPolicy(hosted.retries) if hosted.retries else None
+    # The location is metadata of the definition, not of materialisations: if the project is moved,
+    # a materialisation would still show the old location.
+    location = _live_location(stage, hosted.config, subject)
+    metadata = {"dagster/uri": location, **shape.metadata}
 
     @dg.asset(
         key=names.asset(asset_path(Node(stage, Key(subject)))),
         deps=_dependencies(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
-        # groups distinguish them.
         group_name=names.group(group),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
-        retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,
+        retry_policy=retry_policy,
         owners=list(hosted.owners),
         kinds=set(shape.kinds),
         tags=_tags(shape, hosted, subject),
         description=shape.describe(subject),
         metadata=metadata,
         output_required=shape.is_output_required,
-        pool=pool if shape.uses_workers else None,
+        pool=pool,
     )
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        key = key_of(context, stage, subject)
         project = hosted.open_in_run(context, rebuild=config.rebuild)
-        # "Materialize all" also runs partitions that nanoset.yaml no longer requests. Assets with
-        # optional outputs skip them; for others, the stage raises an error that lists what
-        # nanoset.yaml does request.
-        is_requested = key in stage.keys(project.config, (key.subject,))
-        if not is_requested and not shape.is_output_required:
+        key = key_of(context, stage, subject)
+        if _can_be_skipped(stage, project.config, key):
             label = label_of(Node(stage, key))
             note = f"{project.config.file} does not request {label}: there is nothing to make"
             context.log.info(visible(note))
@@ -147,6 +155,22 @@ def stage_asset(
     return asset
 
 
+def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
+    """Return whether a run may end without making an output, because it is no longer requested.
+
+    "Materialize all" also runs partitions that nanoset.yaml no longer requests. Assets with
+    optional outputs skip them. For other assets, the stage raises an error that lists what
+    nanoset.yaml does request.
+
+    Args:
+        stage: The stage of the asset.
+        config: The current configuration, which may have changed after the asset was loaded.
+        key: The output that the run is to make.
+    """
+    is_requested = key in stage.keys(config, (key.subject,))
+    return not is_requested and not shape_of(stage).is_output_required
+
+
 def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str]:
     """Return the tags of an asset; those of the host take precedence."""
     tags: dict[str, str] = {}
@@ -158,24 +182,30 @@ def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str
 
 
 def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
-    """Return the assets that an asset depends on, limited to the partitions that it reads."""
+    """Return the assets that an asset depends on, limited to the partitions that it reads.
+
+    Args:
+        stage: The stage of the asset.
+        hosted: The project.
+        keys: The outputs of the asset.
+    """
     if stage is INVENTORY:
         return _landing_dependencies(hosted)
 
-    # Asset → the partitions that the dependency names, as the keys of a dictionary, which are in
-    # order and unique. It names none if both assets have the same partitions, or all are read.
+    # Asset that is read → its partitions that the dependency has to name; often none. The keys of
+    # the inner dictionary serve as a set that keeps the order.
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
-        for node in Node(stage, key).direct_inputs(hosted.config):
-            partitions = partitions_by_asset.setdefault(asset_path(node), {})
-            partition = partition_of(node)
-            if partition is not None and _is_named(stage, node):
+        for source in Node(stage, key).direct_inputs(hosted.config):
+            partitions = partitions_by_asset.setdefault(asset_path(source), {})
+            partition = partition_of(source)
+            if partition is not None and _is_named(stage, source):
                 partitions[partition] = None
 
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in partitions_by_asset.items():
-        # Without a mapping, Dagster pairs equal partitions of both assets. If they have different
-        # partitions, each depends on all of the other asset's.
+        # Without a mapping, Dagster pairs the equal partitions of both assets. If the two have
+        # different partitions, it assumes that every partition reads all of the other asset.
         mapping = None
         if partitions:
             mapping = dg.SpecificPartitionsPartitionMapping(list(partitions))
@@ -188,7 +218,7 @@ def _is_named(stage: Stage, source: Node) -> bool:
 
     Args:
         stage: The stage of the dependent asset.
-        source: The output that it reads.
+        source: The output that the dependent asset reads.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True
@@ -214,9 +244,15 @@ def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
 
     `<corpus>`, `<split>` and `<digest>` are placeholders. The location is the one that nanoset.yaml
     named when the definitions were loaded.
+
+    Args:
+        stage: The stage of the asset.
+        config: The configuration of the project.
+        subject: The subject of the asset, or `ALL_CORPORA`.
     """
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:
+        # An inventory lists raw files: show the files rather than the list.
         return f"{config.raw_folder}/{key.subject}"
     path = f"{stage.layout.folder}/{stage.layout.name_of(key)}"
     if config.root_place is not None:
