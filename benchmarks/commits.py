@@ -12,6 +12,7 @@ pairs), and whether both wrote the same bytes.
 from __future__ import annotations
 
 import argparse
+import compileall
 import hashlib
 import os
 import shutil
@@ -129,6 +130,11 @@ def main() -> None:
     arguments.input = [str(Path(file).resolve()) for file in arguments.input]
     arguments.tokenizer = str(Path(arguments.tokenizer).resolve())
     checkouts = {"other": arguments.other.resolve(), "this": HERE}
+    # A checkout that was never used, or is used with PYTHONDONTWRITEBYTECODE, would compile all
+    # modules each time that a command starts.
+    for checkout in checkouts.values():
+        compileall.compile_dir(checkout / "nanoset_core", quiet=1)
+        compileall.compile_dir(checkout / "nanoset_assets", quiet=1)
     with tempfile.TemporaryDirectory() as name:
         shared = Path(name, "shared")
         prepare(shared, arguments, checkouts["other"])
