@@ -39,7 +39,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
+from nanoset_core.storage.heartbeats import LEASE_SECONDS
+from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.store import in_parallel
 
 UNSEEN = (

@@ -1,20 +1,24 @@
-"""Who works on which outputs: so that `nanoset gc` removes nothing that a running build uses, on
-any machine.
+"""Leases: which outputs running builds use, so that `nanoset gc` keeps them, on any machine.
 
-A build keeps an object, its *lease*, that names what it works on and how far it has come: renewed
-every quarter of a minute, removed at the end. A lease ends with its process, where that is one of
-this machine; otherwise ten minutes after it was last renewed by the store's clock. A collection
-keeps another such object, the *gate*. Both lie in the root's folder and, where outputs live in a
-bucket, also there.
+A build writes a *lease*, a small JSON object that names the outputs that it uses and how far it has
+come. A collection (`nanoset gc` and other commands that delete outputs) writes a *gate*. Both are
+heartbeats (see `heartbeats.py`): renewed while the process works, and ignored once it has died.
+They are stored in the folder `.in-use` of the output root. If the root is in a bucket, they are
+stored in the bucket and in the local folder for copies, which processes of one machine share.
 
-A build writes its lease, and then waits while there is a gate; a collection writes its gate, and
-then looks for leases. So one of them sees the other wherever listings are up to date.
+A build and a collection cannot miss each other: a build writes its lease and then waits while there
+is a gate, and a collection writes its gate and then reads the leases. Whoever writes second sees
+what the other has written.
 
-Builds that would make the same outputs take turns, also on two machines that share a bucket. Stores
-have no locks, so that turns follow Lamport's bakery: a build writes its lease without a ticket,
-draws a ticket above all that it sees, and writes that into the lease. Then it waits for every lease
-on the same name that has no ticket yet, or a lower one. Two builds that draw the same ticket are
-ordered by the names of their leases.
+Builds that would make the same output take turns, on any machines. Stores have no locks, so the
+turns follow Lamport's bakery algorithm:
+
+1. A build writes its lease without a ticket.
+2. It reads the other leases, draws a ticket above the highest of theirs, and writes the ticket to
+   its lease.
+3. It waits until no other lease for the same output has a lower ticket, or no ticket yet.
+
+Two builds that draw the same ticket are ordered by the names of their leases.
 """
 
 from __future__ import annotations
@@ -22,100 +26,118 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import ROOM, FileAccess
-from nanoset_core.storage.atomic import is_mark_of_this_machine, is_owner_alive, new_mark
+from nanoset_core.storage.atomic import new_mark
+from nanoset_core.storage.heartbeats import (
+    has_ended,
+    kept_fresh,
+    live_objects,
+    owner_of,
+    write_object,
+)
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.owners import Owner, started_at
+from nanoset_core.storage.owners import Owner
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
 from nanoset_core.untrusted import safe_logger
 
-__all__ = [
-    "FOLDER",
-    "LEASE_SECONDS",
-    "Build",
-    "Work",
-    "builds_under_way",
-    "check_no_build",
-    "collecting",
-    "end_of",
-    "is_live",
-    "kept_fresh",
-    "leased",
-    "leased_names",
-    "new_mark",
-    "under_way",
-]
-
 FOLDER = ".in-use"
-"""Below the root; holds the leases and gates."""
-RENEWED_SECONDS = 15.0
-LEASE_SECONDS = 600
-"""How long after it was written a lease counts."""
+"""Folder of leases and gates below the root."""
+_LEASE = "lease"
+"""Start of the file name of a lease."""
+_GATE = "gate"
+"""Start of the file name of a gate."""
+_FIRST_PAUSE_SECONDS = 0.05
+_MAX_PAUSE_SECONDS = 1.0
+"""Pause between two looks at what a process waits for; it grows to this."""
+
 logger = safe_logger(__name__)
-_LEASE, _GATE = "lease", "gate"
-_WAIT_SECONDS = 1.0
-_LAST_SECONDS = 10.0
-_held: ContextVar[tuple[tuple[Store, frozenset[str]], ...]] = ContextVar("held", default=())
-"""Stores in which this context holds leases, and on which names."""
-_released: set[str] = set()
-"""Leases and gates of this process whose blocks have ended."""
-_at_work: ContextVar[dict[str, Any] | None] = ContextVar("at_work", default=None)
-"""What the innermost lease of this context says of its work."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldLease:
+    """A lease that code of this context holds."""
+
+    store: Store
+    names: frozenset[str]
+
+
+_held_leases: ContextVar[tuple[_HeldLease, ...]] = ContextVar("held_leases", default=())
+"""All leases that this context holds."""
+
+
+@dataclass(slots=True)
+class _ReportedWork:
+    """What the holder of a lease reports about its work; `at_work` changes it."""
+
+    since: float
+    """When the work began, seconds since 1970."""
+    stage: str | None = None
+    """What is being made; None before the first report."""
+    share: float | None = None
+    """How much of it is done, from 0 to 1, if known."""
+
+
+_current_work: ContextVar[_ReportedWork | None] = ContextVar("current_work", default=None)
+"""The reported work of the innermost lease of this context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a running build does now."""
+    """What a running build is doing."""
 
     host: str
-    """Its machine."""
+    """The build's machine."""
     stage: str = ""
-    """What is being made; empty where nothing was reported yet."""
+    """What is being made; empty if the build has not reported it yet."""
     share: float | None = None
-    """How much of it is done, 0 to 1."""
+    """How much of it is done, from 0 to 1."""
     owner: Owner | None = field(default=None, compare=False)
-    """Its process."""
+    """The build's process."""
 
     def __str__(self) -> str:
+        """`tokenized_shards web 40%, on host`; or `on host` before the first report."""
+        if not self.stage:
+            return f"on {self.host}"
         share = "" if self.share is None else f" {self.share:.0%}"
-        return f"{self.stage}{share}{', ' if self.stage else ''}on {self.host}"
+        return f"{self.stage}{share}, on {self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    """What a lease says, as another process reads it."""
+    """A lease as another process reads it."""
 
     name: str
-    """Of its object in the store."""
+    """Name of the object in the store."""
     host: str
-    """Machine of its process."""
+    """Machine of the process that holds the lease."""
     names: frozenset[str]
-    """First parts of the names of the outputs that it keeps."""
+    """The outputs that are kept: names of corpora, nanosets, webdatasets and exports."""
     made: frozenset[str]
-    """Those that are being made."""
+    """Those of them that the process makes."""
     ticket: int | None
-    """Its place in the order of builds that make the same; None if it is not drawn yet."""
+    """Place in the order of builds that make the same output; None if it is not drawn yet."""
     work: Work
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Read a lease. One of a run in Dagster, or of an earlier version, has no ticket: it counts
-        as the lowest.
+        """Read the JSON of a lease.
+
+        Leases of runs in Dagster, and of earlier versions, have no ticket. They take no turns, so
+        they count as the lowest ticket: others wait for them.
         """
         values = json.loads(data)
-        owner = _owner_of(name, str(values["host"]), values.get("since"))
+        owner = owner_of(name, str(values["host"]), values.get("since"))
         names = frozenset(values["names"])
         return _Lease(
             name=name,
@@ -127,9 +149,67 @@ class _Lease:
         )
 
 
+@dataclass(slots=True)
+class _OwnLease:
+    """A lease that this process holds in one store."""
+
+    store: Store
+    name: str
+    """Name of the object in the store."""
+    names: list[str]
+    """See `_Lease.names`."""
+    made: list[str]
+    """See `_Lease.made`."""
+    work: _ReportedWork
+    takes_turns: bool
+    """Whether the process waits for earlier builds that make the same outputs."""
+    ticket: int | None = None
+    """See `_Lease.ticket`."""
+
+    def content(self) -> bytes:
+        """Return the JSON of the lease, with the work that was reported last."""
+        values: dict[str, Any] = {
+            "host": platform.node(),
+            "names": self.names,
+            "made": self.made,
+        }
+        if self.takes_turns:
+            values["ticket"] = self.ticket
+        values["since"] = self.work.since
+        if self.work.stage is not None:
+            values["stage"] = self.work.stage
+            values["share"] = self.work.share
+        return json.dumps(values).encode()
+
+    def draw_ticket(self) -> None:
+        """Draw a ticket above those of all builds that make the same outputs, and publish it."""
+        highest = max((rival.ticket or 0 for rival in self.rivals()), default=0)
+        self.ticket = highest + 1
+        write_object(self.store, self.name, self.content())
+
+    def rivals(self) -> list[_Lease]:
+        """Return the leases of other builds that make an output of this lease."""
+        return [
+            lease
+            for lease in _leases_in(self.store)
+            if lease.name != self.name
+            and not has_ended(lease.name)
+            and not lease.made.isdisjoint(self.made)
+        ]
+
+    def is_after(self, rival: _Lease) -> bool:
+        """Return whether a rival has its turn before this lease."""
+        if rival.ticket is None:
+            # The rival is drawing its ticket at this moment, perhaps a lower one.
+            return True
+        return (rival.ticket, rival.name) < (self.ticket, self.name)
+
+
 OnWait = Callable[[str, Work], None]
-"""Is called with a name and the build that makes it, when that build begins to be waited for or is
-stopped.
+"""Function that reports that a build has to wait: (name of an output, the build that makes it).
+
+It is called once for each build that is waited for, and again if that build's process is suspended
+or continued.
 """
 
 
@@ -141,122 +221,156 @@ def leased(
     *,
     on_wait: OnWait | None = None,
 ) -> Iterator[None]:
-    """Keep outputs from `nanoset gc` until the block ends; wait for a collection that is under way.
+    """Protect outputs from `nanoset gc` until the block ends.
 
-    Refusals of the system in the block are explained.
+    If a collection is running, the block begins after it. Errors of the operating system in the
+    block are raised with an explanation.
 
     Args:
-        access: The root of the outputs.
-        names: First parts of the names of the outputs. Those that the calling context holds take no
-            second lease.
-        subject: The one of them that is made; without it all of them are.
-        on_wait: If given, wait also for every process that began earlier to make the subject, and
-            call this for each.
+        access: The output root.
+        names: Names of the corpora, nanosets, webdatasets and exports whose outputs are protected.
+            If this context holds a lease on all of them already, no second one is taken.
+        subject: The one of them that the block makes; None if it makes all of them.
+        on_wait: Take turns: wait for every build that began to make the subject earlier, and call
+            this function for each. None: do not wait for other builds.
+
+    Raises:
+        StorageError: The lease cannot be written.
     """
-    wanted = frozenset(names)
-    stores = _stores(access)
-    made = sorted(wanted) if subject is None else [subject]
-    work: dict[str, Any] = {"since": time.time()}
+    requested_names = frozenset(names)
+    made = sorted(requested_names) if subject is None else [subject]
+    work = _ReportedWork(since=time.time())
+    expected = ROOM if access.has_copies else None
 
-    def content(ticket: Mapping[str, int | None]) -> bytes:
-        values = {"host": platform.node(), "names": sorted(wanted), "made": made, **ticket, **work}
-        return json.dumps(values).encode()
-
-    with contextlib.ExitStack() as held:
-        held.enter_context(explained(access.folder, expected=ROOM if access.has_copies else None))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explained(access.folder, expected=expected))
+        stores = _stores(access)
         for store in stores:
-            if any(other == store and held_names >= wanted for other, held_names in _held.get()):
+            if _holds_lease(store, requested_names):
                 continue
-            name = f"{FOLDER}/{_LEASE}-{new_mark()}"
-            ticket: dict[str, int | None] = {} if on_wait is None else {"ticket": None}
-            held.enter_context(kept_fresh(store, name, functools.partial(content, ticket)))
-            _wait_for_gates(store, name)
+            lease = _OwnLease(
+                store=store,
+                name=f"{FOLDER}/{_LEASE}-{new_mark()}",
+                names=sorted(requested_names),
+                made=made,
+                work=work,
+                takes_turns=on_wait is not None,
+            )
+
+            # The lease is written before gates are looked for: see the docstring of the module.
+            stack.enter_context(kept_fresh(store, lease.name, lease.content))
+            _wait_for_gates(store, ignored=lease.name)
             if on_wait is not None:
-                number = 1 + max(
-                    (other.ticket or 0 for other in _rivals(store, name, made)), default=0
-                )
-                ticket["ticket"] = number
-                _write(store, name, content(ticket))
-                _wait_for_turn(store, name, made, number, on_wait)
-            if _at_work.get() is not work:
-                held.callback(_at_work.reset, _at_work.set(work))
-        held.callback(
-            _held.reset, _held.set((*_held.get(), *((store, wanted) for store in stores)))
-        )
+                lease.draw_ticket()
+                _wait_for_turn(lease, on_wait)
+            if _current_work.get() is not work:
+                _set_in_block(stack, _current_work, work)
+
+        new_leases = [_HeldLease(store, requested_names) for store in stores]
+        _set_in_block(stack, _held_leases, (*_held_leases.get(), *new_leases))
         yield
 
 
-def _wait_for_turn(
-    store: Store, name: str, made: Iterable[str], ticket: int, on_wait: OnWait
-) -> None:
-    """Wait until no build with a lower ticket makes one of the same names."""
-    pause = 0.05
-    reported: tuple[str, bool] | None = None
+def _holds_lease(store: Store, names: frozenset[str]) -> bool:
+    """Return whether this context holds a lease on all of some names in a store."""
+    return any(lease.store == store and lease.names >= names for lease in _held_leases.get())
+
+
+def _set_in_block(stack: contextlib.ExitStack, variable: ContextVar[_T], value: _T) -> None:
+    """Set a context variable until an exit stack is closed."""
+    token = variable.set(value)
+    stack.callback(variable.reset, token)
+
+
+def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
+    """Wait until no rival of a lease has its turn before it."""
+    pause = _FIRST_PAUSE_SECONDS
+    reported_state: tuple[str, bool] | None = None
     while True:
-        earlier = [
-            other for other in _rivals(store, name, made) if _comes_before(other, ticket, name)
-        ]
+        earlier = [rival for rival in lease.rivals() if lease.is_after(rival)]
         if not earlier:
             return
-        first = min(earlier, key=lambda other: (other.ticket or 0, other.name))
+
+        # Report whose turn it is, once, and again when that process is suspended or continued.
+        first = min(earlier, key=lambda rival: (rival.ticket or 0, rival.name))
         owner = first.work.owner
-        state = (first.name, owner is not None and owner.is_stopped)
-        if state != reported:
-            on_wait(min(first.made.intersection(made)), first.work)
-            reported = state
+        is_suspended = owner is not None and owner.is_stopped
+        state = (first.name, is_suspended)
+        if state != reported_state:
+            on_wait(min(first.made.intersection(lease.made)), first.work)
+            reported_state = state
+
         time.sleep(pause)
-        pause = min(2 * pause, _WAIT_SECONDS)
-
-
-def _comes_before(other: _Lease, ticket: int, name: str) -> bool:
-    return other.ticket is None or (other.ticket, other.name) < (ticket, name)
-
-
-def _rivals(store: Store, name: str, made: Iterable[str]) -> list[_Lease]:
-    """Return the other leases on those of these outputs that are being made."""
-    others = [lease for lease in _leases_in(store) if lease.name not in (name, *_released)]
-    return [lease for lease in others if not lease.made.isdisjoint(made)]
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Let new builds wait until the block ends; yield the names that are leased at this moment."""
+    """Make new builds wait until the block ends, so that it can delete outputs.
+
+    If another collection is running, the block begins after it.
+
+    Args:
+        access: The output root.
+
+    Yields:
+        Name of each output that a running build uses → that build's process, as a clause.
+
+    Raises:
+        StorageError: The gate cannot be written.
+    """
     _wait_for_gates(LocalStore(access.folder))
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for store in _stores(access):
+            name = f"{FOLDER}/{_GATE}-{new_mark()}"
+            content = functools.partial(_gate_content, store)
             with explained(access.folder, expected="room for one empty file"):
-                # On a full disk an empty file: a collection is what makes room.
-                is_empty = isinstance(store, LocalStore)
-                gate = (
-                    b"" if is_empty else json.dumps({"host": platform.node(), "names": []}).encode()
-                )
-                name = f"{FOLDER}/{_GATE}-{new_mark()}"
-                held.enter_context(kept_fresh(store, name, lambda gate=gate: gate))  # type: ignore[misc]
+                stack.enter_context(kept_fresh(store, name, content))
         yield leased_names(access)
 
 
+def _gate_content(store: Store) -> bytes:
+    """Return the content of a gate."""
+    if isinstance(store, LocalStore):
+        # An empty file can be written on a full disk, and a collection is what makes room there.
+        return b""
+    return json.dumps({"host": platform.node(), "names": []}).encode()
+
+
 def leased_names(access: FileAccess) -> Mapping[str, str]:
-    """Return the names that running builds hold, each with the process that does, as a clause."""
-    return {
-        name: str(lease.work.owner) for lease in _leases(access) for name in sorted(lease.names)
-    }
+    """Return the names that running builds hold leases on.
+
+    Returns:
+        Name → process that holds the lease, as a clause.
+    """
+    owner_by_name: dict[str, str] = {}
+    for lease in _leases(access):
+        for name in sorted(lease.names):
+            owner_by_name[name] = str(lease.work.owner)
+    return owner_by_name
 
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
-    """Return the corpora, nanosets and webdatasets that running builds make, each with how far that
-    has come.
+    """Return what running builds make.
+
+    Returns:
+        Name of a corpus, nanoset, webdataset or export → the work on it.
     """
-    return {name: lease.work for lease in _leases(access) for name in sorted(lease.made)}
+    work_by_name: dict[str, Work] = {}
+    for lease in _leases(access):
+        for name in sorted(lease.made):
+            work_by_name[name] = lease.work
+    return work_by_name
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build that is under way."""
+    """A running build."""
 
     owner: Owner
     """Its process."""
     names: tuple[str, ...]
-    """The corpora, nanosets and webdatasets that it makes now."""
+    """The corpora, nanosets, webdatasets and exports that it is making."""
 
     def __str__(self) -> str:
         """`process 123 on host, since 2026-03-01 12:03:04, makes web`."""
@@ -264,7 +378,8 @@ class Build:
 
 
 def builds_under_way(access: FileAccess) -> list[Build]:
-    """Return the builds that are under way, on any machine."""
+    """Return the builds that are running, on all machines."""
+    # A build may hold several leases: one for each subject, and in each store.
     names_by_process: dict[tuple[str, int | None], list[str]] = {}
     owner_by_process: dict[tuple[str, int | None], Owner] = {}
     for name, work in under_way(access).items():
@@ -272,186 +387,103 @@ def builds_under_way(access: FileAccess) -> list[Build]:
         process = (owner.host, owner.pid)
         owner_by_process.setdefault(process, owner)
         names_by_process.setdefault(process, []).append(name)
-    return [
-        Build(owner, tuple(names_by_process[process]))
-        for process, owner in owner_by_process.items()
-    ]
+
+    builds: list[Build] = []
+    for process, owner in owner_by_process.items():
+        builds.append(Build(owner, tuple(names_by_process[process])))
+    return builds
 
 
 def check_no_build(access: FileAccess, what: str, remedy: str) -> None:
-    """Raise StorageError if a build works on outputs of this root, with its process and how to end
-    it.
+    """Check that no build is working on outputs of a root.
 
     Args:
-        access: The root of the outputs.
-        what: What cannot be done meanwhile, as the beginning of "… while a build is under way".
+        access: The output root.
+        what: What cannot be done during a build: the beginning of "… while a build is under way".
         remedy: What to do once the build has ended.
+
+    Raises:
+        StorageError: A build is running. The error names its process, and how to end it.
     """
     builds = builds_under_way(access)
     if builds:
         raise StorageError(
             f"{what} while a build is under way",
             where=access.folder,
-            found="; ".join(map(str, builds)),
+            found="; ".join(str(build) for build in builds),
             expected="no build",
             remedy=f"wait until it has ended, or end it ({end_of(builds)}); {remedy}",
         )
 
 
 def end_of(builds: Iterable[Build]) -> str:
-    """Return how builds are ended, as a clause."""
+    """Return how to end some builds, as a clause."""
     return "; ".join(build.owner.remedy() for build in builds)
 
 
 def at_work(stage: str, share: float | None) -> None:
-    """Let the lease of this context, when it is renewed next, say what is being made, and how much
-    of it is done.
+    """Report what the innermost lease of this context is for; other processes see it in `status`.
+
+    The report is written when the lease is renewed next. Without a lease, nothing is reported.
+
+    Args:
+        stage: What is being made.
+        share: How much of it is done, from 0 to 1; None if that is not known.
     """
-    if (work := _at_work.get()) is not None:
-        work |= {"stage": stage, "share": None if share is None else round(share, 3)}
+    work = _current_work.get()
+    if work is None:
+        return
+    work.stage = stage
+    work.share = None if share is None else round(share, 3)
 
 
 def _leases(access: FileAccess) -> Iterator[_Lease]:
+    """Yield all leases of a root that count."""
     for store in _stores(access):
         yield from _leases_in(store)
 
 
 def _leases_in(store: Store) -> list[_Lease]:
-    names = _live(store, _LEASE)
+    """Return all leases in a store that count."""
+    names = live_objects(store, FOLDER, _LEASE)
     contents = in_parallel(store.read, names, CONNECTIONS)
-    # A lease may have been removed since it was listed.
-    return [
-        _Lease.of(name, data)
-        for name, data in zip(names, contents, strict=True)
-        if data is not None
-    ]
-
-
-def _owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
-    """Return the process that keeps a lease or gate, by the mark in its name."""
-    mark = name.rpartition("/")[2].partition("-")[2]
-    process = mark.split("-")[1].partition(".")[0] if mark.count("-") >= 2 else ""
-    pid = int(process) if process.isdecimal() else None
-    is_here = is_mark_of_this_machine(mark)
-    if is_here and since is None and pid is not None:
-        since = started_at(pid)
-    if host is None:
-        host = platform.node() if is_here else "another machine"
-    return Owner(host, pid, since, is_here)
-
-
-def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
-    """Return whether what a process of this mark keeps fresh counts; its age tells only where that
-    is not known.
-
-    A process of this machine may be suspended, or unable to write, for longer. Both times are by
-    the store's clock.
-    """
-    alive = is_owner_alive(mark)
-    return written_ns > now_ns - LEASE_SECONDS * 10**9 if alive is None else alive
+    leases: list[_Lease] = []
+    for name, data in zip(names, contents, strict=True):
+        # A lease may have been deleted after it was listed.
+        if data is not None:
+            leases.append(_Lease.of(name, data))
+    return leases
 
 
 def _stores(access: FileAccess) -> list[Store]:
-    here = LocalStore(access.folder)
-    return [here, access.store] if access.has_copies else [here]
+    """Return the stores of leases and gates: the local folder and, if there is one, the bucket."""
+    local_store = LocalStore(access.folder)
+    return [local_store, access.store] if access.has_copies else [local_store]
 
 
-def _wait_for_gates(store: Store, own: str | None = None) -> None:
-    """Wait until no collection is under way; say for which one, and how to end it."""
-    pause = 0.05
-    reported: tuple[str, bool] | None = None
-    while gates := _live(store, _GATE, own):
-        owner = _owner_of(gates[0])
+def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:
+    """Wait until no collection is running; log which one is waited for, and how to end it.
+
+    Args:
+        store: Where gates are stored.
+        ignored: Name of the caller's own lease, which is not to be deleted.
+    """
+    pause = _FIRST_PAUSE_SECONDS
+    reported_state: tuple[str, bool] | None = None
+    while True:
+        gates = live_objects(store, FOLDER, _GATE, ignored=ignored)
+        if not gates:
+            return
+
+        owner = owner_of(gates[0])
         state = (gates[0], owner.is_stopped)
-        if state != reported:
+        if state != reported_state:
             logger.warning(
                 "waits until `nanoset gc` of %s has ended: %s; %s",
                 store.url(),
                 owner,
                 owner.remedy(),
             )
-            reported = state
+            reported_state = state
         time.sleep(pause)
-        pause = min(2 * pause, _WAIT_SECONDS)
-
-
-def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
-    """Return the names of the leases or gates that count; remove whatever does not, but never
-    `own`.
-    """
-    found = [one for one in store.list(FOLDER) if one.name != own]
-    now_ns, live = store.now() if found else 0, []
-    for one in found:
-        found_kind, _, mark = one.name.rpartition("/")[2].partition("-")
-        if not is_live(mark, one.written_ns, now_ns):
-            _is_deleted(store, one.name)
-        elif found_kind == kind:
-            live.append(one.name)
-    return live
-
-
-@contextlib.contextmanager
-def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
-    """Keep an object of this process in a store, with what it holds at the time, until the block
-    ends.
-    """
-    _write(store, name, data())
-    ended = threading.Event()
-    tried = threading.Event()
-    threading.Thread(
-        target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True
-    ).start()
-    try:
-        yield
-    finally:
-        _released.add(name)  # this process does not wait for it, should it not be removable yet
-        ended.set()
-        tried.wait(_LAST_SECONDS)
-
-
-def _keep(
-    store: Store,
-    name: str,
-    data: Callable[[], bytes],
-    ended: threading.Event,
-    tried: threading.Event,
-) -> None:
-    """Renew an object until the event, and then remove it, if not at once, then as soon as the
-    store lets it.
-    """
-    written = b""
-    while not ended.wait(RENEWED_SECONDS):
-        with contextlib.suppress(StorageError, OSError):
-            before, written = written, data()
-            _renew(store, name, written, is_same=written == before)
-    is_deleted = _is_deleted(store, name)
-    tried.set()
-    while not is_deleted:  # it counts as long as this process lives
-        time.sleep(RENEWED_SECONDS)
-        is_deleted = _is_deleted(store, name)
-
-
-def _renew(store: Store, name: str, data: bytes, *, is_same: bool) -> None:
-    if isinstance(store, LocalStore):
-        with contextlib.suppress(OSError):
-            os.utime(store.folder / name)  # needs no room
-            if is_same:
-                return
-    _write(store, name, data)
-
-
-def _write(store: Store, name: str, data: bytes) -> None:
-    if data or not isinstance(store, LocalStore):
-        store.put(name, data)
-        return
-    path = store.folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def _is_deleted(store: Store, name: str) -> bool:
-    try:
-        store.delete(name)
-    except (StorageError, OSError):
-        return False
-    return True
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)

@@ -22,7 +22,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.storage import leases
+from nanoset_core.storage import heartbeats, leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import Work, at_work, collecting, leased, leased_names, under_way
 from nanoset_core.storage.local import LocalStore
@@ -212,17 +212,17 @@ def test_no_build_is_named_with_its_process_and_what_to_do(access, other):
 
 
 def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
-    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.3)
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 3)
+    monkeypatch.setattr(heartbeats, "RENEWED_SECONDS", 0.3)
+    monkeypatch.setattr(heartbeats, "LEASE_SECONDS", 3)
     with leased(access, ["web"]):
         (name,) = held(access)
         first = access.store.stat(name).written_ns
         while access.store.stat(name).written_ns < first + 4 * 10**9:
             time.sleep(0.1)
             assert leased_names(other).keys() == {"web"}
-    monkeypatch.setattr(leases, "RENEWED_SECONDS", 1000)
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 1)
-    monkeypatch.setattr(leases, "is_owner_alive", lambda _: None)
+    monkeypatch.setattr(heartbeats, "RENEWED_SECONDS", 1000)
+    monkeypatch.setattr(heartbeats, "LEASE_SECONDS", 1)
+    monkeypatch.setattr(heartbeats, "is_owner_alive", lambda _: None)
     with leased(access, ["web"]):
         until = time.monotonic() + 20
         while leased_names(other):
@@ -232,7 +232,7 @@ def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
 
 
 def test_a_lease_says_what_is_made_and_how_far_that_has_come(access, other, monkeypatch):
-    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeats, "RENEWED_SECONDS", 0.1)
     host = platform.node()
     at_work("nothing is held yet", 0.5)
     with leased(access, ["pretrain", "web"], "pretrain"):
@@ -293,7 +293,7 @@ def test_of_a_process_of_this_machine_that_is_suspended_what_it_holds_stays(tmp_
 
 
 def test_a_lease_that_could_not_be_removed_is_removed_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeats, "RENEWED_SECONDS", 0.1)
     access, begun = FileAccess(tmp_path), time.monotonic()
     with monkeypatch.context() as patch:
 
@@ -302,7 +302,9 @@ def test_a_lease_that_could_not_be_removed_is_removed_later(tmp_path, monkeypatc
 
         with leased(access, ["web"]):
             patch.setattr(LocalStore, "delete", refuse)
-        assert time.monotonic() < begun + leases._LAST_SECONDS / 2, "the refusal is not waited for"
+        assert time.monotonic() < begun + heartbeats._DELETION_SECONDS / 2, (
+            "the refusal is not waited for"
+        )
         assert leased_names(access).keys() == {"web"}
     until = time.monotonic() + 20
     while leased_names(access):
@@ -311,7 +313,7 @@ def test_a_lease_that_could_not_be_removed_is_removed_later(tmp_path, monkeypatc
 
 
 def test_a_lease_that_is_gone_is_written_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeats, "RENEWED_SECONDS", 0.1)
     access, until = FileAccess(tmp_path), time.monotonic() + 20
     with leased(access, ["web"]):
         access.store.delete(held(access)[0])

@@ -29,7 +29,7 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.storage import leases
+from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
@@ -164,7 +164,7 @@ def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkey
         access.store.put(f"{FOLDER}/dead/marker", b"token")
         sweep_runs(access)
         assert len(objects(place)) == 2
-        monkeypatch.setattr(leases, "LEASE_SECONDS", -3600)
+        monkeypatch.setattr(heartbeats, "LEASE_SECONDS", -3600)
         monkeypatch.setattr(
             S3Store,
             "list",

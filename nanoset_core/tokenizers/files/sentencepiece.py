@@ -167,13 +167,13 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     next_id = len(ids)
     unique_names = dict.fromkeys(source.special_tokens or ())
     for name in unique_names:
-        piece_id = ids.get(name)
-        has_piece = piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN
-        if has_piece:
-            token_ids[name] = piece_id
-        else:
-            token_ids[name] = next_id
+        token_id = ids.get(name)
+        if token_id is not None and model.pieces[token_id].type == _PieceType.UNKNOWN:
+            token_id = None  # which the wrapper takes for "no such piece"
+        if token_id is None:
+            token_id = next_id
             next_id += 1
+        token_ids[name] = token_id
     return token_ids
 
 

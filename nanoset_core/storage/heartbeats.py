@@ -1,0 +1,202 @@
+"""Objects in a store that show that a process is alive.
+
+A process that has to be visible to other processes, also on other machines, writes a small object
+and renews it every 15 seconds; it deletes the object when its work ends. The name of the object
+ends with a mark, which identifies the machine and the process. Other processes decide by two rules
+whether the object counts:
+
+- If the process runs on the same machine, the object counts as long as the process exists. It may
+  be suspended, or unable to write, for any time.
+- Otherwise the object counts for ten minutes after it was last renewed, by the clock of the store.
+
+Objects that do not count are deleted by the next process that lists them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage.atomic import is_mark_of_this_machine, is_owner_alive
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.owners import Owner, started_at
+from nanoset_core.storage.store import Store
+
+RENEWED_SECONDS = 15.0
+"""Interval at which a process renews its objects."""
+LEASE_SECONDS = 600
+"""An object of another machine counts for this long after it was last renewed."""
+_DELETION_SECONDS = 10.0
+"""At its end, a process waits this long at most for its object to be deleted."""
+_ended_names: set[str] = set()
+"""Names of objects of this process whose work has ended.
+
+An object may outlive the work because the store refuses to delete it. This process must not wait
+for such an object.
+"""
+
+
+def has_ended(name: str) -> bool:
+    """Return whether an object was written by this process, for work that has ended."""
+    return name in _ended_names
+
+
+def live_objects(store: Store, folder: str, kind: str, *, ignored: str | None = None) -> list[str]:
+    """Return the names of the objects of one kind that count, and delete those that do not.
+
+    Args:
+        store: The store.
+        folder: Folder in the store whose objects have names of the form `<kind>-<mark>`. Objects of
+            all kinds are deleted if they do not count.
+        kind: The kind of the objects to return.
+        ignored: Name of an object of the caller, which is neither returned nor deleted.
+    """
+    objects = [stored for stored in store.list(folder) if stored.name != ignored]
+    if not objects:
+        return []
+
+    now_ns = store.now()
+    names: list[str] = []
+    for stored in objects:
+        object_kind, mark = _kind_and_mark(stored.name)
+        if not is_live(mark, stored.written_ns, now_ns):
+            _try_to_delete(store, stored.name)
+        elif object_kind == kind:
+            names.append(stored.name)
+    return names
+
+
+def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
+    """Return whether the object of a process counts.
+
+    Args:
+        mark: The mark of the process; see `new_mark`.
+        written_ns: When the object was last renewed, in nanoseconds.
+        now_ns: The time now, by the same clock, which is that of the store.
+    """
+    is_alive = is_owner_alive(mark)
+    if is_alive is not None:
+        return is_alive
+    # The process runs on another machine.
+    return written_ns > now_ns - LEASE_SECONDS * 10**9
+
+
+def owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
+    """Return the process that wrote an object, according to the mark in the object's name.
+
+    Args:
+        name: Name of the object.
+        host: The machine of the process, if the object's content names it.
+        since: When the process began its work, seconds since 1970, if the content has it.
+    """
+    _, mark = _kind_and_mark(name)
+    is_here = is_mark_of_this_machine(mark)
+
+    # A mark has the form <machine>-<pid>.<start>-<random>. The name of another version's object may
+    # have no process id.
+    process = mark.split("-")[1].partition(".")[0] if mark.count("-") >= 2 else ""
+    pid = int(process) if process.isdecimal() else None
+
+    if since is None and is_here and pid is not None:
+        since = started_at(pid)
+    if host is None:
+        host = platform.node() if is_here else "another machine"
+    return Owner(host, pid, since, is_here)
+
+
+def _kind_and_mark(name: str) -> tuple[str, str]:
+    """Divide the name of an object, `<folder>/<kind>-<mark>`, into its kind and its mark."""
+    file_name = name.rpartition("/")[2]
+    kind, _, mark = file_name.partition("-")
+    return kind, mark
+
+
+@contextlib.contextmanager
+def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
+    """Write an object, renew it in a thread until the block ends, and then delete it.
+
+    Args:
+        store: Where the object is stored.
+        name: Name of the object, which ends with a mark of this process.
+        data: Returns the content of the object. It is called for each renewal.
+    """
+    write_object(store, name, data())
+    heartbeat = _Heartbeat(store, name, data)
+    threading.Thread(target=heartbeat.run, name=name, daemon=True).start()
+    try:
+        yield
+    finally:
+        _ended_names.add(name)
+        heartbeat.work_ended.set()
+        heartbeat.deletion_tried.wait(_DELETION_SECONDS)
+
+
+class _Heartbeat:
+    """Renews an object until the work that it stands for ends, and then deletes it.
+
+    Args:
+        store: Where the object is stored.
+        name: Its name.
+        data: Returns its content.
+    """
+
+    def __init__(self, store: Store, name: str, data: Callable[[], bytes]) -> None:
+        self._store = store
+        self._name = name
+        self._data = data
+        self._written_data: bytes | None = None
+        self.work_ended = threading.Event()
+        self.deletion_tried = threading.Event()
+
+    def run(self) -> None:
+        """Renew the object until `work_ended` is set, then delete it."""
+        while not self.work_ended.wait(RENEWED_SECONDS):
+            # If the store is unavailable, the next renewal may succeed: the object of a process of
+            # another machine counts for `LEASE_SECONDS`.
+            with contextlib.suppress(StorageError, OSError):
+                self._renew()
+
+        is_deleted = _try_to_delete(self._store, self._name)
+        self.deletion_tried.set()
+        # To the other processes of this machine, the object counts as long as this process exists.
+        # So go on trying.
+        while not is_deleted:
+            time.sleep(RENEWED_SECONDS)
+            is_deleted = _try_to_delete(self._store, self._name)
+
+    def _renew(self) -> None:
+        """Write the object again, or only renew its time if it is local and has not changed."""
+        data = self._data()
+        is_unchanged = data == self._written_data
+        self._written_data = data
+        if isinstance(self._store, LocalStore):
+            # The time can be renewed on a full disk, too.
+            with contextlib.suppress(OSError):
+                os.utime(self._store.folder / self._name)
+                if is_unchanged:
+                    return
+        write_object(self._store, self._name, data)
+
+
+def write_object(store: Store, name: str, data: bytes) -> None:
+    """Write an object. An empty one is created without a temporary file, for full disks."""
+    if data or not isinstance(store, LocalStore):
+        store.put(name, data)
+        return
+    path = store.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def _try_to_delete(store: Store, name: str) -> bool:
+    """Delete an object; return whether it was deleted, or was missing already."""
+    try:
+        store.delete(name)
+    except (StorageError, OSError):
+        return False
+    return True
